@@ -1,0 +1,58 @@
+"""Features on which linear learning matches kernel machines, block by block on Dask.
+
+Names are loaded when first used: importing dkfeat loads neither Dask nor numba nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "GCWSFeatures": "dkfeat.maps.gcws",
+    "LibsvmSource": "dkfeat.io.libsvm",
+    "Scan": "dkfeat.io.libsvm",
+    "errors": "dkfeat.errors",
+    "featurize": "dkfeat.engine.featurize",
+    "from_spec": "dkfeat.maps",
+    "kernels": "dkfeat.kernels",
+    "load_model": "dkfeat.learn.model",
+    "open_shards": "dkfeat.engine.dataset",
+    "plan": "dkfeat.engine.plan",
+    "read_libsvm": "dkfeat.engine.collections",
+    "scan": "dkfeat.engine.scan",
+    "train": "dkfeat.learn.sgd",
+}
+
+if TYPE_CHECKING:
+    from dkfeat import errors as errors
+    from dkfeat import kernels as kernels
+    from dkfeat.engine.collections import read_libsvm as read_libsvm
+    from dkfeat.engine.dataset import open_shards as open_shards
+    from dkfeat.engine.featurize import featurize as featurize
+    from dkfeat.engine.plan import plan as plan
+    from dkfeat.engine.scan import scan as scan
+    from dkfeat.io.libsvm import LibsvmSource as LibsvmSource
+    from dkfeat.io.libsvm import Scan as Scan
+    from dkfeat.learn.model import load_model as load_model
+    from dkfeat.learn.sgd import train as train
+    from dkfeat.maps import from_spec as from_spec
+    from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
+
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        message = f"module 'dkfeat' has no attribute {name!r}"
+        raise AttributeError(message)
+    home = importlib.import_module(_HOME[name])
+    value = home if _HOME[name] == f"dkfeat.{name}" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,150 @@
+"""Every error that dkfeat raises on purpose.
+
+::
+
+    DkfeatError
+      ConfigError (ValueError)       a setting is missing, unknown or out of range
+      InputError (ValueError)        an array's shape, dtype, sign or values
+      SourceError (OSError)          a source cannot be opened or cut
+        SourceNotFoundError          no file matches (also FileNotFoundError)
+        ParseError (ValueError)      bad text; carries the place
+      ShardError (OSError)           a shard or manifest cannot be written or read back
+      CommitError (OSError)          publishing was refused by the storage
+        CommitConflictError          another run holds the target or published there first
+      PlanError (ValueError)         a task's projected bytes exceed the worker's limit
+      SpecConflictError (ValueError) the target's spec, the source or the model disagree with what is asked
+      ClusterError (RuntimeError)    workers or the scheduler were lost
+
+Each class also inherits the built-in that a newcomer would catch. ``exit_code`` is the exit status of
+the command line: 2 bad settings or data, 3 storage, 4 conflict, 5 cluster. Every error can be pickled, so a
+worker's error reaches the caller with its place intact.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ClusterError",
+    "CommitConflictError",
+    "CommitError",
+    "ConfigError",
+    "DkfeatError",
+    "InputError",
+    "ParseError",
+    "PlanError",
+    "ShardError",
+    "SourceError",
+    "SourceNotFoundError",
+    "SpecConflictError",
+]
+
+
+class DkfeatError(Exception):
+    """Base of all errors raised on purpose; its text says what was expected, what came and what to do."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(DkfeatError, ValueError):
+    """A setting is missing, unknown or out of range."""
+
+    exit_code = 2
+
+
+class InputError(DkfeatError, ValueError):
+    """An array's shape, dtype, sign or values are not what the call accepts."""
+
+    exit_code = 2
+
+
+class SourceError(DkfeatError, OSError):
+    """A source cannot be opened, read or cut."""
+
+    exit_code = 3
+
+
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """No file matches the source's path or pattern."""
+
+    exit_code = 2
+
+
+class ParseError(SourceError, ValueError):
+    """Text that is not what the format allows.
+
+    Parameters
+    ----------
+    reason : str
+        What was expected and what came.
+    path : str
+        Source file.
+    line, column : int or None
+        1-based line in the decompressed file and 1-based byte column of the token.
+    offset : int or None
+        0-based byte offset of the token in the decompressed file.
+
+    Examples
+    --------
+    >>> print(ParseError("indices must ascend", path="day1.svm", line=7, column=5))
+    day1.svm:7:5: indices must ascend
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str,
+        line: int | None = None,
+        column: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        place = ":".join(str(part) for part in (path, line, column) if part is not None)
+        super().__init__(f"{place}: {reason}")
+        self.reason, self.path, self.line, self.column, self.offset = reason, path, line, column, offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        place = {"path": self.path, "line": self.line, "column": self.column, "offset": self.offset}
+        return (_parse_error, (self.reason, place))
+
+
+def _parse_error(reason: str, place: dict[str, object]) -> ParseError:
+    return ParseError(reason, **place)  # type: ignore[arg-type]  # the mapping comes from __reduce__ above
+
+
+class ShardError(DkfeatError, OSError):
+    """A shard or a manifest cannot be written, or does not read back as it was committed."""
+
+    exit_code = 3
+
+
+class CommitError(DkfeatError, OSError):
+    """Publishing was refused by the storage."""
+
+    exit_code = 3
+
+
+class CommitConflictError(CommitError):
+    """Another run holds the target or has published there first."""
+
+    exit_code = 4
+
+
+class PlanError(DkfeatError, ValueError):
+    """A task's projected bytes exceed what a worker may use."""
+
+    exit_code = 2
+
+
+class SpecConflictError(DkfeatError, ValueError):
+    """The target's spec, the source or the model disagree with what is asked."""
+
+    exit_code = 4
+
+
+class ClusterError(DkfeatError, RuntimeError):
+    """Workers or the scheduler were lost."""
+
+    exit_code = 5
