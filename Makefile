@@ -1,0 +1,61 @@
+# One command each, the same by hand and in CI.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+EXTRAS  = test
+DATA   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-nojit lint format types check bench docs lowest clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+# A stamp per set of extras: installed again only when pyproject.toml changes.
+$(VENV)/.stamp-%: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'dkfeat needs Python 3.11 or newer; name one: make PYTHON=python3.12 …' >&2; exit 2; }
+	@echo "installing dkfeat$(if $(filter base,$*),,[$*]) into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(if $(filter base,$*),,[$*])'
+	@touch $@
+
+demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my.svm takes your file
+	@$(BIN)/dkfeat demo $(if $(DATA),--data '$(DATA)')
+
+test: $(VENV)/.stamp-test  ## the test suite, below ten minutes on two cores
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/.stamp-test  ## the long loops too
+	@$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
+
+test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small inputs only
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/compiled tests/test_random_streams.py $(ARGS)
+
+lint: $(VENV)/.stamp-lint  ## ruff and codespell
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/codespell $$(git ls-files '*.py' '*.md' '*.toml' '*.yaml')
+
+format: $(VENV)/.stamp-lint  ## rewrite the sources in the house style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+types: $(VENV)/.stamp-lint $(VENV)/.stamp-base  ## mypy, strict
+	@$(BIN)/mypy
+
+check: lint types test  ## all that CI asks
+
+bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(VENV)/.stamp-test  ## run every example of the docstrings and the README
+	@$(BIN)/python -m pytest dkfeat tests/test_docs.py $(ARGS)
+
+lowest:  ## the test suite on the oldest versions allowed, in a venv of its own
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints/lowest.txt
+	@.venv-lowest/bin/python -m pytest $(ARGS)
+
+clean:  ## remove the virtual environment and what the demo made
+	rm -rf $(VENV) .venv-lowest demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
