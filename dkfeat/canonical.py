@@ -30,7 +30,7 @@ def canonical_json(value: object) -> str:
     TypeError
         For any other type.
     ValueError
-        For a float that is not finite.
+        For a float that is not finite, or a mapping that reads like a number, ``{"float": ...}``.
 
     Examples
     --------
@@ -63,6 +63,9 @@ def _plain(value: object) -> object:
         if not all(isinstance(key, str) for key in value):
             message = f"canonical JSON needs string keys, got {list(value)!r}"
             raise TypeError(message)
+        if list(value) == ["float"]:
+            message = "canonical JSON keeps mappings with the single key 'float' for numbers; name the key otherwise"
+            raise ValueError(message)
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]

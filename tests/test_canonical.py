@@ -1,0 +1,59 @@
+import hashlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dkfeat.canonical import canonical_json, fingerprint
+
+leaves = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)
+plain = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def exact(value):
+    """The value with its types and every bit visible, written without the module under test."""
+    if isinstance(value, float):
+        return ("float", math.copysign(1, value), value)
+    if isinstance(value, list):
+        return ("list", tuple(exact(item) for item in value))
+    if isinstance(value, dict):
+        return ("dict", tuple(sorted((key, exact(item)) for key, item in value.items())))
+    return (type(value).__name__, value)
+
+
+@given(plain, plain)
+def test_canonical_json__is_equal_exactly_when_the_values_are(a, b):
+    assert (canonical_json(a) == canonical_json(b)) == (exact(a) == exact(b))
+
+
+@given(plain)
+def test_canonical_json__is_ascii_json_without_blanks_that_ignores_key_order(value):
+    text = canonical_json(value)
+    assert text.isascii()
+    assert json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) == text
+    if isinstance(value, dict):
+        assert canonical_json(dict(reversed(value.items()))) == text
+
+
+def test_canonical_json__tells_integers_from_floats():
+    assert canonical_json([1, 1.0, True]) == '[1,{"float":"0x1.0000000000000p+0"},true]'
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(math.nan, ValueError), (math.inf, ValueError), ({1: 2}, TypeError), ({"float": "0x1p+0"}, ValueError)],
+)
+def test_canonical_json__refuses_what_it_cannot_hold(value, error):
+    with pytest.raises(error, match="canonical JSON"):
+        canonical_json({"nested": [value]})
+
+
+def test_canonical_json__refuses_arbitrary_objects():
+    with pytest.raises(TypeError, match="cannot hold object"):
+        canonical_json(object())
+
+
+def test_fingerprint__is_the_sha256_of_the_text():
+    assert fingerprint({"a": 1}) == hashlib.sha256(b'{"a":1}').hexdigest()
