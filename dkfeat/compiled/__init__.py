@@ -1,0 +1,1 @@
+"""Compiled loops: arithmetic on arrays that their callers have checked."""
