@@ -1,0 +1,209 @@
+"""Checks that maps and kernels share: scalars in range, rows finite and in canonical form.
+
+Nothing here writes to its arguments. A single cell to blame is named in the error's text and kept in
+its ``row`` and ``column``.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.errors import ConfigError, InputError
+
+__all__ = [
+    "cell_error",
+    "check_choice",
+    "check_columns",
+    "check_finite",
+    "check_integer",
+    "check_real",
+    "rows_as_csr",
+]
+
+_INT32_MAX = 2**31 - 1
+
+
+def check_integer(value: object, name: str, *, low: int, high: int | None = None) -> int:
+    """Return `value` as an int in [low, high], or raise.
+
+    Raises
+    ------
+    ConfigError
+        If it is no integer (True and False are none) or out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_integer(np.int64(8), "i_bits", low=1, high=16)
+    8
+    """
+    wanted = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if not is_integer or int(value) < low or (high is not None and int(value) > high):  # type: ignore[call-overload]  # an Integral converts
+        message = f"{name}={value!r}, but it must be {wanted}; set {name} in that range"
+        raise ConfigError(message)
+    return int(value)  # type: ignore[call-overload]  # an Integral converts
+
+
+def check_real(value: object, name: str, *, above: float | None = None) -> float:
+    """Return `value` as a finite float greater than `above`, or raise.
+
+    Raises
+    ------
+    ConfigError
+        If it is no real number, not finite, or not above the bound.
+
+    Examples
+    --------
+    >>> check_real(2, "p", above=0)
+    2.0
+    """
+    wanted = "a finite number" if above is None else f"a finite number above {above:g}"
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if not is_real or not math.isfinite(value) or (above is not None and value <= above):  # type: ignore[arg-type, operator]  # a Real compares
+        message = f"{name}={value!r}, but it must be {wanted}; set {name} in that range"
+        raise ConfigError(message)
+    return float(value)  # type: ignore[arg-type]  # a Real converts
+
+
+def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any:
+    """Return `value` if it is one of `choices`, or raise ConfigError with the list.
+
+    Examples
+    --------
+    >>> check_choice("l2", "normalize", (None, "l1", "l2"))
+    'l2'
+    """
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        message = f"{name}={value!r}, but it must be one of {', '.join(map(repr, choices))}"
+        raise ConfigError(message)
+    return value
+
+
+def check_columns(got: int, expected: int, owner: str) -> None:
+    """Raise InputError, in scikit-learn's words, unless the column counts are equal.
+
+    Examples
+    --------
+    >>> check_columns(3, 4, "GCWSFeatures")
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.InputError: X has 3 features, but GCWSFeatures is expecting 4 features as input
+    """
+    if got != expected:
+        message = f"X has {got} features, but {owner} is expecting {expected} features as input"
+        raise InputError(message)
+
+
+def cell_error(message: str, *, row: int, column: int) -> InputError:
+    """Make an InputError that keeps its cell, 0-based, in the attributes ``row`` and ``column``."""
+    error = InputError(message)
+    vars(error).update(row=row, column=column)
+    return error
+
+
+def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, cause: str = "") -> None:
+    """Raise InputError naming the first cell that holds NaN or an infinity.
+
+    Parameters
+    ----------
+    rows : csr_matrix of shape (n_samples, n_features), float32 or float64
+    name : str
+        What the caller calls the array.
+    first_row : int
+        Number of the first row in the caller's array.
+    cause : str
+        Put after the place, where the caller knows more, for instance "after the centre was subtracted".
+    """
+    bad = ~np.isfinite(rows.data)
+    if not bad.any():
+        return
+    at = int(bad.argmax())
+    row = int(np.searchsorted(rows.indptr, at, side="right")) - 1 + first_row
+    column = int(rows.indices[at])
+    value = "NaN" if np.isnan(rows.data[at]) else f"{float(rows.data[at])}"
+    after = f" {cause}" if cause else ""
+    message = (
+        f"{name} holds {value} at row {row:,}, column {column:,} (counted from 0){after}, but every value must be "
+        "finite, neither NaN nor inf; replace or drop such cells first"
+    )
+    raise cell_error(message, row=row, column=column)
+
+
+def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix:
+    """Finite rows in canonical form: columns ascending in each row, none twice, no explicit zeros.
+
+    `X` itself is never changed; a canonical CSR matrix is handed on without a copy.
+
+    Parameters
+    ----------
+    X : array or sparse matrix or array of shape (n_samples, n_features)
+        Numbers of any real dtype, any order, any sparse format. Duplicate entries are summed.
+    name : str
+        What the caller calls it.
+    first_row : int
+        Number of its first row in the caller's array, for error messages.
+
+    Returns
+    -------
+    rows : csr_matrix of shape (n_samples, n_features), float32 or float64
+        Integers and booleans become float64. Indices are int32 where scipy lets them.
+
+    Raises
+    ------
+    InputError
+        Not two-dimensional, not real numbers, column indices out of range, NaN or infinity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows_as_csr(np.array([[0, 3], [0, 0]])).nnz
+    1
+    """
+    is_sparse = sp.issparse(X)
+    if not is_sparse:
+        X = np.asarray(X)
+    if X.ndim != 2 or X.dtype.kind not in "fiub":
+        message = f"{name} has shape {X.shape} and dtype {X.dtype}, but it must be a 2-D array of real numbers"
+        raise InputError(message)
+    if X.dtype != np.float32 or not X.dtype.isnative:
+        X = X.astype(np.float64, copy=False)
+    rows = _canonical(X, name) if is_sparse else _dense_to_csr(X)
+    check_finite(rows, name=name, first_row=first_row)
+    return rows
+
+
+def _canonical(X: Any, name: str) -> sp.csr_matrix:
+    rows = sp.csr_matrix(X)  # shares the arrays of a CSR input
+    if rows.nnz and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
+        message = (
+            f"{name} has {rows.shape[1]:,} columns, but its indices run from {rows.indices.min():,} to "
+            f"{rows.indices.max():,}; build it with the right shape"
+        )
+        raise InputError(message)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    if not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    return rows
+
+
+def _dense_to_csr(X: NDArray[Any]) -> sp.csr_matrix:
+    n_samples, n_features = X.shape
+    held = X != 0
+    indptr = np.zeros(n_samples + 1, np.int64)
+    np.cumsum(np.count_nonzero(held, axis=1), out=indptr[1:])
+    index_dtype = np.int32 if max(n_features, indptr[-1]) <= _INT32_MAX else np.int64
+    columns = np.broadcast_to(np.arange(n_features, dtype=index_dtype), X.shape)[held]
+    rows = sp.csr_matrix((X[held], columns, indptr.astype(index_dtype)), shape=X.shape)
+    rows.has_canonical_format = True
+    return rows
