@@ -1,0 +1,171 @@
+"""Run tasks through a distributed client: the task sent once to each worker, submission held back."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker
+
+import dkfeat
+from dkfeat.errors import ClusterError
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.engine.runners import SplitTask
+
+__all__ = ["ClientRunner", "connect"]
+
+REFRESH_SECONDS = 2.0
+"""How often the number of threads, which bounds the tasks in flight, is asked for again."""
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Client]:
+    """Connect to a scheduler for the ``with`` block.
+
+    Raises
+    ------
+    ClusterError
+        If it does not answer within Dask's connection timeout.
+    """
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        message = f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
+        raise ClusterError(message) from error
+    with client:
+        yield client
+
+
+class TaskPlugin(WorkerPlugin):
+    """Carries a task to every worker of a cluster, also to those that join later.
+
+    Nothing is scattered: scattered data are lost with their last holder, and late workers start without them.
+    """
+
+    def __init__(self, name: str, task: SplitTask) -> None:
+        self.name, self.task, self.version = name, task, dkfeat.__version__
+
+
+def run_on_worker(name: str, split: Split) -> Any:
+    """Run the task that the plugin `name` brought to this worker; all that travels with it is the split."""
+    plugins = get_worker().plugins
+    plugin: Any = plugins.get(name)
+    if plugin is None:
+        message = f"this worker does not know the run {name}, which has ended or was given up"
+        raise ClusterError(message)
+    if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
+        raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
+    return plugin.task(split, lambda: name not in plugins)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRunner:
+    """The cluster behind a distributed client."""
+
+    client: Client
+    in_flight: int | None = None
+
+    @property
+    def description(self) -> str:
+        """Where tasks run, for people."""
+        threads = self.client.nthreads()
+        return f"{len(threads)} worker processes with {sum(threads.values())} threads"
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that one task may use: the least of the workers' limits, shared by their threads."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        shares = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
+        return min(shares, default=None)
+
+    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+        """See `Runner.run`."""
+        name = f"dkfeat-{secrets.token_hex(8)}"
+        try:
+            self._check_versions()
+            self.client.register_plugin(TaskPlugin(name, task), name=name)
+            try:
+                self._drive(name, splits, done)
+            finally:
+                # tasks that still run see the plugin go and stop at their next piece
+                with suppress(OSError, CancelledError):
+                    if self.client.status == "running":
+                        self.client.unregister_worker_plugin(name)
+        except (CommClosedError, TimeoutError) as error:
+            raise ClusterError(_lost(error)) from error
+
+    def _check_versions(self) -> None:
+        try:
+            versions = self.client.run(_version)
+        except ImportError as error:
+            message = f"workers cannot import dkfeat ({error}); install version {dkfeat.__version__} on them"
+            raise ClusterError(message) from error
+        others = {address: found for address, found in versions.items() if found != dkfeat.__version__}
+        if others:
+            raise ClusterError(_other_versions(dkfeat.__version__, others))
+
+    def _drive(self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+        waiting = iter(splits)
+        pending: dict[Future, Split] = {}
+        completed = as_completed(loop=self.client.loop, raise_errors=False)
+        window, asked = self._window(), time.monotonic()
+        try:
+            while True:
+                if time.monotonic() - asked > REFRESH_SECONDS:
+                    window, asked = self._window(), time.monotonic()
+                while len(pending) < window and (split := next(waiting, None)) is not None:
+                    key = f"{name}-{split.number:06d}"
+                    future = self.client.submit(run_on_worker, name, split, key=key, pure=False)
+                    pending[future] = split
+                    completed.add(future)
+                if not pending:
+                    return
+                future = next(completed)
+                split = pending.pop(future)
+                done(split, _result(future, split))
+        except BaseException:
+            with suppress(OSError, CancelledError):
+                if self.client.status == "running":
+                    self.client.cancel(list(pending))
+            raise
+
+    def _window(self) -> int:
+        return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
+
+
+def _result(future: Future, split: Split) -> Any:
+    try:
+        return future.result()
+    except KilledWorker as error:
+        message = (
+            f"{split.file.name}, split {split.number} (bytes {split.start:,} to {split.stop:,}): "
+            f"{error.allowed_failures + 1} workers died while they ran it, perhaps for want of memory; "
+            "look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call again"
+        )
+        raise ClusterError(message) from error
+    except CancelledError as error:
+        raise ClusterError(_lost(error)) from error
+
+
+def _version() -> str:
+    return dkfeat.__version__
+
+
+def _other_versions(driver: str, workers: dict[str, str]) -> str:
+    some = ", ".join(f"{version} on {address}" for address, version in list(workers.items())[:3])
+    return f"the driver runs dkfeat {driver}, but workers run another version: {some}; install the same on all"
+
+
+def _lost(error: BaseException) -> str:
+    return (
+        f"the Dask scheduler was lost or gave the run up ({error}); what is committed is kept, "
+        "run the same call again on a running cluster to go on"
+    )

@@ -1,0 +1,282 @@
+"""Run one function over many splits on any Dask scheduler, a bounded number at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import dask
+import dask.multiprocessing
+import dask.threaded
+from dask.callbacks import Callback
+from dask.local import get_sync
+from dask.system import CPU_COUNT
+from threadpoolctl import threadpool_limits
+
+from dkfeat.engine.cluster import local_cluster, share_cores
+from dkfeat.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dkfeat.blocks import Split
+
+__all__ = ["LocalRunner", "Runner", "SplitTask", "Stopped", "open_runner"]
+
+SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
+GRAPH_TASKS = 1024
+"""Tasks in one graph of a local scheduler; it starts the next ones only as earlier ones end."""
+
+
+class Stopped(Exception):
+    """A task gave up between two pieces because its run was given up."""
+
+
+class SplitTask(Protocol):
+    """What runs on workers: small, picklable, sent to each worker once."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
+        """Work on one split; raise `Stopped` between pieces once `stopped()` is true. Return little."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs a task over splits; made by `open_runner`."""
+
+    @property
+    def description(self) -> str:
+        """Where tasks run, for people."""
+        ...
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that one task may use at most, where the scheduler sets a limit."""
+        ...
+
+    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+        """Run `task` on every split.
+
+        `done(split, result)` is called in the calling thread as results come, in any order. The first error stops
+        submission, gives up what runs and is raised here as the worker raised it.
+
+        Raises
+        ------
+        ClusterError
+            If workers or the scheduler were lost.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRunner:
+    """Dask's schedulers of one machine: "synchronous", "threads" or "processes"."""
+
+    scheduler: str
+    n_workers: int
+    in_flight: int = GRAPH_TASKS
+    memory_limit: None = None
+
+    @property
+    def description(self) -> str:
+        """Where tasks run, for people."""
+        if self.scheduler == "synchronous":
+            return "this thread"
+        return f"{self.n_workers} {self.scheduler.removesuffix('es' if self.n_workers == 1 else '')}"
+
+    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+        """See `Runner.run`."""
+        token = secrets.token_hex(8)  # keys differ between runs, so two runs can share a pool
+        stop = threading.Event()
+        with _pool(self.scheduler, self.n_workers, stop) as pool:
+            # a process cannot see the event: its pool is ended instead
+            function = _Unstoppable(task) if self.scheduler == "processes" else partial(task, stopped=stop.is_set)
+            schedulers: dict[str, Callable[..., object]] = {
+                "synchronous": get_sync,
+                "threads": partial(dask.threaded.get, pool=pool),
+                "processes": partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False),
+            }
+            get = schedulers[self.scheduler]
+            for group in _groups(splits, self.in_flight):
+                by_key = {f"dkfeat-{token}-{split.number:09d}": split for split in group}
+                graph = {key: (function, split) for key, split in by_key.items()}
+                with Callback(posttask=lambda key, result, *_: done(by_key[key], result)):  # noqa: B023 - used within the turn
+                    try:
+                        get(graph, list(graph))
+                    except BrokenProcessPool as error:
+                        message = (
+                            "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
+                            "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
+                        )
+                        raise ClusterError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Unstoppable:
+    task: SplitTask
+
+    def __call__(self, split: Split) -> Any:
+        return self.task(split, _never)
+
+
+def _never() -> bool:
+    return False
+
+
+def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
+    iterator = iter(splits)
+    while group := list(islice(iterator, size)):
+        yield group
+
+
+@contextmanager
+def _pool(scheduler: str, n_workers: int, stop: threading.Event) -> Iterator[Executor | None]:
+    """Yield the pool of one run; on the way out no task of it runs any more."""
+    if scheduler == "synchronous":
+        yield None
+        return
+    if scheduler == "threads":
+        with threadpool_limits(max(1, CPU_COUNT // n_workers)):
+            pool: Executor = dask.threaded.ContextAwareThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+            try:
+                yield pool
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+        return
+    context = dask.multiprocessing.get_context()
+    limit = partial(_start_process, max(1, CPU_COUNT // n_workers))
+    processes = ProcessPoolExecutor(n_workers, mp_context=context, initializer=limit)
+    try:
+        yield processes
+        processes.shutdown()
+    except BaseException:
+        _end(processes)
+        raise
+
+
+def _start_process(blas_threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
+    dask.multiprocessing.initialize_worker_process()
+    threadpool_limits(blas_threads)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Stop the processes of a pool at once: what they were writing is staged, never half published."""
+    processes: list[multiprocessing.Process] = list((pool._processes or {}).values())  # no public way before 3.14
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+@contextmanager
+def open_runner(
+    client: Client | None = None,
+    scheduler: str | None = None,
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+    in_flight: int | None = None,
+) -> Iterator[Runner]:
+    """Choose where tasks run, and keep it open for the ``with`` block.
+
+    The first of these that applies: `client`; `scheduler`; an embedded cluster, if `n_workers` or `memory_limit` is
+    given; the process's active `distributed.Client`; the ``scheduler`` setting of Dask's configuration; threads of
+    this process, one a core.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        Synchronous client of a running cluster.
+    scheduler : str or None
+        "threads", "processes" or "synchronous", Dask's schedulers of this machine; "cluster", an embedded cluster
+        of worker processes; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
+    n_workers : int or None
+        Threads, processes or worker processes, by `scheduler`; None: as many as there are cores.
+    threads_per_worker, memory_limit
+        Of the embedded cluster, see `dkfeat.engine.cluster.local_cluster`.
+    in_flight : int or None
+        Tasks handed to the scheduler at a time; None: twice the cluster's threads.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown scheduler, an asynchronous client, or settings that do not go together.
+    ClusterError
+        If the address does not answer or a worker runs another version of dkfeat.
+    """
+    if in_flight is not None and in_flight < 1:
+        message = f"in_flight={in_flight}, but at least 1 task must be under way"
+        raise ConfigError(message)
+    if client is not None and scheduler is not None:
+        message = f"client and scheduler={scheduler!r} are both given; choose one"
+        raise ConfigError(message)
+    client, scheduler = _choose(client, scheduler, embedded=n_workers is not None or memory_limit is not None)
+    if scheduler != "cluster" and (threads_per_worker is not None or memory_limit is not None):
+        message = (
+            f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {scheduler or 'a client'!r}"
+        )
+        raise ConfigError(message)
+    if client is None and scheduler in SCHEDULERS[:3]:
+        workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
+        yield LocalRunner(scheduler, workers, in_flight or GRAPH_TASKS)
+        return
+    from dkfeat.engine.distributed_runner import ClientRunner, connect  # needs distributed, 0.3 s to import
+
+    if client is not None:
+        yield ClientRunner(client, in_flight)
+    elif scheduler == "cluster":
+        with local_cluster(n_workers, threads_per_worker, memory_limit) as embedded:
+            yield ClientRunner(embedded, in_flight)
+    else:
+        with connect(str(scheduler)) as connected:
+            yield ClientRunner(connected, in_flight)
+
+
+def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> tuple[Client | None, str | None]:
+    if client is None and scheduler is None and not embedded:
+        client = _active_client()
+    if client is not None:
+        if embedded:
+            message = "n_workers and memory_limit belong to an embedded cluster, not to a client"
+            raise ConfigError(message)
+        if client.asynchronous:
+            message = "the client is asynchronous; pass one made with Client(..., asynchronous=False)"
+            raise ConfigError(message)
+        return client, None
+    if scheduler is None and not embedded:
+        configured = dask.config.get("scheduler", None)
+        scheduler = configured if isinstance(configured, str) else None
+    if scheduler is None:
+        return None, "cluster" if embedded else "threads"
+    name = {"sync": "synchronous", "single-threaded": "synchronous", "threading": "threads"}.get(scheduler, scheduler)
+    name = {"multiprocessing": "processes"}.get(name, name)
+    if name not in SCHEDULERS and "://" not in name:
+        known = ", ".join(repr(choice) for choice in SCHEDULERS)
+        message = f"scheduler={scheduler!r}, but it must be one of {known} or an address such as 'tcp://10.0.0.1:8786'"
+        raise ConfigError(message)
+    return None, name
+
+
+def _active_client() -> Client | None:
+    if "distributed" not in sys.modules:  # nobody can have made a client
+        return None
+    from distributed import default_client
+
+    try:
+        return default_client()
+    except ValueError:
+        return None

@@ -1,0 +1,77 @@
+"""Fixtures that tests of several parts share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+ROWS, COLUMNS = 400, 300
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(20261120)
+
+
+def libsvm_text(X: sparse.csr_matrix, y: np.ndarray) -> str:
+    """Rows as LIBSVM text, columns from 1, every value with all its digits."""
+    lines = []
+    for row in range(X.shape[0]):
+        place = slice(X.indptr[row], X.indptr[row + 1])
+        tokens = [
+            f"{column + 1}:{value!r}" for column, value in zip(X.indices[place], X.data[place].tolist(), strict=True)
+        ]
+        lines.append(" ".join([f"{y[row]:g}", *tokens]))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="session")
+def tiny_rows() -> tuple[sparse.csr_matrix, np.ndarray]:
+    """400 sparse rows of either sign with two classes; each hundredth row is empty, the last column is used."""
+    rng = np.random.default_rng(7)
+    X = sparse.random(ROWS, COLUMNS, density=0.05, format="lil", random_state=rng, dtype=np.float32)
+    X[::100] = 0
+    X[1, COLUMNS - 1] = 2.5
+    X = X.tocsr()
+    X.data *= rng.choice([-1, 1], X.nnz).astype(np.float32)
+    X.eliminate_zeros()
+    return X, np.where(rng.random(ROWS) < 0.5, -1, 1)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_rows) -> Path:
+    """The tiny rows as two LIBSVM files, with times of change that never move."""
+    folder = tmp_path_factory.mktemp("tiny")
+    X, y = tiny_rows
+    for name, rows in (("a.svm", slice(0, 250)), ("b.svm", slice(250, ROWS))):
+        path = folder / name
+        path.write_text(libsvm_text(X[rows], y[rows]), encoding="ascii")
+        os.utime(path, ns=(10**18, 10**18))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cluster_client() -> Iterator[object]:
+    """Client of one embedded cluster of two worker processes for the whole session."""
+    from dkfeat.engine.cluster import local_cluster
+
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Folder of the papers' data sets, named by the environment variable DKFEAT_DATA."""
+    value = os.environ.get("DKFEAT_DATA")
+    if not value:
+        pytest.skip("DKFEAT_DATA does not name a folder with the papers' data sets")
+    folder = Path(value)
+    if not folder.is_dir():
+        pytest.skip(f"DKFEAT_DATA={value} is not a folder")
+    return folder

@@ -1,0 +1,285 @@
+# ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from distributed import Client, LocalCluster
+
+import dkfeat
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.engine.distributed_runner import ClientRunner
+from dkfeat.engine.runners import LocalRunner, Stopped, open_runner
+from dkfeat.errors import ClusterError, ConfigError, ParseError
+
+SCHEDULERS = ("synchronous", "threads", "processes")
+
+
+def fake_splits(count: int) -> list[Split]:
+    file = SourceFile(name="fake.svm", url="fake.svm", size=10 * count)
+    return [Split(number=n, file=file, start=10 * n, stop=10 * n + 10) for n in range(count)]
+
+
+@dataclass(frozen=True)
+class Double:
+    def __call__(self, split, stopped):
+        assert not stopped()
+        return 2 * split.number
+
+
+@dataclass(frozen=True)
+class FailAt:
+    number: int
+    pause: float = 0.0
+
+    def __call__(self, split, stopped):
+        if split.number == self.number:
+            reason = "indices must ascend"
+            raise ParseError(reason, path="fake.svm", line=7, column=5, offset=99)
+        time.sleep(self.pause)
+        return split.number
+
+
+@dataclass(frozen=True)
+class DieAt:
+    number: int
+
+    def __call__(self, split, stopped):
+        if split.number == self.number:
+            os._exit(9)
+        return split.number
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Counts how often it is unpickled in a process."""
+
+    folder: str
+
+    def __setstate__(self, state):
+        object.__setattr__(self, "folder", state["folder"])
+        with open(f"{self.folder}/{os.getpid()}", "a") as file:  # noqa: PTH123 - plain append, one byte a time
+            file.write("x")
+
+    def __call__(self, split, stopped):
+        return os.getpid()
+
+
+def run(runner, task, count):
+    got = {}
+    runner.run(task, fake_splits(count), lambda split, result: got.__setitem__(split.number, result))
+    return got
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_local_runner__gives_every_result(scheduler):
+    with open_runner(scheduler=scheduler, n_workers=2) as runner:
+        assert run(runner, Double(), 7) == {n: 2 * n for n in range(7)}
+        assert run(runner, Double(), 0) == {}
+
+
+@pytest.mark.cluster
+def test_client_runner__gives_every_result(cluster_client):
+    with open_runner(cluster_client) as runner:
+        assert run(runner, Double(), 7) == {n: 2 * n for n in range(7)}
+        assert run(runner, Double(), 0) == {}
+        assert runner.memory_limit > 2**20
+        assert runner.description == "2 worker processes with 2 threads"
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_local_runner__error_arrives_with_its_place(scheduler):
+    with open_runner(scheduler=scheduler, n_workers=2) as runner, pytest.raises(ParseError) as caught:
+        run(runner, FailAt(3), 10)
+    assert str(caught.value) == "fake.svm:7:5: indices must ascend"
+    assert (caught.value.line, caught.value.column, caught.value.offset) == (7, 5, 99)
+
+
+@pytest.mark.cluster
+def test_client_runner__first_error_stops_submission(cluster_client):
+    started = []
+    runner = ClientRunner(cluster_client, in_flight=4)
+    with pytest.raises(ParseError) as caught:
+        runner.run(FailAt(5, pause=0.01), fake_splits(200), lambda split, result: started.append(result))
+    assert (caught.value.line, caught.value.column) == (7, 5)
+    assert len(started) < 20
+    assert run(runner, Double(), 3) == {0: 0, 1: 2, 2: 4}  # the cluster is as good as before
+
+
+def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
+    left = threading.Event()
+
+    @dataclass(frozen=True)
+    class Slow:
+        def __call__(self, split, stopped):
+            if split.number == 0:
+                time.sleep(0.05)
+                reason = "bad"
+                raise ParseError(reason, path="fake.svm")
+            for _ in range(1000):
+                if stopped():
+                    left.set()
+                    raise Stopped
+                time.sleep(0.01)
+
+    with pytest.raises(ParseError):
+        run(LocalRunner("threads", 2), Slow(), 2)
+    assert left.is_set()
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
+    from dkfeat.engine import runners
+
+    sizes = []
+    groups = runners._groups
+
+    def watched(splits, size):
+        for group in groups(splits, size):
+            sizes.append(len(group))
+            yield group
+
+    monkeypatch.setattr(runners, "_groups", watched)
+    assert len(run(LocalRunner(scheduler, 2), Double(), 3000)) == 3000
+    assert sizes == [1024, 1024, 952]
+
+
+@pytest.mark.cluster
+def test_client_runner__in_flight_stays_bounded():
+    peak = Counter()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+
+        def watch(split, result):
+            peak["tasks"] = max(peak["tasks"], len(cluster.scheduler.tasks), len(client.futures))
+            peak["done"] += 1
+
+        ClientRunner(client).run(Double(), fake_splits(600), watch)
+    assert peak["done"] == 600
+    assert peak["tasks"] <= 6  # twice two threads, and what is just being released
+
+
+@pytest.mark.cluster
+def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_path):
+    pids = set(run(ClientRunner(cluster_client), Payload(str(tmp_path)), 40).values())
+    assert len(pids) == 2
+    times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
+    for pid in pids:
+        assert times[str(pid)] <= 2  # the nanny's process may forward it, tasks do not
+
+
+@pytest.mark.cluster
+def test_client_runner__task_that_kills_its_workers_is_named():
+    words = r"fake\.svm, split 3 \(bytes 30 to 40\): 4 workers died"
+    with open_runner(scheduler="cluster", n_workers=2) as runner, pytest.raises(ClusterError, match=words):
+        run(runner, DieAt(3), 6)
+
+
+def test_local_runner__dead_process_is_a_cluster_error():
+    with (
+        open_runner(scheduler="processes", n_workers=1) as runner,
+        pytest.raises(ClusterError, match="ended abruptly"),
+    ):
+        run(runner, DieAt(1), 3)
+
+
+@pytest.mark.cluster
+def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.distributed_runner._version", lambda: "9.9.9")
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(ClusterError, match=rf"{dkfeat.__version__}.*9\.9\.9 on inproc"),
+    ):
+        run(ClientRunner(client), Double(), 1)
+
+
+@pytest.mark.cluster
+def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
+    address_file = tmp_path / "scheduler.json"
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is wanted
+    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    start += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address_file)]
+    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--scheduler-file", str(address_file)]
+    with (
+        subprocess.Popen(start, env=environment, stderr=subprocess.DEVNULL) as scheduler,
+        subprocess.Popen(work, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as worker,
+    ):
+        try:
+            for _ in range(200):
+                if address_file.exists() and address_file.stat().st_size:
+                    break
+                time.sleep(0.1)
+            with Client(scheduler_file=str(address_file), set_as_default=False, timeout=5) as client:
+                client.wait_for_workers(1, timeout=30)
+                runner = ClientRunner(client)
+                begin = time.monotonic()
+
+                def kill(split, result):
+                    scheduler.kill()
+
+                with pytest.raises(ClusterError, match="scheduler was lost"):
+                    runner.run(FailAt(-1, pause=0.1), fake_splits(500), kill)
+                assert time.monotonic() - begin < 30
+        finally:
+            scheduler.kill()
+            worker.kill()
+
+
+def test_connect__nobody_there():
+    import dask
+
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
+        pytest.raises(ClusterError, match="no Dask"),
+        open_runner(scheduler="tcp://127.0.0.1:9"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"scheduler": "thread"}, "scheduler='thread'.*'threads', 'processes'"),
+        ({"scheduler": "threads", "memory_limit": "1GiB"}, "belong to scheduler='cluster'"),
+        ({"scheduler": "threads", "n_workers": 0}, "n_workers=0"),
+        ({"scheduler": "cluster", "memory_limit": "12"}, "at least 1 MiB"),
+        ({"scheduler": "cluster", "memory_limit": "much"}, "memory_limit='much'"),
+        ({"in_flight": 0}, "in_flight=0"),
+    ],
+)
+def test_open_runner__refuses(settings, words):
+    with pytest.raises(ConfigError, match=words), open_runner(**settings):
+        pass
+
+
+def test_open_runner__default_is_threads():
+    with open_runner() as runner:
+        assert isinstance(runner, LocalRunner)
+        assert runner.scheduler == "threads"
+
+
+def test_open_runner__follows_dask_configuration():
+    import dask
+
+    with dask.config.set(scheduler="sync"), open_runner() as runner:
+        assert runner.scheduler == "synchronous"
+
+
+@pytest.mark.cluster
+def test_open_runner__uses_the_active_client():
+    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as own:
+        with open_runner() as runner:
+            assert runner.client is own
+        with pytest.raises(ConfigError, match="choose one"), open_runner(own, "threads"):
+            pass
+        with pytest.raises(ConfigError, match="not to a client"), open_runner(own, n_workers=2):
+            pass
