@@ -30,7 +30,7 @@ def one_hot_columns(
     for i in range(packed.shape[0]):
         if empty[i]:
             continue
-        window = 0  # bits read and not yet used, the next one lowest
+        window = np.int64(0)  # bits read and not yet used, the next one lowest
         held = 0
         byte = 0
         for component in range(n_components):

@@ -1,0 +1,48 @@
+"""Feature maps: scikit-learn estimators whose inner products estimate a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dkfeat.errors import ConfigError
+from dkfeat.maps._base import FeatureMap
+from dkfeat.maps.gcws import GCWSFeatures
+
+__all__ = ["FEATURE_MAPS", "FeatureMap", "GCWSFeatures", "from_spec"]
+
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {GCWSFeatures.name: GCWSFeatures}
+"""Every feature map by the name that its spec carries."""
+
+
+def from_spec(spec: Mapping[str, Any]) -> FeatureMap:
+    """Make the fitted map that a spec describes.
+
+    Parameters
+    ----------
+    spec : mapping of plain JSON values
+        What `FeatureMap.to_spec` gave.
+
+    Returns
+    -------
+    fitted : FeatureMap
+        Equal features to those of the map that gave the spec, to the bit for GCWS.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        Unknown map, or settings that it does not know.
+    dkfeat.errors.SpecConflictError
+        The spec was made by another version of the algorithm.
+
+    Examples
+    --------
+    >>> fitted = GCWSFeatures(n_components=16, random_state=7).fit_width(100)
+    >>> from_spec(fitted.to_spec()).fingerprint() == fitted.fingerprint()
+    True
+    """
+    name = spec.get("map")
+    if name not in FEATURE_MAPS:
+        message = f"the spec names the map {name!r}, but known are {', '.join(FEATURE_MAPS)}; update dkfeat"
+        raise ConfigError(message)
+    return FEATURE_MAPS[name].from_spec(spec)

@@ -1,0 +1,388 @@
+"""Generalized consistent weighted sampling: one-hot features for the GMM kernel.
+
+P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §1.1-1.4, Alg. 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled import cws
+from dkfeat.compiled.codes import one_hot_columns
+from dkfeat.errors import InputError
+from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._rows import RowPreparation, owned
+from dkfeat.random_streams import check_seed
+from dkfeat.validation import check_choice, check_integer, check_real
+
+__all__ = ["GCWSFeatures"]
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Settings:
+    """The fitted map: parameters as they were in fit, and what follows from them."""
+
+    n_components: int
+    i_bits: int
+    t_bits: int
+    p: float
+    preparation: RowPreparation
+    code: Literal["auto", "lowest"]
+    mode: cws.CodeMode
+    seed: int
+
+    @property
+    def bits(self) -> int:
+        return self.i_bits + self.t_bits
+
+
+class GCWSFeatures(FeatureMap):
+    r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
+
+    Each component samples one coordinate of a row, so that two rows sample the same one with a probability that is
+    their similarity; `i_bits` bits of it become one of :math:`2^b` columns. Linear models on these sparse, binary rows
+    come close to a GMM kernel machine at the cost of linear learning. The time of a row is
+    proportional to its nonzeros times `n_components`; the number of columns does not matter, up to 2^40 and beyond.
+
+    Parameters
+    ----------
+    n_components : int, default=256
+        Number of samples (k in the paper), at least 1. Output width is n_components * 2^(i_bits + t_bits).
+    i_bits : int, default=8
+        Bits kept of the sampled coordinate i* (b in the paper), from 1 to 16.
+    t_bits : int, default=0
+        Bits kept of its level t*, from 0 to 2. The default is the paper's "0-bit" scheme.
+    p : float, default=1.0
+        Power of the pGMM kernel, above 0, without unit: every coordinate is raised to it.
+    center : float, array-like of shape (n_features,) or None, default=None
+        Subtracted from every value, absent entries of sparse rows included, before anything else; in the unit of
+        the columns. Columns with a centre other than 0 become dense: at most 2^24 of them.
+    normalize : {"l1", "l2", "max"} or None, default=None
+        Norm by which each row is divided, after centring.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
+        Root of all random numbers: same value, same features, on any machine and any number of workers. None
+        draws 64 bits in fit and keeps them in `seed_`.
+    code : {"auto", "lowest"}, default="auto"
+        How i* becomes `i_bits` bits: without loss where they suffice and by a mixer otherwise (see Notes), or as
+        the lowest bits of i*, which is what the paper does.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns of the input.
+    feature_names_in_ : ndarray of shape (n_features,), object
+        Their names, where `fit` saw a data frame.
+    seed_ : int
+        Seed in use, in [0, 2^64).
+    code_mode_ : {"injective", "signed", "mixed", "lowest"}
+        How i* becomes a code at this width.
+    n_features_out : int
+        Columns of `transform`.
+    encoded_row_bytes : int
+        Bytes of a packed row, ceil(n_components * (i_bits + t_bits) / 8).
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        In fit: a parameter is out of range.
+    dkfeat.errors.InputError
+        A value is NaN or infinite (the error has ``row`` and ``column``, from 0), or the width is wrong.
+    sklearn.exceptions.NotFittedError
+        transform before fit.
+
+    See Also
+    --------
+    dkfeat.kernels.gmm : The exact kernel, in quadratic time.
+
+    Notes
+    -----
+    A row's value at column f becomes coordinate 2f where positive and 2f + 1, with its magnitude, where
+    negative (§1.1). For each component (Alg. 1), with r, c ~ Gamma(2, 1) and beta ~ U(0, 1) for each coordinate,
+
+    .. math:: t = \lfloor \log u / r + \beta \rfloor, \quad a = \log c - r (t + 1 - \beta), \quad
+              i^* = \operatorname{argmin} a, \quad t^* = t_{i^*},
+
+    and :math:`P[(i^*, t^*)_u = (i^*, t^*)_v] = GMM(u, v)` exactly. With ``t_bits=0`` the level is dropped, which
+    lets slightly more pairs agree: the "0-bit" bias, small for most data (§1.4) and not corrected anywhere here.
+
+    All-zero rows have no sample: `sample` gives -1, `encode` marks them empty, `transform` gives a zero row.
+
+    The code of i*, for n columns and b = i_bits:
+
+    * ``injective``, while 2n <= 2^b: i* itself.
+    * ``signed``, while n <= 2^b: lossless among coordinates of one sign; codes of the other sign are shifted by a
+      number drawn for the component.
+    * ``mixed``, beyond: b bits of a mixer of (seed, component, i*); two coordinates share a code with
+      probability 2^-b, independently in each component.
+
+    Departures from the paper:
+
+    * The codes above instead of the lowest b bits, which spend a bit on the sign; ``code="lowest"`` gives the paper's.
+    * Random numbers are functions of (seed, coordinate, component): no table of n_features * n_components exists.
+
+    Logarithms are taken in strict float64 and rounded once to float32: float32 and float64 arrays of equal values give
+    equal codes, and values from 1e-308 to 1e308 work. Codes are equal on every CPU.
+
+    References
+    ----------
+    .. [1] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
+    .. [2] S. Ioffe, "Improved Consistent Sampling, Weighted Minhash and L1 Sketching", ICDM 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, -2.0, 0.0], [0.5, -1.0, 0.0], [0.0, 0.0, 0.0]])
+    >>> features = GCWSFeatures(n_components=64, random_state=0).fit(X)
+    >>> Z = features.transform(X)
+    >>> Z.shape, Z.sum(axis=1).A1.tolist()
+    ((3, 16384), [64.0, 64.0, 0.0])
+    """
+
+    name = "gcws"
+    version = 1
+    layout = "codes"
+
+    def __init__(
+        self,
+        n_components: int = 256,
+        *,
+        i_bits: int = 8,
+        t_bits: int = 0,
+        p: float = 1.0,
+        center: Any = None,
+        normalize: Literal["l1", "l2", "max"] | None = None,
+        random_state: Any = None,
+        code: Literal["auto", "lowest"] = "auto",
+    ) -> None:
+        self.n_components = n_components
+        self.i_bits = i_bits
+        self.t_bits = t_bits
+        self.p = p
+        self.center = center
+        self.normalize = normalize
+        self.random_state = random_state
+        self.code = code
+
+    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Full samples (i*, t*), of which codes keep a few bits.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        i_star : ndarray of shape (n_samples, n_components), int64
+            Sampled coordinates: 2 * column, plus 1 for a negative value. -1 in an all-zero row.
+        t_star : ndarray of shape (n_samples, n_components), int64
+            Their levels. 0 in an all-zero row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> i_star, t_star = GCWSFeatures(n_components=3, random_state=0).fit_width(2).sample(np.array([[0.0, -4.0]]))
+        >>> i_star
+        array([[3, 3, 3]])
+        """
+        s = self._fitted
+        parts = [
+            cws.sample(*columns, n_components=s.n_components, seed=s.seed)
+            for columns in self._columns(self._check_rows(X))
+        ]
+        i_star, t_star = (
+            np.concatenate(arrays) if len(parts) > 1 else arrays[0] for arrays in zip(*parts, strict=True)
+        )
+        return i_star, t_star
+
+    def encode(self, X: Any) -> PackedCodes:
+        """Codes as shards keep them: i_bits + t_bits bits a component.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        encoded : PackedCodes
+            ``codes``: ndarray of shape (n_samples, encoded_row_bytes), uint8; components in order, least significant
+            bit first. A code is that of i*, plus (t* mod 2^t_bits) * 2^i_bits. ``empty``: the all-zero rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> encoded = GCWSFeatures(n_components=4, i_bits=4, random_state=0).fit_width(3).encode(np.eye(2, 3))
+        >>> encoded.codes.tolist(), encoded.empty.tolist()
+        ([[0, 0], [34, 34]], [False, False])
+        """
+        s = self._fitted
+        parts = [
+            cws.encode(
+                *columns,
+                n_components=s.n_components,
+                seed=s.seed,
+                i_bits=s.i_bits,
+                t_bits=s.t_bits,
+                mode=s.mode,
+            )
+            for columns in self._columns(self._check_rows(X))
+        ]
+        if len(parts) == 1:
+            return PackedCodes(*parts[0])
+        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
+        """One-hot rows of packed codes: ``decode(encode(X))`` is ``transform(X)``.
+
+        Parameters
+        ----------
+        encoded : PackedCodes
+            From `encode`, or from a shard.
+
+        Returns
+        -------
+        features : csr_matrix of shape (n_samples, n_features_out), float32
+            n_components ones in each row, none in an empty one. Indices are int32, or int64 where the width or the
+            number of ones passes 2^31 - 1.
+
+        Raises
+        ------
+        dkfeat.errors.InputError
+            The arrays are not codes of this map.
+        """
+        s = self._fitted
+        codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
+        n_samples = len(empty)
+        wanted = (n_samples, self.encoded_row_bytes)
+        if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
+            message = (
+                f"codes of shape {codes.shape} and dtype {codes.dtype} with {n_samples} marks of dtype {empty.dtype}, "
+                f"but this map packs {self.encoded_row_bytes} bytes a row as uint8, marked by bool; use its own codes"
+            )
+            raise InputError(message)
+        ones = np.where(empty, 0, s.n_components)
+        indptr = np.concatenate([[0], np.cumsum(ones)])
+        index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
+        columns = np.empty(indptr[-1], index_dtype)
+        one_hot_columns(owned(codes), owned(empty), s.n_components, s.bits, columns)
+        data = np.ones(len(columns), np.float32)
+        features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
+        features.has_canonical_format = True
+        return features
+
+    def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
+        """Estimate the (p)GMM kernel from codes alone.
+
+        The fraction of equal codes, corrected for the chance collisions of the code in force: where `code_mode_` is
+        "mixed", for the 2^-i_bits with which different coordinates share a code. Such an estimate is unbiased
+        with respect to chance and may fall slightly below 0. Nothing is corrected where the code is "injective", nor
+        where it is "signed" (lossless except between coordinates of opposite sign) or "lowest" (the
+        chance depends on the data). With ``t_bits=0`` the 0-bit bias remains: dropped levels let slightly more pairs
+        agree.
+
+        Parameters
+        ----------
+        X : PackedCodes
+            Of n_x rows, from this map or one of equal fingerprint.
+        Y : PackedCodes, default=X
+            Of n_y rows.
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_x, n_y), float64
+            0 where either row is empty.
+
+        See Also
+        --------
+        dkfeat.kernels.gmm : The exact values.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dkfeat.kernels import gmm
+        >>> X = np.random.default_rng(0).lognormal(size=(2, 100))
+        >>> features = GCWSFeatures(n_components=4096, random_state=0).fit(X)
+        >>> bool(abs(features.estimate_kernel(features.encode(X)) - gmm(X)).max() < 0.05)
+        True
+        """
+        s = self._fitted
+        left = self.decode(X)
+        right = left if Y is None else self.decode(Y)
+        equal = (left @ right.T).toarray() / np.float64(s.n_components)
+        if s.mode == "mixed":
+            chance = 2.0**-s.i_bits
+            equal = (equal - chance) / (1.0 - chance)
+            equal[np.asarray(X.empty)] = 0.0
+            equal[:, np.asarray((X if Y is None else Y).empty)] = 0.0
+        return equal
+
+    @property
+    def n_features_out(self) -> int:
+        """Columns of `transform`: n_components * 2^(i_bits + t_bits)."""
+        return self._fitted.n_components << self._fitted.bits
+
+    @property
+    def encoded_row_bytes(self) -> int:
+        """Bytes of a packed row: ceil(n_components * (i_bits + t_bits) / 8)."""
+        return (self._fitted.n_components * self._fitted.bits + 7) // 8
+
+    @property
+    def _fitted(self) -> _Settings:
+        check_is_fitted(self)
+        return self._settings
+
+    def _settle(self, n_features: int) -> None:
+        i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
+        code = check_choice(self.code, "code", ("auto", "lowest"))
+        settings = _Settings(
+            n_components=check_integer(self.n_components, "n_components", low=1, high=2**24),
+            i_bits=i_bits,
+            t_bits=check_integer(self.t_bits, "t_bits", low=0, high=2),
+            p=check_real(self.p, "p", above=0),
+            preparation=RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
+            code=code,
+            mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),
+            seed=check_seed(self.random_state),
+        )
+        self._settings = settings
+        self.code_mode_ = settings.mode
+        self.seed_ = settings.seed
+
+    def _settled(self) -> dict[str, Any]:
+        s = self._fitted
+        center = s.preparation.center
+        params = {
+            "n_components": s.n_components,
+            "i_bits": s.i_bits,
+            "t_bits": s.t_bits,
+            "p": s.p,
+            "center": center.tolist() if isinstance(center, np.ndarray) else center,
+            "normalize": s.preparation.normalize,
+            "code": s.code,
+        }
+        return {"params": params, "code_mode": s.mode}
+
+    def _transform_rows(self, X: Any) -> sp.csr_matrix:
+        return self.decode(self.encode(X))
+
+    def _columns(self, X: Any) -> Iterator[tuple[NDArray, NDArray, NDArray[np.float32], NDArray[np.bool_]]]:
+        """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""
+        s = self._fitted
+        for rows in s.preparation.blocks(X):
+            logs, negative = cws.signed_logs(owned(rows.data), s.p)
+            yield rows.indptr.astype(np.int64), owned(rows.indices), logs, negative
+
+
+def _code_mode(n_features: int, i_bits: int) -> cws.CodeMode:
+    if 2 * n_features <= 1 << i_bits:
+        return "injective"
+    return "signed" if n_features <= 1 << i_bits else "mixed"
