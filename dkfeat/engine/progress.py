@@ -1,0 +1,233 @@
+"""Progress of a run on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+__all__ = ["Progress", "ProgressState"]
+
+LINE_SECONDS = 5.0
+"""Time between two plain lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressState:
+    """How far a run has come."""
+
+    stage: str
+    """What is being done, such as "scan" or "featurize"."""
+    tasks: int
+    """Tasks done."""
+    total_tasks: int
+    """Tasks in all."""
+    rows: int
+    """Rows done."""
+    source_bytes: int
+    """Bytes of the source done, as stored."""
+    total_bytes: int
+    """Bytes of the source in all, as stored."""
+    seconds: float
+    """Time since the stage began."""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Mean speed so far."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Mean speed so far, bytes of the source as stored."""
+        return self.source_bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time to the end at this speed, or None while nothing is done."""
+        if self.source_bytes == 0:
+            return None
+        return self.seconds * (self.total_bytes - self.source_bytes) / self.source_bytes
+
+    def describe(self) -> str:
+        """One line for people.
+
+        Examples
+        --------
+        >>> ProgressState(stage="featurize", tasks=3, total_tasks=4, rows=90_000, source_bytes=60_000_000,
+        ...               total_bytes=80_000_000, seconds=3.0).describe()
+        'featurize: 3 of 4 splits, 90,000 rows, 30,000 rows/s, 20.0 MB/s, 0:01 left'
+        """
+        left = self.seconds_left
+        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
+        end = "" if left is None else f", {clock(left)} left"
+        return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {speed}{end}"
+
+
+class Progress:
+    """Reports a stage's progress; made once a run, used as ``with progress.stage(...)`` for each stage.
+
+    Parameters
+    ----------
+    report : bool or callable
+        True writes to `stream`; False reports nothing; a callable gets a `ProgressState` at each step.
+    stream : text file or None
+        None: standard error.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with Progress(seen.append).stage("featurize", total_tasks=1, total_bytes=10) as stage:
+    ...     stage.advance(rows=2, source_bytes=10)
+    >>> seen[-1].rows, seen[-1].source_bytes
+    (2, 10)
+    """
+
+    def __init__(self, report: bool | Callable[[ProgressState], object], stream: TextIO | None = None) -> None:
+        self._report = report
+        self._stream = sys.stderr if stream is None else stream
+
+    def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
+        """Begin a stage of so many tasks over so many bytes."""
+        sink: _Sink
+        if callable(self._report):
+            sink = _Call(self._report)
+        elif not self._report:
+            sink = _Nothing()
+        elif self._stream.isatty():
+            sink = _Bar(self._stream)
+        else:
+            sink = _Lines(self._stream)
+        return _Stage(name, total_tasks, total_bytes, sink)
+
+    def note(self, text: str) -> None:
+        """Tell people something, unless nothing is reported or a callable gets the states."""
+        if self._report is True:
+            print(text, file=self._stream, flush=True)
+
+
+class _Stage:
+    def __init__(self, name: str, total_tasks: int, total_bytes: int, sink: _Sink) -> None:
+        self._fixed: dict[str, Any] = {"stage": name, "total_tasks": total_tasks, "total_bytes": total_bytes}
+        self._tasks = self._rows = self._bytes = 0
+        self._sink = sink
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self._sink.begin(self.state)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._sink.end(self.state, completed=kind is None)
+
+    def advance(self, *, rows: int, source_bytes: int) -> None:
+        """Count one task, with its rows and its bytes of the source as stored."""
+        self._tasks += 1
+        self._rows += rows
+        self._bytes += source_bytes
+        self._sink.step(self.state)
+
+    @property
+    def state(self) -> ProgressState:
+        """How far the stage has come."""
+        seconds = time.monotonic() - self._began
+        done: dict[str, Any] = {
+            "tasks": self._tasks,
+            "rows": self._rows,
+            "source_bytes": self._bytes,
+            "seconds": seconds,
+        }
+        return ProgressState(**self._fixed, **done)
+
+
+class _Sink:
+    """Where states go; does nothing itself."""
+
+    def begin(self, state: ProgressState) -> None: ...
+
+    def step(self, state: ProgressState) -> None: ...
+
+    def end(self, state: ProgressState, *, completed: bool) -> None: ...
+
+
+class _Nothing(_Sink):
+    """No report."""
+
+
+class _Call(_Sink):
+    """States go to a function of the caller's."""
+
+    def __init__(self, function: Callable[[ProgressState], object]) -> None:
+        self.step = function  # type: ignore[assignment]  # any callable that takes a state will do
+
+
+class _Lines(_Sink):
+    """A plain line every few seconds, and one at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+
+    def begin(self, state: ProgressState) -> None:  # noqa: ARG002 - the first line comes later
+        self._next = time.monotonic() + LINE_SECONDS
+
+    def step(self, state: ProgressState) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + LINE_SECONDS
+            self._write(state.describe())
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            speed = f"{state.rows_per_second:,.0f} rows/s, {state.bytes_per_second / 1e6:,.1f} MB/s"
+            self._write(f"{state.stage}: done, {state.rows:,} rows in {clock(state.seconds)}, {speed}")
+
+    def _write(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class _Bar(_Sink):
+    """A bar with speed and time left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console  # 0.1 s, which runs without a terminal need not pay
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[say]}"),
+        )
+        self._bars = Bars(*columns, console=Console(file=stream), refresh_per_second=4)
+
+    def begin(self, state: ProgressState) -> None:
+        self._bars.start()
+        self._task = self._bars.add_task(state.stage, total=max(1, state.total_bytes), say="")
+
+    def step(self, state: ProgressState) -> None:
+        left = state.seconds_left
+        say = f"{state.rows_per_second:,.0f} rows/s  {state.bytes_per_second / 1e6:,.1f} MB/s"
+        say += "" if left is None else f"  {clock(left)} left"
+        self._bars.update(self._task, completed=state.source_bytes, say=say)
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            self._bars.update(self._task, completed=max(1, state.total_bytes))
+        self._bars.stop()
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any.
+
+    Examples
+    --------
+    >>> clock(62.4), clock(3601)
+    ('1:02', '1:00:01')
+    """
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
