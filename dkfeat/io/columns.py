@@ -1,0 +1,305 @@
+"""Rows as Parquet columns: the three layouts, there and back without copies where the bytes allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_matrix
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.errors import InputError, ShardError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["LAYOUTS", "ROW_GROUP_ROWS", "WRITER_OPTIONS", "from_table", "kinds", "schema_of", "to_table"]
+
+LAYOUTS = ("codes", "sparse", "dense")
+
+ROW_GROUP_ROWS = 1 << 20
+"""A row group ends after this many rows and nowhere else; nearly every shard is one."""
+
+WRITER_OPTIONS: dict[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "write_batch_size": 1024,
+    "use_dictionary": False,
+    "write_statistics": False,
+    "write_page_index": False,
+    "write_page_checksum": True,
+    "store_schema": False,
+}
+
+_CODECS = {
+    "label": ("ZSTD", 3),
+    "qid": ("ZSTD", 3),
+    "codes": ("NONE", None),
+    "indices": ("ZSTD", 1),
+    "values": ("ZSTD", 1),
+    "features": ("ZSTD", 1),
+}
+_ENCODINGS = {"codes": "PLAIN", "int32": "DELTA_BINARY_PACKED", "int64": "DELTA_BINARY_PACKED"}
+_INT32_COLUMNS = 1 << 31
+
+
+def to_table(
+    layout: str,
+    encoded: Any,
+    labels: NDArray[Any],
+    label_offsets: NDArray[np.int64] | None,
+    qid: NDArray[np.int64] | None,
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Columns of a shard, and how Parquet is to keep each of them.
+
+    Returns
+    -------
+    table : pyarrow.Table
+        Columns label, qid if given, then those of the layout.
+    settings : dict
+        Codec, level and encoding of each column, for ``ParquetWriter``.
+
+    Raises
+    ------
+    InputError
+        For an unknown layout or a type that the layout does not hold.
+    """
+    if labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
+        message = f"labels are {labels.dtype}, a shard keeps int64 or float64"
+        raise InputError(message)
+    found: dict[str, pa.Array] = {"label": _label_column(labels, label_offsets)}
+    if qid is not None:
+        found["qid"] = pa.array(np.ascontiguousarray(qid, dtype=np.int64))
+    if layout == "codes":
+        found["codes"] = _codes_column(encoded)
+    elif layout == "sparse":
+        found.update(_sparse_columns(encoded))
+    elif layout == "dense":
+        found["features"] = _dense_column(encoded)
+    else:
+        message = f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)}"
+        raise InputError(message)
+    lengths = {name: len(column) for name, column in found.items()}
+    if len(set(lengths.values())) > 1:
+        message = f"the columns of a shard have equally many rows, got {lengths}"
+        raise InputError(message)
+    schema = pa.schema([pa.field(name, column.type, nullable=name == "codes") for name, column in found.items()])
+    return pa.table(list(found.values()), schema=schema), _settings(schema)
+
+
+def from_table(table: pa.Table, n_columns: int) -> tuple[Any, NDArray[Any], NDArray[np.int64] | None, Any]:
+    """Features, labels, label offsets and query ids of a table that `to_table` could have made.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Columns may be left out: what is missing comes back as None.
+    n_columns : int
+        Width of the features: bytes of a row of codes, else columns.
+
+    Raises
+    ------
+    ShardError
+        When values contradict the layout: wrong width, indices out of order or range, a value that is not finite.
+    """
+    parts = {name: _chunk(table, name) for name in table.column_names}
+    encoded: Any = None
+    if "codes" in parts:
+        encoded = _read_codes(parts["codes"], n_columns)
+    elif "indices" in parts:
+        encoded = _read_sparse(parts["indices"], parts.get("values"), n_columns)
+    elif "features" in parts:
+        encoded = _read_dense(parts["features"], n_columns)
+    labels, offsets = _read_labels(parts["label"]) if "label" in parts else (None, None)
+    qid = _numbers(parts["qid"]) if "qid" in parts else None
+    return encoded, labels, offsets, qid
+
+
+def schema_of(
+    layout: str, n_columns: int, label_dtype: str, *, multilabel: bool = False, query_id: bool = False
+) -> dict[str, str]:
+    """Columns and types of every shard of a data set, as the manifest states them.
+
+    Parameters
+    ----------
+    layout : {"codes", "sparse", "dense"}
+        Which columns hold the features.
+    n_columns : int
+        Width of the features: bytes of a row of codes, else columns.
+    label_dtype : {"int64", "float64"}
+        Type of one label.
+    multilabel, query_id : bool, default=False
+        Whether rows have lists of labels, and query ids.
+
+    Examples
+    --------
+    >>> schema_of("codes", 256, "int64")
+    {'label': 'int64', 'codes': 'fixed_size_binary[256]'}
+    """
+    rows = np.zeros((0, n_columns if layout != "sparse" else 1), np.uint8 if layout == "codes" else np.float32)
+    encoded: Any = rows
+    if layout == "codes":
+        encoded = PackedCodes(rows, np.zeros(0, np.bool_))
+    elif layout == "sparse":
+        encoded = csr_matrix((0, n_columns), dtype=np.float32)
+    offsets = np.zeros(1, np.int64) if multilabel else None
+    qid = np.zeros(0, np.int64) if query_id else None
+    table, _ = to_table(layout, encoded, np.zeros(0, label_dtype), offsets, qid)
+    return kinds(table.schema)
+
+
+def kinds(schema: pa.Schema) -> dict[str, str]:
+    """Names and types of columns, in words that do not change with the version of pyarrow."""
+    return {
+        item.name: f"list<{_kind(item.type.value_type)}>" if pa.types.is_list(item.type) else _kind(item.type)
+        for item in schema
+    }
+
+
+def _kind(kind: pa.DataType) -> str:
+    names = {pa.float32(): "float32", pa.float64(): "float64"}
+    return names.get(kind, str(kind))
+
+
+def _settings(schema: pa.Schema) -> dict[str, Any]:
+    codecs, levels, encodings = {}, {}, {}
+    for item in schema:
+        nested = pa.types.is_list(item.type)
+        path = f"{item.name}.list.element" if nested else item.name
+        kind = str(item.type.value_type if nested else item.type)
+        codecs[path], level = _CODECS[item.name]
+        if level is not None:
+            levels[path] = level
+        encodings[path] = _ENCODINGS.get(item.name) or _ENCODINGS.get(kind, "BYTE_STREAM_SPLIT")
+    return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
+
+
+def _label_column(labels: NDArray[Any], offsets: NDArray[np.int64] | None) -> pa.Array:
+    values = pa.array(np.ascontiguousarray(labels))
+    return values if offsets is None else _lists(offsets, values)
+
+
+def _lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
+    if offsets[0] != 0 or offsets[-1] != len(values):
+        message = f"lists cover values {offsets[0]:,} to {offsets[-1]:,}, but there are {len(values):,}"
+        raise InputError(message)
+    if len(values) > np.iinfo(np.int32).max:
+        message = f"a shard's lists hold at most {np.iinfo(np.int32).max:,} values, got {len(values):,}"
+        raise InputError(message)
+    kind = pa.list_(pa.field("element", values.type, nullable=False))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=kind)
+
+
+def _codes_column(packed: PackedCodes) -> pa.Array:
+    codes = np.ascontiguousarray(packed.codes)
+    if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] == 0 or packed.empty.shape != codes.shape[:1]:
+        message = f"codes are a uint8 array of rows of bytes with a mask, got {codes.dtype} of shape {codes.shape}"
+        raise InputError(message)
+    valid = pa.py_buffer(np.packbits(~packed.empty, bitorder="little")) if packed.empty.any() else None
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
+
+
+def _sparse_columns(matrix: csr_matrix) -> dict[str, pa.Array]:
+    kind = np.int32 if matrix.shape[1] < _INT32_COLUMNS else np.int64
+    if not matrix.has_canonical_format:
+        message = "a sparse shard holds rows with sorted indices and no duplicates; call sum_duplicates first"
+        raise InputError(message)
+    columns = {"indices": _lists(matrix.indptr, pa.array(matrix.indices.astype(kind, copy=False)))}
+    columns["values"] = _lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
+    return columns
+
+
+def _dense_column(features: NDArray[np.float32]) -> pa.Array:
+    if features.dtype != np.float32 or features.ndim != 2:
+        message = f"dense features are a float32 matrix, got {features.dtype} of shape {features.shape}"
+        raise InputError(message)
+    rows, width = features.shape
+    return _lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))
+
+
+def _chunk(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    array = (
+        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )
+    if name != "codes" and array.null_count:
+        message = f"column {name}: {array.null_count:,} nulls where none may be"
+        raise ShardError(message)
+    return array
+
+
+def _numbers(array: pa.Array) -> NDArray[Any]:
+    return array.to_numpy(zero_copy_only=True)
+
+
+def _read_lists(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    offsets = _numbers(array.offsets).astype(np.int64)
+    values = array.values
+    if values.null_count:
+        message = f"{values.null_count:,} nulls inside lists where none may be"
+        raise ShardError(message)
+    return offsets - offsets[0], _numbers(values)[offsets[0] : offsets[-1]]
+
+
+def _read_labels(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    if pa.types.is_list(array.type):
+        offsets, values = _read_lists(array)
+        return values, offsets
+    return _numbers(array), None
+
+
+def _read_codes(array: pa.Array, row_bytes: int) -> PackedCodes:
+    if array.type != pa.binary(row_bytes):
+        message = f"column codes is {array.type}, expected fixed_size_binary[{row_bytes}]"
+        raise ShardError(message)
+    raw = array.buffers()[1]
+    flat = np.frombuffer(raw, np.uint8) if raw is not None else np.empty(0, np.uint8)
+    codes = flat[array.offset * row_bytes : (array.offset + len(array)) * row_bytes].reshape(len(array), row_bytes)
+    if not array.null_count:
+        return PackedCodes(codes, np.zeros(len(array), np.bool_))
+    empty = array.is_null().to_numpy(zero_copy_only=False)
+    if codes[empty].any():
+        codes = codes.copy()
+        codes[empty] = 0
+    return PackedCodes(codes, empty)
+
+
+def _read_sparse(indices: pa.Array, values: pa.Array | None, n_columns: int) -> csr_matrix:
+    indptr, columns = _read_lists(indices)
+    if values is None:
+        data = np.ones(len(columns), np.float32)
+    else:
+        bounds, data = _read_lists(values)
+        if not np.array_equal(bounds, indptr):
+            message = "indices and values have lists of different lengths"
+            raise ShardError(message)
+    if len(columns):
+        rises = np.diff(columns) > 0
+        starts = indptr[1:-1]
+        rises[starts[(starts > 0) & (starts < len(columns))] - 1] = True
+        if not rises.all():
+            row = int(np.searchsorted(indptr, int(np.argmin(rises)), side="right")) - 1
+            message = f"row {row:,}: indices do not ascend"
+            raise ShardError(message)
+        if columns.min() < 0 or columns.max() >= n_columns:
+            message = f"indices run from {columns.min()} to {columns.max()}, expected 0 to {n_columns - 1}"
+            raise ShardError(message)
+    _check_finite(data)
+    return csr_matrix((data, columns, indptr.astype(columns.dtype)), shape=(len(indptr) - 1, n_columns))
+
+
+def _read_dense(array: pa.Array, n_columns: int) -> NDArray[np.float32]:
+    offsets, values = _read_lists(array)
+    if not np.array_equal(offsets, np.arange(len(offsets)) * n_columns):
+        message = f"a row of features is not {n_columns:,} long"
+        raise ShardError(message)
+    _check_finite(values)
+    return values.reshape(-1, n_columns)
+
+
+def _check_finite(values: NDArray[Any]) -> None:
+    if not np.isfinite(values).all():
+        message = f"value {values[~np.isfinite(values)][0]} is not finite"
+        raise ShardError(message)

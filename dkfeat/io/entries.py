@@ -1,0 +1,201 @@
+"""The records that a manifest is made of: shards, sources, and the manifest before."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dkfeat.errors import ShardError
+
+__all__ = ["PreviousManifest", "ShardEntry", "SourceEntry", "check_shard_name", "manifest_name"]
+
+SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
+MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
+MAX_COUNT = (1 << 63) - 1
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def manifest_name(number: int) -> str:
+    """Name of manifest `number` inside the metadata folder.
+
+    Examples
+    --------
+    >>> manifest_name(3)
+    'manifest-000003.json'
+    """
+    return f"manifest-{number:06d}.json"
+
+
+def check_shard_name(name: object) -> str:
+    """Return `name` if it can be a shard's; anything else, a path above all, is refused.
+
+    Raises
+    ------
+    ShardError
+        For any name that dkfeat would not give to a shard.
+
+    Examples
+    --------
+    >>> check_shard_name("part-000000-0000-3f9c2a71b0de.parquet")
+    'part-000000-0000-3f9c2a71b0de.parquet'
+    """
+    if not isinstance(name, str) or SHARD_NAME.fullmatch(name) is None:
+        message = f"{str(name)[:80]!a} is not a shard's name: expected part-<split>-<piece>-<12 hex digits>.parquet"
+        raise ShardError(message)
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """What the manifest says of one shard."""
+
+    split: int
+    """Number of the split that it was made from."""
+    piece: int
+    """Position within the split, from 0."""
+    last: bool
+    """Whether it is the split's last piece."""
+    name: str
+    """File name inside ``data/``."""
+    size: int
+    """Bytes of the file."""
+    sha256: str
+    """SHA-256 of the file, 64 lowercase hexadecimal digits."""
+    rows: int
+    """Number of rows, empty ones included."""
+    nnz: int
+    """Nonzeros of the source's rows."""
+    n_empty: int
+    """Rows without features."""
+    source: str
+    """Name of the source file."""
+    range: tuple[int, int]
+    """First and past-the-end byte of the piece's rows in the decompressed source."""
+    source_sha256: str
+    """SHA-256 of those bytes."""
+
+    def __post_init__(self) -> None:
+        where = f"shard {str(self.name)[:80]!a}"
+        match = SHARD_NAME.fullmatch(check_shard_name(self.name))
+        for key in ("split", "piece", "size", "rows", "nnz", "n_empty"):
+            check_count(getattr(self, key), f"{where}: {key}")
+        check(isinstance(self.last, bool), f"{where}: last={self.last!r} is not a boolean")
+        check(isinstance(self.source, str), f"{where}: source={self.source!r} is not text")
+        check_hash(self.sha256, f"{where}: sha256")
+        check_hash(self.source_sha256, f"{where}: source_sha256")
+        check(self.n_empty <= self.rows, f"{where}: {self.n_empty:,} empty rows of {self.rows:,}")
+        check(isinstance(self.range, tuple) and len(self.range) == 2, f"{where}: range={self.range!r} is no pair")
+        start, stop = self.range
+        check_count(start, f"{where}: range start")
+        check_count(stop, f"{where}: range stop")
+        check(start <= stop, f"{where}: range [{start}, {stop}) runs backwards")
+        named = match is not None and (int(match[1]), int(match[2])) == (self.split, self.piece)
+        check(named, f"{where}: its name is not that of split {self.split}, piece {self.piece}")
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        mapping: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__}
+        mapping["range"] = list(self.range)
+        return mapping
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
+        values = pick(mapping, cls.__slots__, "shard entry")
+        if isinstance(values["range"], list):
+            values["range"] = tuple(values["range"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """A source file that the data set covers, pinned by what tells whether it changed."""
+
+    name: str
+    """Path relative to the source's root."""
+    size: int
+    """Bytes as stored."""
+    mtime_ns: int | None
+    """Time of last change in nanoseconds, or None on an object store."""
+    etag: str | None
+    """Version tag, or None on a file system."""
+    rows: int
+    """Rows that came from it."""
+
+    def __post_init__(self) -> None:
+        where = f"source {str(self.name)[:80]!a}"
+        check(isinstance(self.name, str) and self.name != "", f"{where}: the name is not text")
+        check_count(self.size, f"{where}: size")
+        check_count(self.rows, f"{where}: rows")
+        timed = self.mtime_ns is None or (isinstance(self.mtime_ns, int) and not isinstance(self.mtime_ns, bool))
+        check(timed, f"{where}: mtime_ns={self.mtime_ns!r} is not an integer")
+        check(self.etag is None or isinstance(self.etag, str), f"{where}: etag={self.etag!r} is not text")
+
+    @property
+    def identity(self) -> dict[str, str | int | None]:
+        """What must be equal for the file to count as unchanged; compare with ``SourceFile.identity``."""
+        return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**self.identity, "rows": self.rows}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
+        return cls(**pick(mapping, cls.__slots__, "source entry"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousManifest:
+    """The manifest that this one extends."""
+
+    name: str
+    """File name inside the metadata folder."""
+    sha256: str
+    """SHA-256 of that file."""
+
+    def __post_init__(self) -> None:
+        named = isinstance(self.name, str) and MANIFEST_NAME.fullmatch(self.name) is not None
+        check(named, f"previous: {str(self.name)[:80]!a} is not a manifest's name")
+        check_hash(self.sha256, "previous: sha256")
+
+
+def check(holds: bool, message: str) -> None:
+    """Raise `ShardError` with `message` unless it holds."""
+    if not holds:
+        raise ShardError(message)
+
+
+def check_count(value: object, what: str) -> None:
+    """Refuse anything but an integer of at least 0 that fits 64 signed bits."""
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        message = f"{what}={value!r:.60} is not a count"
+        raise ShardError(message)
+
+
+def check_hash(value: object, what: str) -> None:
+    """Refuse anything but 64 lowercase hexadecimal digits."""
+    if not isinstance(value, str) or _HASH.fullmatch(value) is None:
+        message = f"{what}={value!r:.80} is not a SHA-256"
+        raise ShardError(message)
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is an integer or a float that is neither NaN nor infinite."""
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def pick(mapping: object, keys: Iterable[str], what: str) -> dict[str, Any]:
+    """Values of `keys`; other keys are left alone, a missing one is refused."""
+    if not isinstance(mapping, Mapping):
+        message = f"{what}: expected an object, got {type(mapping).__name__}"
+        raise ShardError(message)
+    missing = [key for key in keys if key not in mapping]
+    if missing:
+        message = f"{what}: key {missing[0]!r} is missing"
+        raise ShardError(message)
+    return {key: mapping[key] for key in keys}

@@ -1,0 +1,61 @@
+"""Named places where a test can have the process killed, to prove that a resume loses nothing.
+
+``DKFEAT_KILL_AT="point:k"`` makes the process send itself SIGKILL when it passes `point` for the k-th time. The
+variable is read once, at import; without it `passed` returns at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+__all__ = ["POINTS", "VARIABLE", "is_armed", "passed"]
+
+VARIABLE = "DKFEAT_KILL_AT"
+
+POINTS = (
+    "after_plan",
+    "before_tmp",
+    "mid_write",
+    "after_tmp",
+    "after_publish",
+    "before_manifest",
+    "after_manifest",
+    "after_success",
+    "before_unlock",
+)
+"""In the order in which a run that publishes one shard passes them."""
+
+
+def _target(setting: str | None) -> tuple[str, int] | None:
+    if not setting:
+        return None
+    point, _, count = setting.partition(":")
+    if point not in POINTS or not count.isdecimal() or int(count) < 1:
+        message = f"{VARIABLE}={setting!r}, but it takes point:k with k at least 1 and point one of {', '.join(POINTS)}"
+        raise ValueError(message)
+    return point, int(count)
+
+
+_armed = _target(os.environ.get(VARIABLE))
+_passes = 0
+
+
+def is_armed() -> bool:
+    """Whether this process is going to kill itself at one of the points."""
+    return _armed is not None
+
+
+def passed(point: str) -> None:
+    """Note that `point` is passed; does nothing unless the environment variable named it.
+
+    Examples
+    --------
+    >>> passed("after_plan")
+    """
+    if _armed is None or _armed[0] != point:
+        return
+    global _passes  # noqa: PLW0603 -- a count of the whole process is what the variable asks for
+    _passes += 1
+    if _passes == _armed[1]:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,218 @@
+"""Storage in a folder of a local disk: exclusive create by hard link, every step flushed to disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dkfeat.errors import CommitError
+from dkfeat.io import killpoints
+from dkfeat.io.locks import FileLock
+from dkfeat.io.storage import DATA, LOCK, META, SET_ASIDE, TMP, Storage
+
+__all__ = ["LocalStorage"]
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+class LocalStorage(Storage):
+    """A data set in a local folder.
+
+    Below the root no symbolic link is followed: each step of a name is opened relative to the folder before it, so a
+    link planted in the data set cannot lead a read or a write outside. The root itself may be reached by links.
+
+    Parameters
+    ----------
+    path : str
+        Folder; made by `prepare`. Missing parents are made for a relative path only: where an absolute path has
+        no parent, most often a disk is not mounted.
+
+    Examples
+    --------
+    >>> LocalStorage("/data/features").url
+    '/data/features'
+    """
+
+    def __init__(self, path: str) -> None:
+        given = Path(path).expanduser()
+        self._root = str(given.absolute())
+        self._make_parents = not given.is_absolute()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    @property
+    def url(self) -> str:  # noqa: D102 -- Storage says it
+        return self._root
+
+    def prepare(self) -> None:  # noqa: D102 -- Storage says it
+        root = Path(self._root)
+        root.mkdir(parents=self._make_parents, exist_ok=True)
+        _flush_folder(str(root.parent))
+        for folder in (DATA, META, TMP, SET_ASIDE):
+            with self._folder(str(Path(folder).parent)) as parent:
+                with suppress(FileExistsError):
+                    os.mkdir(Path(folder).name, dir_fd=parent)  # noqa: PTH102 -- relative to an open folder
+                os.fsync(parent)
+
+    def probe(self) -> None:  # noqa: D102 -- Storage says it
+        name = f"{META}/probe-{uuid.uuid4().hex}"
+        try:
+            self.create(name, b"probe")
+            try:
+                self.create(name, b"again")
+            except FileExistsError:
+                return
+            message = f"{self._root}: a file was created twice; this storage cannot keep two writers apart"
+            raise CommitError(message)
+        except CommitError:
+            raise
+        except OSError as fault:
+            message = f"{self._root}: cannot create files here: {fault.strerror or fault}; choose a writable folder"
+            raise CommitError(message) from fault
+        finally:
+            with suppress(OSError):
+                self.remove(name)
+
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
+        with self._folder(META) as folder:
+            return FileLock(folder, Path(LOCK).name, holder, where=self._root, break_lock=break_lock)
+
+    def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
+        parent, base = _cut(name)
+        temporary = f"{base}.{uuid.uuid4().hex}.tmp"
+        killpoints.passed("before_tmp")
+        with self._folder(TMP) as tmp, self._folder(parent) as target:
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=tmp)
+                try:
+                    view = memoryview(data)
+                    _write(descriptor, view[: len(view) // 2])
+                    killpoints.passed("mid_write")
+                    _write(descriptor, view[len(view) // 2 :])
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                killpoints.passed("after_tmp")
+                _link_or_rename(temporary, base, tmp, target)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=tmp)  # noqa: PTH108 -- relative to an open folder
+            os.fsync(target)
+
+    def open(self, name: str) -> BinaryIO:  # noqa: D102 -- Storage says it
+        return os.fdopen(self._open(name), "rb")
+
+    def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
+        with os.fdopen(self._open(name), "rb") as file:
+            return file.read()
+
+    def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
+        parent, base = _cut(name)
+        try:
+            with self._folder(parent) as folder:
+                return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size  # noqa: PTH116 -- as above
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> dict[str, int]:  # noqa: D102 -- Storage says it
+        with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+        return dict(sorted(sizes.items()))
+
+    def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
+        parent, base = _cut(name)
+        with self._folder(parent) as folder:
+            with suppress(FileNotFoundError):
+                os.unlink(base, dir_fd=folder)  # noqa: PTH108 -- relative to an open folder
+            os.fsync(folder)
+
+    def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
+        parent, base = _cut(name)
+        aside = f"{base}.{uuid.uuid4().hex}"
+        with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
+            os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)  # noqa: PTH104 -- relative to open folders
+            os.fsync(target)
+            os.fsync(source)
+        return f"{SET_ASIDE}/{aside}"
+
+    def sweep(self) -> int:  # noqa: D102 -- Storage says it
+        left = [name for name in self.list(TMP) if name.endswith(".tmp")]
+        for name in left:
+            self.remove(f"{TMP}/{name}")
+        return len(left)
+
+    def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
+        return shutil.disk_usage(self._root).free
+
+    def _open(self, name: str) -> int:
+        parent, base = _cut(name)
+        with self._folder(parent) as folder:  # non-blocking, so that a planted pipe cannot stop us
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(base, flags, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
+        return descriptor
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        descriptor = os.open(self._root, _FOLDER)
+        try:
+            for part in Path(name).parts:
+                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _cut(name: str) -> tuple[str, str]:
+    parent, _, base = name.rpartition("/")
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        message = f"{name!a} is not the name of a file inside a data set"
+        raise ValueError(message)
+    return parent, base
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
+    try:
+        os.link(temporary, base, src_dir_fd=tmp, dst_dir_fd=target, follow_symlinks=False)
+        killpoints.passed("after_publish")
+    except OSError as fault:
+        if fault.errno not in _NO_LINKS:
+            raise
+        _rename(temporary, base, tmp, target)
+        killpoints.passed("after_publish")
+
+
+def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
+    # No hard links on this file system: the lock alone keeps two writers apart between these two calls.
+    with suppress(FileNotFoundError):
+        os.stat(base, dir_fd=target, follow_symlinks=False)  # noqa: PTH116 -- relative to an open folder
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base)
+    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)  # noqa: PTH104 -- relative to open folders
+
+
+def _flush_folder(path: str) -> None:
+    descriptor = os.open(path, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

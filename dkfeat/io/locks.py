@@ -1,0 +1,164 @@
+"""One writer at a time on a local disk: a kernel lock that dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from dkfeat.errors import CommitConflictError
+from dkfeat.io import strict_json
+
+__all__ = ["FileLock", "describe_holder"]
+
+logger = logging.getLogger(__name__)
+
+_HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_MAX_BYTES = 1 << 16
+
+
+class FileLock:
+    """A lock file that names its holder, with ``flock`` held on it from construction to `release`.
+
+    The kernel frees the lock when its holder dies, so a dead run is taken over at once and never by age. A file
+    left by another host is believed: the lock of a shared disk may not reach that host.
+
+    Parameters
+    ----------
+    folder : int
+        Open descriptor of the folder.
+    name : str
+        Name of the lock file in it.
+    holder : mapping
+        Plain JSON values that name this run; "run_id" and "host" are among them.
+    where : str
+        The target, for messages.
+    break_lock : str, optional
+        Run id of a holder on another host that may be dispossessed.
+
+    Raises
+    ------
+    CommitConflictError
+        When somebody else holds it.
+    """
+
+    def __init__(
+        self, folder: int, name: str, holder: Mapping[str, Any], *, where: str, break_lock: str | None = None
+    ) -> None:
+        self._folder = os.dup(folder)
+        self._name = name
+        try:
+            self._descriptor = self._take(where)
+        except BaseException:
+            os.close(self._folder)
+            raise
+        self._open = True
+        try:
+            self._succeed(_read_holder(self._descriptor), where, break_lock)
+            text = strict_json.dumps(dict(holder))
+            os.pwrite(self._descriptor, text, 0)
+            os.ftruncate(self._descriptor, len(text))
+            os.fsync(self._descriptor)
+            os.fsync(self._folder)
+        except BaseException:
+            self.close()
+            raise
+        _HELD.add(self)
+
+    def release(self) -> None:
+        """Remove the file, then free the lock; a second call does nothing."""
+        if self._open:
+            with suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._folder)  # noqa: PTH108 -- relative to an open folder
+                os.fsync(self._folder)
+            self.close()
+
+    def close(self) -> None:
+        """Drop the descriptors; the lock is free when no process has them any more."""
+        if self._open:
+            self._open = False
+            os.close(self._descriptor)
+            os.close(self._folder)
+
+    def _take(self, where: str) -> int:
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self._name, flags, 0o666, dir_fd=self._folder)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BlockingIOError:
+                holder = _await_holder(descriptor)
+                os.close(descriptor)
+                message = f"{where} is being written by {describe_holder(holder)}; wait for it or choose another target"
+                raise CommitConflictError(message) from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its holder released it, and removed the file, between our two calls
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            there = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)  # noqa: PTH116 -- as above
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(descriptor))
+
+    def _succeed(self, former: Mapping[str, Any] | None, where: str, break_lock: str | None) -> None:
+        if former is None:
+            return
+        if former.get("host") != socket.gethostname() and former.get("run_id") != break_lock:
+            message = (
+                f"{where} was being written by {describe_holder(former)}, and whether that run still lives cannot be "
+                f"told from here; when it is gone, pass break_lock={former.get('run_id')!r}"
+            )
+            raise CommitConflictError(message)
+        logger.warning("%s: taking over from %s, which has ended", where, describe_holder(former))
+
+
+def describe_holder(holder: Mapping[str, Any] | None) -> str:
+    """Run id, host, process and start of a run, for messages.
+
+    Examples
+    --------
+    >>> describe_holder({"run_id": "7f3a", "host": "node1", "pid": 12, "since": "2026-01-31T12:00:00+00:00"})
+    'run 7f3a (host node1, pid 12, since 2026-01-31T12:00:00+00:00)'
+    """
+    if holder is None:
+        return "a run that has not yet written its name"
+    run, host, pid, since = (ascii(holder.get(key))[:80].strip("'") for key in ("run_id", "host", "pid", "since"))
+    return f"run {run} (host {host}, pid {pid}, since {since})"
+
+
+def _read_holder(descriptor: int) -> Mapping[str, Any] | None:
+    text = os.pread(descriptor, _MAX_BYTES, 0)
+    with suppress(ValueError, RecursionError):
+        holder = json.loads(text)
+        if isinstance(holder, dict):
+            return holder
+    return None
+
+
+def _await_holder(descriptor: int) -> Mapping[str, Any] | None:
+    for _ in range(50):  # it writes its name right after it got the lock
+        holder = _read_holder(descriptor)
+        if holder is not None:
+            return holder
+        time.sleep(0.01)
+    return None
+
+
+def _drop_in_child() -> None:
+    for lock in list(_HELD):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)  # a worker forked while we hold it must not outlive us with it

@@ -1,0 +1,174 @@
+"""What a data set says of itself: spec, newest manifest with all that vouch for it, and the mark of success."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import ShardError
+from dkfeat.io import strict_json
+from dkfeat.io.entries import MANIFEST_NAME, check, check_hash
+from dkfeat.io.manifest import Manifest, check_format, manifest_name
+from dkfeat.io.plans import PinnedPlan, plan_name
+from dkfeat.io.storage import META, SPEC, SUCCESS, Storage
+
+__all__ = ["newest_manifest", "read_manifest", "read_plan", "read_spec", "success_text"]
+
+_SMALL = 1 << 24
+
+
+def read_spec(storage: Storage) -> dict[str, Any]:
+    """Spec of a data set: all that affects its values.
+
+    Raises
+    ------
+    ShardError
+        When there is none or it is damaged.
+    SpecConflictError
+        When a newer dkfeat wrote it.
+    """
+    where = f"{storage.url}/{SPEC}"
+    spec = strict_json.parse_object(_read(storage, SPEC, "it is no data set of dkfeat"), where, max_bytes=_SMALL)
+    check_format(spec, where)
+    return spec
+
+
+def read_manifest(storage: Storage) -> Manifest:
+    """Newest committed manifest, after every check that needs no shard.
+
+    The chain of manifests back to the first has no gap and no changed byte; spec, plans and totals agree with it; if
+    ``_SUCCESS`` is there it names this manifest. ``_SUCCESS`` may be missing while a batch runs or after one failed.
+
+    Raises
+    ------
+    ShardError
+        When nothing was committed, or something does not agree.
+    SpecConflictError
+        When a newer dkfeat wrote it.
+    """
+    for _ in range(3):
+        success = _read_success(storage)
+        manifest = newest_manifest(storage)
+        if manifest is None:
+            message = f"{storage.url}: no batch was committed here yet; run featurize on it to the end"
+            raise ShardError(message)
+        if success is None or success == (manifest.name, manifest.sha256):
+            return manifest
+        if _read_success(storage) == success:  # else a batch was committed while we looked
+            break
+    message = f"{storage.url}/{SUCCESS} names {success[0]} with another content than {manifest.name} here has"
+    raise ShardError(message)
+
+
+def newest_manifest(storage: Storage) -> Manifest | None:
+    """As `read_manifest`, without ``_SUCCESS``; None where nothing was committed."""
+    numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, storage.list(META)) if match is not None)
+    if not numbers:
+        if _read_success(storage) is not None:
+            message = f"{storage.url}/{SUCCESS} is there, but the manifest that it names is gone"
+            raise ShardError(message)
+        return None
+    check(numbers == list(range(1, numbers[-1] + 1)), f"{storage.url}: manifests {numbers[:5]}… have a gap")
+    spec_fp = fingerprint(read_spec(storage))
+    newest = manifest = _parse(storage, numbers[-1])
+    plans = []
+    while True:
+        check(manifest.spec_fp == spec_fp, f"{storage.url}/{META}/{manifest.name}: made for another spec than {SPEC}")
+        plans.append(read_plan(storage, manifest.number))
+        if manifest.previous is None:
+            break
+        former = _parse(storage, manifest.number - 1)
+        agrees = former.sha256 == manifest.previous.sha256
+        check(agrees, f"{storage.url}/{META}/{former.name}: changed since {manifest.name} was written")
+        manifest = former
+    _check_plans(storage, newest, plans[::-1])
+    return newest
+
+
+def read_plan(storage: Storage, number: int) -> PinnedPlan:
+    """Plan of one batch."""
+    name = f"{META}/{plan_name(number)}"
+    where = f"{storage.url}/{name}"
+    plan = PinnedPlan.from_json(_read(storage, name, "a batch's plan must stay beside its manifest"), where)
+    check(plan.number == number, f"{where}: holds plan {plan.number}")
+    return plan
+
+
+def success_text(manifest: Manifest) -> bytes:
+    """What ``_SUCCESS`` holds after this manifest."""
+    return strict_json.dumps({"manifest": manifest.name, "sha256": manifest.sha256})
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Keys on which two specs differ, each with its old and new value.
+
+    Examples
+    --------
+    >>> differences({"map": {"seed": 0, "p": 1.0}}, {"map": {"seed": 1, "p": 1.0}})
+    ['map.seed: 0 there, 1 asked']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        lines = []
+        for key in sorted(old.keys() | new.keys()):
+            inner = f"{path}.{key}" if path else key
+            if key not in old or key not in new:
+                values = [json.dumps(spec[key])[:200] if key in spec else "nothing" for spec in (old, new)]
+                lines.append(f"{inner}: {values[0]} there, {values[1]} asked")
+            else:
+                lines += differences(old[key], new[key], inner)
+        return lines
+    if fingerprint(old) == fingerprint(new):
+        return []
+    return [f"{path}: {json.dumps(old)[:200]} there, {json.dumps(new)[:200]} asked"]
+
+
+def _parse(storage: Storage, number: int) -> Manifest:
+    name = f"{META}/{manifest_name(number)}"
+    where = f"{storage.url}/{name}"
+    manifest = Manifest.from_json(_read(storage, name, "a manifest went missing while it was read"), where)
+    check(manifest.number == number, f"{where}: holds manifest {manifest.number}")
+    return manifest
+
+
+def _check_plans(storage: Storage, manifest: Manifest, plans: list[PinnedPlan]) -> None:
+    where = f"{storage.url}/{META}/{manifest.name}"
+    splits = [split for plan in plans for split in plan.splits]
+    numbers = [split.number for split in splits]
+    check(
+        numbers == list(range(manifest.n_splits)),
+        f"{where}: covers {manifest.n_splits:,} splits, its plans {len(numbers):,}",
+    )
+    names = {split.number: split.file.name for split in splits}
+    for entry in manifest.shards:
+        check(entry.source == names[entry.split], f"{where}: {entry.name} is of {entry.source!a}, planned otherwise")
+    planned = [file.identity for plan in plans for file in plan.files]
+    listed = [source.identity for source in manifest.sources]
+    check(planned == listed, f"{where}: lists other sources than its plans")
+
+
+def _read_success(storage: Storage) -> tuple[str, str] | None:
+    where = f"{storage.url}/{SUCCESS}"
+    try:
+        data = storage.read(SUCCESS)
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        message = f"{where}: cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
+    values = strict_json.parse_object(data, where, max_bytes=_SMALL)
+    name, sha256 = values.get("manifest"), values.get("sha256")
+    check(isinstance(name, str), f"{where}: names no manifest")
+    check_hash(sha256, f"{where}: sha256")
+    return str(name), str(sha256)
+
+
+def _read(storage: Storage, name: str, hint: str) -> bytes:
+    try:
+        return storage.read(name)
+    except FileNotFoundError as fault:
+        message = f"{storage.url}/{name} is missing: {hint}"
+        raise ShardError(message) from fault
+    except OSError as fault:
+        message = f"{storage.url}/{name} cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault

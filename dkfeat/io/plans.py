@@ -1,0 +1,142 @@
+"""The plan of a batch: which sources it covers and how they are cut, pinned before any work is done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.errors import ShardError, SpecConflictError
+from dkfeat.io import strict_json
+from dkfeat.io.entries import check, check_count, pick
+from dkfeat.io.manifest import FORMAT, check_format
+
+__all__ = ["PinnedPlan", "plan_name"]
+
+
+def plan_name(number: int) -> str:
+    """Name of plan `number` inside the metadata folder.
+
+    Examples
+    --------
+    >>> plan_name(1)
+    'plan-000001.json'
+    """
+    return f"plan-{number:06d}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedPlan:
+    """The sources and splits of one batch."""
+
+    number: int
+    """The manifest that the batch will commit."""
+    spec_fp: str
+    """Fingerprint of the spec."""
+    files: tuple[SourceFile, ...]
+    """Sources of the batch, in order; a file without rows has no split."""
+    splits: tuple[Split, ...]
+    """Numbered on from the batch before."""
+
+    def to_json(self) -> bytes:
+        """Text of the file; what `from_json` reads."""
+        return strict_json.dumps(
+            {
+                "format": FORMAT,
+                "number": self.number,
+                "spec_fp": self.spec_fp,
+                "files": [_without_url(file) for file in self.files],
+                "splits": [
+                    {"number": split.number, "file": split.file.name, "start": split.start, "stop": split.stop}
+                    for split in self.splits
+                ],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, what: str) -> Self:
+        """Read and check the text of a plan; its files have no URL yet.
+
+        Raises
+        ------
+        ShardError
+            When it is damaged.
+        SpecConflictError
+            When a newer dkfeat wrote it.
+        """
+        values = strict_json.parse_object(data, what)
+        check_format(values, what)
+        values = pick(values, cls.__slots__, what)
+        check(isinstance(values["files"], list) and isinstance(values["splits"], list), f"{what}: lists expected")
+        files = {file.name: file for file in (_file(item, what) for item in values["files"])}
+        check(len(files) == len(values["files"]), f"{what}: a file is listed twice")
+        splits = tuple(_split(item, files, what) for item in values["splits"])
+        numbers = [split.number for split in splits]
+        check(
+            numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, f"{what}: numbers jump"
+        )
+        return cls(number=values["number"], spec_fp=values["spec_fp"], files=tuple(files.values()), splits=splits)
+
+    def located(self, files: Iterable[SourceFile]) -> PinnedPlan:
+        """The same plan with URLs of today, after a check that every source is still what it was.
+
+        Raises
+        ------
+        SpecConflictError
+            Naming a source that changed or is gone.
+        """
+        found = {file.name: file for file in files}
+        for file in self.files:
+            check_unchanged(file.identity, found.get(file.name), "between the plan and now")
+        return dataclasses.replace(
+            self,
+            files=tuple(dataclasses.replace(file, url=found[file.name].url) for file in self.files),
+            splits=tuple(
+                dataclasses.replace(split, file=dataclasses.replace(split.file, url=found[split.file.name].url))
+                for split in self.splits
+            ),
+        )
+
+
+def check_unchanged(pinned: Mapping[str, Any], found: SourceFile | None, when: str) -> None:
+    """Refuse a source that is not what was pinned."""
+    if found is None:
+        message = f"source {pinned['name']!a} is gone or renamed {when}; put it back, or choose another target"
+        raise SpecConflictError(message)
+    changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
+    if changes:
+        message = (
+            f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; restore it, or choose another target"
+        )
+        raise SpecConflictError(message)
+
+
+def numbered(splits: Sequence[Split], files: Sequence[SourceFile], first: int) -> tuple[Split, ...]:
+    """Splits of `files` alone, in order, with numbers that continue from `first`."""
+    names = {file.name for file in files}
+    chosen = [split for split in splits if split.file.name in names]
+    return tuple(dataclasses.replace(split, number=first + step) for step, split in enumerate(chosen))
+
+
+def _without_url(file: SourceFile) -> dict[str, Any]:
+    return {**file.identity, "compression": file.compression}
+
+
+def _file(mapping: object, what: str) -> SourceFile:
+    values = pick(mapping, ("name", "size", "mtime_ns", "etag", "compression"), what)
+    check(isinstance(values["name"], str), f"{what}: a file's name is not text")
+    check_count(values["size"], f"{what}: size of {values['name']!a}")
+    return SourceFile(**values, url="")
+
+
+def _split(mapping: object, files: Mapping[str, SourceFile], what: str) -> Split:
+    values = pick(mapping, ("number", "file", "start", "stop"), what)
+    for key in ("number", "start", "stop"):
+        check_count(values[key], f"{what}: {key}")
+    check(isinstance(values["file"], str), f"{what}: a split's file is not text")
+    if values["file"] not in files:
+        message = f"{what}: split {values['number']} is of {values['file']!a}, which the plan does not list"
+        raise ShardError(message)
+    return Split(**{**values, "file": files[values["file"]]})

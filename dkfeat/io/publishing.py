@@ -1,0 +1,181 @@
+"""What a worker does with a shard: find the one that is there, or publish a new one. First complete one wins."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Mapping
+
+from dkfeat.errors import CommitConflictError, ShardError
+from dkfeat.io import decoding
+from dkfeat.io.entries import ShardEntry, check_shard_name
+from dkfeat.io.storage import DATA, LOCK, Storage
+
+__all__ = ["existing_entry", "publish"]
+
+logger = logging.getLogger(__name__)
+
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_ATTEMPTS = 3
+
+
+def existing_entry(
+    storage: Storage,
+    name: str,
+    spec_fp: str,
+    split: int,
+    piece: int,
+    *,
+    run_id: str,
+    span: tuple[int, int] | None = None,
+    source_sha256: str | None = None,
+    last: bool | None = None,
+) -> ShardEntry | None:
+    """Manifest record of a shard that an earlier attempt left, rebuilt from the shard alone.
+
+    The file is read in full: its seal, its page checksums, its rows and its footer. One that does not hold is set
+    aside under the metadata folder, with a warning in the log, and the shard counts as missing.
+
+    Parameters
+    ----------
+    storage : Storage
+        The target.
+    name : str
+        From ``shards.shard_name``.
+    spec_fp : str
+        Fingerprint of the spec.
+    split, piece : int
+        Numbers of the split and of the piece in it.
+    run_id : str
+        ``Run.id`` of the run on whose behalf this is done.
+    span : (int, int), optional
+        Byte range of the piece in the decompressed source, if known; another one in the footer is a damage.
+    source_sha256 : str, optional
+        SHA-256 of those bytes, if known; as above.
+    last : bool, optional
+        Whether it is the split's last piece, if known; as above.
+
+    Returns
+    -------
+    entry : ShardEntry or None
+        None if there is no good shard of that name.
+
+    Raises
+    ------
+    ShardError
+        When the storage does not let it be read.
+    CommitConflictError
+        When it is damaged, but another run has taken the target over.
+    """
+    expected = {
+        "spec_fp": spec_fp,
+        "split": split,
+        "piece": piece,
+        "range": span,
+        "source_sha256": source_sha256,
+        "last": last,
+    }
+    return _existing(storage, name, {key: value for key, value in expected.items() if value is not None}, run_id)
+
+
+def publish(storage: Storage, name: str, data: bytes | memoryview, entry: ShardEntry, *, run_id: str) -> ShardEntry:
+    """Put a shard into the data set, whole, unless there is one.
+
+    Before: nothing, or a shard of that name. After: one whole shard. If the call dies half-way: nothing or the whole
+    shard, and at most a temporary file that the next run sweeps away. Calling again is safe.
+
+    Parameters
+    ----------
+    storage : Storage
+        The target.
+    name : str
+        From ``shards.shard_name``.
+    data : bytes or memoryview
+        ``EncodedShard.data``.
+    entry : ShardEntry
+        ``EncodedShard.entry(name)``.
+    run_id : str
+        ``Run.id`` of the run on whose behalf this is done.
+
+    Returns
+    -------
+    entry : ShardEntry
+        Of the shard that is there: `entry` or, where another attempt came first with other bytes, its record.
+
+    Raises
+    ------
+    ShardError
+        When the storage cannot take it, a full disk above all; names the shard and the room left.
+    CommitConflictError
+        When a damaged shard is in the way, but another run has taken the target over.
+    """
+    path = f"{DATA}/{check_shard_name(name)}"
+    spec_fp = decoding.read_footer(data, name).spec_fp
+    expected = {"spec_fp": spec_fp, "split": entry.split, "piece": entry.piece, "range": entry.range}
+    expected |= {"source_sha256": entry.source_sha256, "last": entry.last}
+    for _ in range(_ATTEMPTS):
+        try:
+            storage.create(path, data)
+        except FileExistsError:
+            there = _existing(storage, name, expected, run_id)
+            if there is None:
+                continue
+            if there.sha256 != entry.sha256:
+                logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
+            return there
+        except OSError as fault:
+            raise _refused(storage, name, len(data), fault) from fault
+        size = storage.size(path)
+        if size != entry.size:
+            message = f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}"
+            raise ShardError(message)
+        return entry
+    message = f"{storage.url}/{path}: a damaged shard came back {_ATTEMPTS} times after it was set aside"
+    raise ShardError(message)
+
+
+def _existing(storage: Storage, name: str, expected: Mapping[str, object], run_id: str) -> ShardEntry | None:
+    path = f"{DATA}/{check_shard_name(name)}"
+    try:
+        if storage.size(path) is None:
+            return None
+        data = memoryview(storage.read(path))
+    except OSError as fault:
+        message = f"{storage.url}/{path}: cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
+    try:
+        footer, sha256 = decoding.check_whole(data, name)
+        for key, value in expected.items():
+            if getattr(footer, key) != value:
+                message = f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}"
+                raise ShardError(message)
+    except ShardError as fault:
+        _check_holder(storage, run_id)
+        aside = storage.set_aside(path)
+        logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
+        return None
+    return footer.entry(name, len(data), sha256)
+
+
+def _check_holder(storage: Storage, run_id: str) -> None:
+    try:
+        holder = json.loads(storage.read(LOCK))
+    except (OSError, ValueError):
+        holder = {}
+    if not isinstance(holder, dict) or holder.get("run_id") != run_id:
+        message = f"{storage.url}: run {run_id} does not hold the target any more; its tasks may move nothing there"
+        raise CommitConflictError(message)
+
+
+def _refused(storage: Storage, name: str, size: int, fault: OSError) -> ShardError:
+    room = ""
+    if fault.errno in _FULL:
+        try:
+            free = storage.free_bytes()
+        except OSError:
+            free = None
+        room = (
+            f"; it needs {size:,} bytes, {'unknown' if free is None else f'{free:,}'} are free: make room and run again"
+        )
+    return ShardError(f"{storage.url}/{DATA}/{name}: cannot be written: {fault.strerror or fault}{room}")

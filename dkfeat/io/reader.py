@@ -1,0 +1,229 @@
+"""A committed data set read back, with nothing in it taken on trust."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import ConfigError, ShardError, SpecConflictError
+from dkfeat.io import decoding
+from dkfeat.io.decoding import ShardData
+from dkfeat.io.entries import ShardEntry
+from dkfeat.io.manifest import Manifest
+from dkfeat.io.metadata import read_manifest, read_spec
+from dkfeat.io.seal import check_seal
+from dkfeat.io.storage import DATA, Storage
+
+__all__ = ["Report", "ShardData", "ShardReader", "open_reader", "read_manifest", "read_spec", "verify"]
+
+logger = logging.getLogger(__name__)
+
+Verify = Literal["sha256", "size"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `verify` found."""
+
+    n_shards: int
+    """Shards that the manifest lists."""
+    n_bytes: int
+    """Bytes of the shards that were read."""
+    problems: list[str] = field(default_factory=list)
+    """One line each, naming the shard or file; empty if the data set is whole."""
+    unlisted: list[str] = field(default_factory=list)
+    """Files under ``data/`` that no manifest lists; readers ignore them."""
+
+
+class ShardReader:
+    """Shards of one manifest, as arrays.
+
+    Parameters
+    ----------
+    storage : Storage
+        Where the data set is.
+    spec : mapping
+        Its spec, from `read_spec`.
+    manifest : Manifest
+        Which state of it, from `read_manifest`; later commits do not change what is read.
+
+    Raises
+    ------
+    SpecConflictError
+        When the manifest was made for another spec.
+    """
+
+    def __init__(self, storage: Storage, spec: Mapping[str, Any], manifest: Manifest) -> None:
+        if fingerprint(spec) != manifest.spec_fp:
+            message = f"{storage.url}: {manifest.name} was made for another spec than the one given"
+            raise SpecConflictError(message)
+        self.storage = storage
+        self.spec = spec
+        self.manifest = manifest
+        self._n_columns = _width(spec, storage.url)
+        self._checked: set[str] = set()
+
+    def read(self, entry: ShardEntry, verify: Verify = "sha256", *, only: Sequence[str] | None = None) -> ShardData:
+        """Read one shard.
+
+        Parameters
+        ----------
+        entry : ShardEntry
+            One of the manifest's.
+        verify : {"sha256", "size"}, default="sha256"
+            Whether the file's SHA-256 is compared on the first read by this reader. Size, page checksums, footer,
+            schema and rows are compared always.
+        only : sequence of str, optional
+            Columns to read, of "encoded", "label" and "qid"; all by default.
+
+        Returns
+        -------
+        data : ShardData
+            Codes, labels and query ids are views of what was read, not to be written to.
+
+        Raises
+        ------
+        ShardError
+            Naming the shard, when it is missing or anything does not agree.
+        """
+        if verify not in ("sha256", "size"):
+            message = f"verify={verify!r}, but it is 'sha256' or 'size'"
+            raise ConfigError(message)
+        data = self._load(entry)
+        if verify == "sha256" and entry.name not in self._checked:
+            if hashlib.sha256(data).hexdigest() != entry.sha256:
+                message = f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; restore it from a copy"
+                raise ShardError(message)
+            self._checked.add(entry.name)
+        return decoding.decode(
+            data,
+            entry,
+            spec_fp=self.manifest.spec_fp,
+            schema=self.manifest.schema,
+            n_columns=self._n_columns,
+            only=only,
+        )
+
+    def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[ShardData]:
+        """Consecutive stretches of at most `rows` rows of one shard; memory is that of the shard.
+
+        Parameters
+        ----------
+        entry : ShardEntry
+            One of the manifest's.
+        rows : int
+            At least 1.
+        verify : {"sha256", "size"}, default="sha256"
+            As in `read`.
+
+        Yields
+        ------
+        data : ShardData
+            Views; nothing is copied for codes and dense features.
+        """
+        if rows < 1:
+            message = f"rows={rows}, but a batch has at least 1"
+            raise ConfigError(message)
+        whole = self.read(entry, verify)
+        for start in range(0, entry.rows, rows):
+            yield _stretch(whole, start, min(start + rows, entry.rows))
+
+    def unlisted(self) -> list[str]:
+        """Files under ``data/`` that the manifest does not list."""
+        listed = {entry.name for entry in self.manifest.shards}
+        return [name for name in self.storage.list(DATA) if name not in listed]
+
+    def _where(self, entry: ShardEntry) -> str:
+        return f"{self.storage.url}/{DATA}/{entry.name}"
+
+    def _load(self, entry: ShardEntry) -> bytes:
+        path = f"{DATA}/{entry.name}"
+        try:
+            size = self.storage.size(path)
+            if size != entry.size:
+                got = "it is missing" if size is None else f"it has {size:,}"
+                message = f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}"
+                raise ShardError(message)
+            data = self.storage.read(path)
+        except ShardError:
+            raise
+        except OSError as fault:
+            message = f"{self._where(entry)}: cannot be read: {fault.strerror or fault}"
+            raise ShardError(message) from fault
+        if len(data) != entry.size:
+            message = f"{self._where(entry)}: changed while it was read"
+            raise ShardError(message)
+        return data
+
+
+def open_reader(storage: Storage) -> ShardReader:
+    """Reader of the newest manifest; warns once, in the log, of files that it does not list."""
+    reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
+    strangers = reader.unlisted()
+    if strangers:
+        logger.warning(
+            "%s/%s: ignoring %d files that %s does not list, such as %s",
+            storage.url,
+            DATA,
+            len(strangers),
+            reader.manifest.name,
+            strangers[0],
+        )
+    return reader
+
+
+def verify(storage: Storage) -> Report:
+    """Read everything and report every problem, rather than stop at the first.
+
+    Parameters
+    ----------
+    storage : Storage
+        Where the data set is.
+
+    Raises
+    ------
+    ShardError, SpecConflictError
+        When there is no manifest to verify against.
+    """
+    reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
+    problems = []
+    n_bytes = 0
+    for entry in reader.manifest.shards:
+        try:
+            reader.read(entry)
+            if check_seal(memoryview(storage.read(f"{DATA}/{entry.name}"))) is None:
+                problems.append(f"{storage.url}/{DATA}/{entry.name}: carries no valid seal")
+            n_bytes += entry.size
+        except ShardError as fault:
+            problems.append(str(fault))
+    return Report(len(reader.manifest.shards), n_bytes, problems, reader.unlisted())
+
+
+def _width(spec: Mapping[str, Any], where: str) -> int:
+    output = spec.get("output")
+    key = "row_bytes" if isinstance(output, Mapping) and output.get("layout") == "codes" else "n_features_out"
+    width = output.get(key) if isinstance(output, Mapping) else None
+    if type(width) is not int or width < 1:
+        message = f"{where}: its spec states no output.{key}"
+        raise ShardError(message)
+    return width
+
+
+def _stretch(whole: ShardData, start: int, stop: int) -> ShardData:
+    encoded = whole.encoded
+    if isinstance(encoded, PackedCodes):
+        encoded = PackedCodes(encoded.codes[start:stop], encoded.empty[start:stop])
+    else:
+        encoded = encoded[start:stop]
+    qid = None if whole.qid is None else whole.qid[start:stop]
+    if whole.label_offsets is None or whole.y is None:
+        return ShardData(encoded, None if whole.y is None else whole.y[start:stop], None, qid)
+    offsets = np.asarray(whole.label_offsets[start : stop + 1])
+    return ShardData(encoded, whole.y[offsets[0] : offsets[-1]], offsets - offsets[0], qid)

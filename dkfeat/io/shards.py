@@ -1,0 +1,195 @@
+"""One shard: its name, its columns, and the canonical Parquet bytes that hold it.
+
+Equal rows under an equal spec give equal bytes, on any worker and at any time, for the same versions of dkfeat, numpy
+and pyarrow: one codec and level for each column, no dictionary, no statistics, one rule for row groups, nothing that
+depends on threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import dkfeat
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import InputError
+from dkfeat.io import columns, strict_json
+from dkfeat.io.entries import ShardEntry, check, check_count, check_hash, pick
+from dkfeat.io.seal import BLANK, KEY, seal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import PackedCodes, Split
+
+__all__ = ["FORMAT", "LAYOUTS", "EncodedShard", "ShardFooter", "encode_shard", "schema_of", "shard_name", "versions"]
+
+FORMAT = 1
+LAYOUTS = columns.LAYOUTS
+schema_of = columns.schema_of
+PREFIX = "dkfeat."
+
+
+def shard_name(spec_fp: str, split: Split, piece: int) -> str:
+    """Name of a shard: a function of what it is made from, which sorts in the source's row order.
+
+    Parameters
+    ----------
+    spec_fp : str
+        Fingerprint of the spec.
+    split : Split
+        The pinned split.
+    piece : int
+        Position within the split, from 0.
+
+    Examples
+    --------
+    >>> from dkfeat.blocks import SourceFile, Split
+    >>> file = SourceFile(name="day1.svm", url="", size=120, mtime_ns=1)
+    >>> shard_name("0" * 64, Split(number=3, file=file, start=0, stop=120), 1)
+    'part-000003-0001-2ade4c67f1c2.parquet'
+    """
+    made_from = [spec_fp, split.file.identity, [split.start, split.stop], piece]
+    return f"part-{split.number:06d}-{piece:04d}-{fingerprint(made_from)[:12]}.parquet"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a shard's bytes."""
+    return {"dkfeat": dkfeat.__version__, "numpy": np.__version__, "pyarrow": pa.__version__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFooter:
+    """What a shard says of itself in its Parquet footer: all that a resume needs to list it."""
+
+    spec_fp: str
+    """Fingerprint of the spec."""
+    split: int
+    """Number of the split."""
+    piece: int
+    """Position within the split, from 0."""
+    last: bool
+    """Whether it is the split's last piece."""
+    source: str
+    """Name of the source file."""
+    range: tuple[int, int]
+    """First and past-the-end byte of its rows in the decompressed source."""
+    source_sha256: str
+    """SHA-256 of those bytes."""
+    rows: int
+    """Number of rows, empty ones included."""
+    nnz: int
+    """Nonzeros of the source's rows."""
+    n_empty: int
+    """Rows without features."""
+    versions: Mapping[str, str]
+    """What `versions` gave when it was written."""
+
+    def __post_init__(self) -> None:
+        for key in ("split", "piece", "rows", "nnz", "n_empty"):
+            check_count(getattr(self, key), f"shard footer: {key}")
+        check_hash(self.spec_fp, "shard footer: spec_fp")
+        check_hash(self.source_sha256, "shard footer: source_sha256")
+        check(isinstance(self.last, bool), f"shard footer: last={self.last!r} is not a boolean")
+
+    def to_metadata(self) -> dict[str, str]:
+        """Key-value pairs of the Parquet footer, in a fixed order."""
+        values: dict[str, Any] = {"format": FORMAT, **{key: getattr(self, key) for key in self.__slots__}}
+        values["range"] = list(self.range)
+        values["versions"] = dict(self.versions)
+        return {PREFIX + key: strict_json.dumps(value).decode().strip() for key, value in values.items()}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None, what: str) -> ShardFooter:
+        """Inverse of `to_metadata`; unknown keys are ignored.
+
+        Raises
+        ------
+        ShardError
+            When keys are missing or ill-formed, or the format is newer.
+        """
+        prefix = PREFIX.encode()
+        texts = {key[len(prefix) :].decode("ascii", "replace"): value for key, value in (metadata or {}).items()}
+        texts = pick(texts, ("format", *cls.__slots__), f"{what}: footer")
+        values = {key: strict_json.parse_object(b'{"value":%b}' % text, what)["value"] for key, text in texts.items()}
+        check(values.pop("format") == FORMAT, f"{what}: not of shard format {FORMAT}")
+        if isinstance(values["range"], list):
+            values["range"] = tuple(values["range"])
+        return cls(**values)
+
+    def entry(self, name: str, size: int, sha256: str) -> ShardEntry:
+        """The manifest's record of the shard."""
+        shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions")}
+        return ShardEntry(name=name, size=size, sha256=sha256, **shared)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedShard:
+    """A shard in memory, ready to be published."""
+
+    data: memoryview
+    """The whole file."""
+    sha256: str
+    """SHA-256 of `data`."""
+    footer: ShardFooter
+    """What it says of itself."""
+
+    def entry(self, name: str) -> ShardEntry:
+        """The manifest's record of the shard under this name."""
+        return self.footer.entry(name, len(self.data), self.sha256)
+
+
+def encode_shard(
+    *,
+    layout: str,
+    encoded: Any,
+    labels: NDArray[Any],
+    label_offsets: NDArray[np.int64] | None = None,
+    qid: NDArray[np.int64] | None = None,
+    footer: ShardFooter,
+) -> EncodedShard:
+    """Canonical Parquet bytes of one shard, sealed.
+
+    Parameters
+    ----------
+    layout : {"codes", "sparse", "dense"}
+        Which columns hold the features.
+    encoded : PackedCodes, csr_matrix or ndarray of float32
+        The rows' features; codes, sparse or dense.
+    labels : ndarray of int64 or float64
+        Shape (n_rows,), or all labels end to end with `label_offsets`.
+    label_offsets : ndarray of int64, shape (n_rows + 1,), optional
+        Multi-label only.
+    qid : ndarray of int64, shape (n_rows,), optional
+        Query of each row.
+    footer : ShardFooter
+        Its counts must be those of the rows.
+
+    Returns
+    -------
+    shard : EncodedShard
+        Memory is one more copy of the features.
+
+    Raises
+    ------
+    InputError
+        When the parts disagree about the rows.
+    """
+    table, settings = columns.to_table(layout, encoded, labels, label_offsets, qid)
+    if table.num_rows != footer.rows:
+        message = f"the shard's footer states {footer.rows:,} rows, its columns have {table.num_rows:,}"
+        raise InputError(message)
+    if layout == "codes" and footer.n_empty != int(encoded.empty.sum()):
+        message = f"the shard's footer states {footer.n_empty:,} empty rows, its mask has {int(encoded.empty.sum()):,}"
+        raise InputError(message)
+    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + (1 << 20))  # no encoding grows by an eighth
+    sink = pa.FixedSizeBufferWriter(buffer)
+    with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
+        writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
+        writer.add_key_value_metadata({**footer.to_metadata(), KEY: BLANK})
+    data = memoryview(buffer)[: sink.tell()].cast("B")
+    return EncodedShard(data, seal(data), footer)

@@ -1,0 +1,152 @@
+"""Where a data set is kept: the few operations that the commit protocol needs, each of them atomic.
+
+A name is a path relative to the data set's root with forward slashes, such as ``data/part-….parquet``. A `Storage` is
+a small value that pickles, so tasks carry it to workers. An object store fits behind the same methods: its `create` is
+one PUT with ``mode="create"``, its `acquire` an exclusive create of the lock, its `sweep` the abort of old uploads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from dkfeat.errors import ConfigError
+
+__all__ = ["DATA", "LOCK", "META", "SET_ASIDE", "SPEC", "SUCCESS", "TMP", "Lock", "Storage", "open_storage"]
+
+DATA = "data"
+META = "_dkfeat"
+TMP = f"{META}/tmp"
+SET_ASIDE = f"{META}/set-aside"
+SPEC = f"{META}/spec.json"
+LOCK = f"{META}/lock.json"
+SUCCESS = "_SUCCESS"
+
+
+class Lock(Protocol):
+    """The right to write to a target, held until `release`."""
+
+    def release(self) -> None:
+        """Give the right up; a second call does nothing."""
+
+
+class Storage(ABC):
+    """A folder of files that are created whole or not at all, and never changed.
+
+    Faults of the store come as `OSError`; a missing file as `FileNotFoundError`, an existing one as `FileExistsError`.
+    """
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, without secrets: for messages and for `open_storage`."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the folders of a data set where they are missing; calling it again is safe."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Prove that files can be created here and that creating one twice fails.
+
+        Raises
+        ------
+        CommitError
+            Otherwise; nothing is left behind.
+        """
+
+    @abstractmethod
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
+        """Become the only writer, or say at once who is.
+
+        Parameters
+        ----------
+        holder : mapping
+            Plain JSON values that name this run: run_id, host, pid, pid_start, since.
+        break_lock : str, optional
+            Run id of a holder on another host that is known to be gone.
+
+        Raises
+        ------
+        CommitConflictError
+            Naming the holder.
+        """
+
+    @abstractmethod
+    def create(self, name: str, data: bytes | memoryview) -> None:
+        """Create a file with all its bytes, durably, unless there is one.
+
+        Before: no such file, or a whole one (`FileExistsError`, nothing changes). After: the whole file, on disk. If
+        the call dies half-way: no such file, at most a temporary one that `sweep` removes. Calling again is safe.
+        """
+
+    @abstractmethod
+    def open(self, name: str) -> BinaryIO:
+        """Open a regular file for reading with seek; a symbolic link below the root is refused."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """All bytes of a file."""
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, or None if there is none."""
+
+    @abstractmethod
+    def list(self, folder: str) -> dict[str, int]:
+        """Names in a folder, sorted, with their sizes; never a stale answer."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file durably; a missing one is no fault."""
+
+    @abstractmethod
+    def set_aside(self, name: str) -> str:
+        """Move a damaged file out of the way, keep its bytes, and return its new name."""
+
+    @abstractmethod
+    def sweep(self) -> int:
+        """Remove temporary files that dead runs left; only the lock's holder may. Returns how many went."""
+
+    @abstractmethod
+    def free_bytes(self) -> int | None:
+        """Room left, or None where the store does not say."""
+
+
+def open_storage(url: str | Path, storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """Storage at a place; nothing is read or written yet.
+
+    Parameters
+    ----------
+    url : str or Path
+        Path of a folder, or a ``file://`` URL. It need not exist.
+    storage_options : mapping, optional
+        Settings of the store; a local folder takes none.
+
+    Raises
+    ------
+    ConfigError
+        For a kind of storage that is not supported.
+
+    Examples
+    --------
+    >>> open_storage("features/train").url.endswith("features/train")
+    True
+    """
+    from dkfeat.io.local import LocalStorage  # the one arrow back: a kind of storage needs the base class above
+
+    text = str(url)
+    protocol, separator, path = text.partition("://")
+    if separator and protocol not in ("file", "local"):
+        message = f"target {protocol}://… is not supported; give the path of a local folder"
+        raise ConfigError(message)
+    if storage_options:
+        message = f"a local target takes no storage options, got {sorted(storage_options)}"
+        raise ConfigError(message)
+    path = path if separator else text
+    if not path or "\0" in path:
+        message = f"target={text!a} names no folder; give a path such as features/train"
+        raise ConfigError(message)
+    return LocalStorage(path)

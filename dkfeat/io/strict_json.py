@@ -1,0 +1,103 @@
+"""JSON read with suspicion: what a hostile or damaged file may hold is refused before it is used."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from dkfeat.errors import ShardError
+
+__all__ = ["dumps", "parse_object"]
+
+MAX_BYTES = 512 << 20
+MAX_INTEGER = (1 << 63) - 1
+
+
+def dumps(value: object) -> bytes:
+    """UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity."""
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+
+
+def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Parameters
+    ----------
+    data : bytes
+        UTF-8 text.
+    what : str
+        Name of the file, for the message.
+    max_bytes : int, default=512 MiB
+        Longer text is refused unread.
+
+    Returns
+    -------
+    value : dict
+        Numbers are finite; integers fit 64 signed bits.
+
+    Raises
+    ------
+    ShardError
+        For anything else: other text, duplicate keys, NaN, Infinity, a number out of range, nesting too deep.
+
+    Examples
+    --------
+    >>> parse_object(b'{"rows": 2}', "example")
+    {'rows': 2}
+    >>> parse_object(b'{"rows": 2, "rows": 3}', "example")
+    Traceback (most recent call last):
+        ...
+    dkfeat.errors.ShardError: example: not the strict JSON that dkfeat writes: key 'rows' is given twice
+    """
+    if len(data) > max_bytes:
+        message = f"{what}: {len(data):,} bytes, but at most {max_bytes:,} are read"
+        raise ShardError(message)
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_constant,
+        )
+    except RecursionError:
+        message = f"{what}: not the strict JSON that dkfeat writes: nested too deep"
+        raise ShardError(message) from None
+    except ValueError as fault:
+        message = f"{what}: not the strict JSON that dkfeat writes: {str(fault)[:200]}"
+        raise ShardError(message) from None
+    if not isinstance(value, dict):
+        message = f"{what}: expected one JSON object, got {type(value).__name__}"
+        raise ShardError(message)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        message = f"key {twice[:60]!r} is given twice"
+        raise ValueError(message)
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > MAX_INTEGER:
+        message = f"integer {digits[:60]} does not fit 64 bits"
+        raise ValueError(message)
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        message = f"number {digits[:60]} is out of range"
+        raise ValueError(message)
+    return value
+
+
+def _constant(name: str) -> float:
+    message = f"{name} is not a JSON number"
+    raise ValueError(message)
