@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dkfeat.errors import ShardError
-from dkfeat.io import columns
+from dkfeat.io import columns, rows
 from dkfeat.io.entries import ShardEntry
 from dkfeat.io.seal import check_seal
 from dkfeat.io.shards import ShardFooter
@@ -40,7 +40,7 @@ class ShardData:
 
 
 def read_footer(data: bytes | memoryview, what: str) -> ShardFooter:
-    """What a shard says of itself, unchecked against its rows."""
+    """Read what a shard says of itself, unchecked against its rows."""
     return ShardFooter.from_metadata(_open(data, what).metadata.metadata, what)
 
 
@@ -118,7 +118,7 @@ def decode(
         raise ShardError(message)
     table = _table(file, _chosen(kinds, only), what)
     try:
-        return ShardData(*columns.from_table(table, n_columns))
+        return ShardData(*rows.from_table(table, n_columns))
     except ShardError as fault:
         message = f"{what}: {fault}"
         raise ShardError(message) from fault

@@ -61,7 +61,7 @@ class LocalStorage(Storage):
         for folder in (DATA, META, TMP, SET_ASIDE):
             with self._folder(str(Path(folder).parent)) as parent:
                 with suppress(FileExistsError):
-                    os.mkdir(Path(folder).name, dir_fd=parent)  # noqa: PTH102 -- relative to an open folder
+                    os.mkdir(Path(folder).name, dir_fd=parent)
                 os.fsync(parent)
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
                 _link_or_rename(temporary, base, tmp, target)
             finally:
                 with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=tmp)  # noqa: PTH108 -- relative to an open folder
+                    os.unlink(temporary, dir_fd=tmp)
             os.fsync(target)
 
     def open(self, name: str) -> BinaryIO:  # noqa: D102 -- Storage says it
@@ -120,7 +120,7 @@ class LocalStorage(Storage):
         parent, base = _cut(name)
         try:
             with self._folder(parent) as folder:
-                return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size  # noqa: PTH116 -- as above
+                return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
 
@@ -133,14 +133,14 @@ class LocalStorage(Storage):
         parent, base = _cut(name)
         with self._folder(parent) as folder:
             with suppress(FileNotFoundError):
-                os.unlink(base, dir_fd=folder)  # noqa: PTH108 -- relative to an open folder
+                os.unlink(base, dir_fd=folder)
             os.fsync(folder)
 
     def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
         parent, base = _cut(name)
         aside = f"{base}.{uuid.uuid4().hex}"
         with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
-            os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)  # noqa: PTH104 -- relative to open folders
+            os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)
             os.fsync(target)
             os.fsync(source)
         return f"{SET_ASIDE}/{aside}"
@@ -205,9 +205,9 @@ def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
 def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
     # No hard links on this file system: the lock alone keeps two writers apart between these two calls.
     with suppress(FileNotFoundError):
-        os.stat(base, dir_fd=target, follow_symlinks=False)  # noqa: PTH116 -- relative to an open folder
+        os.stat(base, dir_fd=target, follow_symlinks=False)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base)
-    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)  # noqa: PTH104 -- relative to open folders
+    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
 
 
 def _flush_folder(path: str) -> None:

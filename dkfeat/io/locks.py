@@ -76,7 +76,7 @@ class FileLock:
         """Remove the file, then free the lock; a second call does nothing."""
         if self._open:
             with suppress(FileNotFoundError):
-                os.unlink(self._name, dir_fd=self._folder)  # noqa: PTH108 -- relative to an open folder
+                os.unlink(self._name, dir_fd=self._folder)
                 os.fsync(self._folder)
             self.close()
 
@@ -107,7 +107,7 @@ class FileLock:
 
     def _is_current(self, descriptor: int) -> bool:
         try:
-            there = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)  # noqa: PTH116 -- as above
+            there = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return os.path.samestat(there, os.fstat(descriptor))

@@ -174,8 +174,9 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
     SpecConflictError
         Naming what is too new.
     """
-    number = values.get("format")
-    check(type(number) is int and number >= 1, f"{what}: format={number!r:.60} is not a format number")
+    check_count(values.get("format"), f"{what}: format")
+    number = values["format"]
+    check(number >= 1, f"{what}: format 0 does not exist")
     if number > FORMAT:
         message = f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: upgrade dkfeat"
         raise SpecConflictError(message)

@@ -47,7 +47,7 @@ def read_manifest(storage: Storage) -> Manifest:
     SpecConflictError
         When a newer dkfeat wrote it.
     """
-    for _ in range(3):
+    while True:
         success = _read_success(storage)
         manifest = newest_manifest(storage)
         if manifest is None:
@@ -55,15 +55,20 @@ def read_manifest(storage: Storage) -> Manifest:
             raise ShardError(message)
         if success is None or success == (manifest.name, manifest.sha256):
             return manifest
-        if _read_success(storage) == success:  # else a batch was committed while we looked
-            break
-    message = f"{storage.url}/{SUCCESS} names {success[0]} with another content than {manifest.name} here has"
-    raise ShardError(message)
+        if _read_success(storage) == success:
+            message = f"{storage.url}/{SUCCESS} vouches for another {success[0]} than the {manifest.name} that is here"
+            raise ShardError(message)
+        # else a batch began or was committed while we looked
 
 
 def newest_manifest(storage: Storage) -> Manifest | None:
     """As `read_manifest`, without ``_SUCCESS``; None where nothing was committed."""
-    numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, storage.list(META)) if match is not None)
+    try:
+        names = storage.list(META)
+    except OSError as fault:
+        message = f"{storage.url}: no data set of dkfeat: {fault.strerror or fault}"
+        raise ShardError(message) from fault
+    numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
     if not numbers:
         if _read_success(storage) is not None:
             message = f"{storage.url}/{SUCCESS} is there, but the manifest that it names is gone"
@@ -96,7 +101,7 @@ def read_plan(storage: Storage, number: int) -> PinnedPlan:
 
 
 def success_text(manifest: Manifest) -> bytes:
-    """What ``_SUCCESS`` holds after this manifest."""
+    """Text of ``_SUCCESS`` after this manifest."""
     return strict_json.dumps({"manifest": manifest.name, "sha256": manifest.sha256})
 
 

@@ -80,7 +80,7 @@ class PinnedPlan:
         return cls(number=values["number"], spec_fp=values["spec_fp"], files=tuple(files.values()), splits=splits)
 
     def located(self, files: Iterable[SourceFile]) -> PinnedPlan:
-        """The same plan with URLs of today, after a check that every source is still what it was.
+        """Copy with URLs of today, made after a check that every source is still what it was.
 
         Raises
         ------
@@ -114,7 +114,7 @@ def check_unchanged(pinned: Mapping[str, Any], found: SourceFile | None, when: s
 
 
 def numbered(splits: Sequence[Split], files: Sequence[SourceFile], first: int) -> tuple[Split, ...]:
-    """Splits of `files` alone, in order, with numbers that continue from `first`."""
+    """Pick the splits of `files`, in order, with numbers that continue from `first`."""
     names = {file.name for file in files}
     chosen = [split for split in splits if split.file.name in names]
     return tuple(dataclasses.replace(split, number=first + step) for step, split in enumerate(chosen))

@@ -7,6 +7,7 @@ depends on threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from dkfeat.io.seal import BLANK, KEY, seal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import PackedCodes, Split
+    from dkfeat.blocks import Split
 
 __all__ = ["FORMAT", "LAYOUTS", "EncodedShard", "ShardFooter", "encode_shard", "schema_of", "shard_name", "versions"]
 
@@ -122,7 +123,7 @@ class ShardFooter:
         return cls(**values)
 
     def entry(self, name: str, size: int, sha256: str) -> ShardEntry:
-        """The manifest's record of the shard."""
+        """Make the manifest's record of the shard."""
         shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions")}
         return ShardEntry(name=name, size=size, sha256=sha256, **shared)
 
@@ -139,7 +140,7 @@ class EncodedShard:
     """What it says of itself."""
 
     def entry(self, name: str) -> ShardEntry:
-        """The manifest's record of the shard under this name."""
+        """Make the manifest's record of the shard under this name."""
         return self.footer.entry(name, len(self.data), self.sha256)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from dkfeat.errors import ShardError
@@ -76,8 +77,7 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         message = f"key {twice[:60]!r} is given twice"
         raise ValueError(message)
     return value

@@ -1,0 +1,221 @@
+"""A batch under way: who does it, what it covers, and the one act that commits it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError
+from dkfeat.io import killpoints, metadata
+from dkfeat.io.entries import PreviousManifest, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.io.manifest import Manifest
+from dkfeat.io.plans import PinnedPlan
+from dkfeat.io.storage import DATA, META, SUCCESS, Lock, Storage
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dkfeat.blocks import Split
+
+__all__ = ["Run", "mark_success", "now"]
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """A batch under way, or nothing to do; made by `begin`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        lock: Lock,
+        run_id: str,
+        started: str,
+        spec_fp: str,
+        manifest: Manifest | None,
+        plan: PinnedPlan | None,
+    ) -> None:
+        self.id = run_id
+        """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
+        self.spec_fp = spec_fp
+        """Fingerprint of the spec."""
+        self.manifest = manifest
+        """Newest manifest, or None before the first commit."""
+        self.plan = plan
+        """What this batch covers, or None if there is nothing to do."""
+        self._storage = storage
+        self._lock = lock
+        self._started = started
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the newest manifest lists every source already."""
+        return self.plan is None
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """What is to be read, pinned; empty if there is nothing to do."""
+        return () if self.plan is None else self.plan.splits
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the target; a second call does nothing."""
+        killpoints.passed("before_unlock")
+        self._lock.release()
+
+    def commit(
+        self,
+        entries: Iterable[ShardEntry | Mapping[str, Any]],
+        *,
+        schema: Mapping[str, str],
+        n_features: int,
+        labels: Sequence[int | float] | None = None,
+        versions: Mapping[str, str],
+        numeric_env: str = "",
+    ) -> Manifest:
+        """Make the batch part of the data set: one exclusive create of the next manifest, then ``_SUCCESS``.
+
+        Before: the shards of the batch, listed by no manifest. After: listed. If the call dies half-way, a reader
+        sees the state before or the state after; calling again, or resuming, finishes it.
+
+        Parameters
+        ----------
+        entries : iterable of ShardEntry or their mappings
+            Every shard of the batch, in any order.
+        schema : mapping
+            Columns and types, from ``shards.schema_of``.
+        n_features : int
+            Columns of the source.
+        labels : sequence of int or float, optional
+            Sorted label set, if known and of at most 10,000 values.
+        versions : mapping
+            Versions of the software that ran.
+        numeric_env : str
+            What the arithmetic ran on, in words.
+
+        Returns
+        -------
+        manifest : Manifest
+            As committed; `manifest` holds it too.
+
+        Raises
+        ------
+        CommitError
+            When shards are missing, doubled or of another size than reported, or the storage refuses.
+        CommitConflictError
+            When another run committed first.
+        """
+        if self.plan is None:
+            message = "there is nothing to commit: the newest manifest lists every source already"
+            raise CommitError(message)
+        fresh = [entry if isinstance(entry, ShardEntry) else ShardEntry.from_mapping(entry) for entry in entries]
+        fresh.sort(key=lambda entry: (entry.split, entry.piece))
+        self._check_present(fresh)
+        former = self.manifest
+        shards = (*(former.shards if former else ()), *fresh)
+        run = {
+            "id": self.id,
+            "host": socket.gethostname(),
+            "started": self._started,
+            "ended": now(),
+            "versions": dict(versions),
+            "numeric_env": numeric_env,
+        }
+        try:
+            made = Manifest(
+                number=self.plan.number,
+                spec_fp=self.spec_fp,
+                schema=dict(schema),
+                n_features=n_features,
+                labels=None if labels is None else tuple(labels),
+                rows=sum(entry.rows for entry in shards),
+                nnz=sum(entry.nnz for entry in shards),
+                n_empty_rows=sum(entry.n_empty for entry in shards),
+                shards=shards,
+                sources=(*(former.sources if former else ()), *_sources(self.plan, fresh)),
+                previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
+                run=run,
+            )
+        except ShardError as fault:
+            message = f"{self._storage.url}: the batch is not complete: {fault}"
+            raise CommitError(message) from fault
+        self.manifest = self._publish(made.to_json())
+        return self.manifest
+
+    def _check_present(self, entries: Sequence[ShardEntry]) -> None:
+        expected = [split.number for split in self.splits]
+        got = sorted({entry.split for entry in entries})
+        if got != expected:
+            wrong = sorted(set(expected) ^ set(got))[:5]
+            message = f"{self._storage.url}: {len(expected):,} splits were planned, {len(got):,} came; see {wrong}"
+            raise CommitError(message)
+        try:
+            sizes = self._storage.list(DATA)
+        except OSError as fault:
+            message = f"{self._storage.url}/{DATA} cannot be listed: {fault.strerror or fault}"
+            raise CommitError(message) from fault
+        for entry in entries:
+            if sizes.get(check_shard_name(entry.name)) != entry.size:
+                message = (
+                    f"{self._storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
+                    f"{sizes.get(entry.name, 'none')} are there; run again"
+                )
+                raise CommitError(message)
+
+    def _publish(self, text: bytes) -> Manifest:
+        manifest = Manifest.from_json(text)
+        name = f"{META}/{manifest.name}"
+        killpoints.passed("before_manifest")
+        try:
+            try:
+                self._storage.create(name, text)
+            except FileExistsError:
+                there = Manifest.from_json(self._storage.read(name), name)
+                if there.run.get("id") != self.id:
+                    message = f"{self._storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
+                    raise CommitConflictError(message) from None
+                manifest = there
+            killpoints.passed("after_manifest")
+            mark_success(self._storage, manifest)
+            killpoints.passed("after_success")
+            self._storage.sweep()
+        except DkfeatError:
+            raise
+        except OSError as fault:
+            message = f"{self._storage.url}: cannot commit {manifest.name}: {fault.strerror or fault}"
+            raise CommitError(message) from fault
+        return manifest
+
+
+def mark_success(storage: Storage, manifest: Manifest) -> None:
+    """Write ``_SUCCESS``, or put right one that names another manifest; only the lock's holder may."""
+    text = metadata.success_text(manifest)
+    try:
+        storage.create(SUCCESS, text)
+    except FileExistsError:
+        if storage.read(SUCCESS) != text:
+            logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
+            storage.remove(SUCCESS)
+            storage.create(SUCCESS, text)
+
+
+def _sources(plan: PinnedPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
+    rows = dict.fromkeys((file.name for file in plan.files), 0)
+    for entry in entries:
+        rows[entry.source] += entry.rows
+    return [SourceEntry(**file.identity, rows=rows[file.name]) for file in plan.files]  # type: ignore[arg-type]  # identity is a mapping of mixed types
+
+
+def now() -> str:
+    """Tell the time, for the run block alone."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
