@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dkfeat.errors import ConfigError, InputError
 
 __all__ = [
+    "MAX_POWER",
     "cell_error",
     "check_choice",
     "check_columns",
@@ -26,6 +27,9 @@ __all__ = [
     "check_real",
     "rows_as_csr",
 ]
+
+MAX_POWER = 1000.0
+"""Largest power of the pGMM kernel: beyond, a float32 logarithm times it says nothing about the value."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -52,25 +56,27 @@ def check_integer(value: object, name: str, *, low: int, high: int | None = None
     return int(value)  # type: ignore[call-overload]  # an Integral converts
 
 
-def check_real(value: object, name: str, *, above: float | None = None) -> float:
-    """Return `value` as a finite float greater than `above`, or raise.
+def check_real(value: object, name: str, *, above: float = -math.inf, high: float = math.inf) -> float:
+    """Return `value` as a finite float greater than `above` and at most `high`, or raise.
 
     Raises
     ------
     ConfigError
-        If it is no real number, not finite, or not above the bound.
+        If it is no real number, not finite, or out of range.
 
     Examples
     --------
-    >>> check_real(2, "p", above=0)
+    >>> check_real(2, "p", above=0, high=1000)
     2.0
     """
-    wanted = "a finite number" if above is None else f"a finite number above {above:g}"
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if not is_real or not math.isfinite(value) or (above is not None and value <= above):  # type: ignore[arg-type, operator]  # a Real compares
+    number = float(value) if is_real else math.nan  # type: ignore[arg-type]  # a Real converts
+    if not math.isfinite(number) or not above < number <= high:
+        bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at most {high:,g}"] * (high < math.inf)
+        wanted = " ".join(["a finite number", " and ".join(bounds)]).strip()
         message = f"{name}={value!r}, but it must be {wanted}; set {name} in that range"
         raise ConfigError(message)
-    return float(value)  # type: ignore[arg-type]  # a Real converts
+    return number
 
 
 def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.minmax import minmax_similarities
 from dkfeat.errors import InputError
-from dkfeat.validation import check_real, rows_as_csr
+from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
 __all__ = ["gmm"]
 
@@ -37,7 +37,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
         Rows of any sign, finite; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     p : float, default=1.0
-        Power of pGMM, above 0, without unit.
+        Power of pGMM, above 0 and at most 1,000, without unit.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     nonzeros plus the result, for any n_features. For a Gram matrix larger than memory, call it on blocks of rows.
 
     Each row is first scaled by a power of two, which is exact, to a largest value in [0.5, 1); two rows are
-    compared at the scale of the larger one. So nothing overflows, from 1e-308 to 1e308 and for p up to 1,000;
+    compared at the scale of the larger one. So nothing overflows, from 1e-308 to 1e308 and for every p;
     only a value whose p-th power is below about 1e-300 of the larger row's maximum counts as zero.
 
     References
@@ -82,7 +82,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     >>> gmm(np.array([[1.0, -2.0]]), np.array([[1.0, 2.0], [2.0, -4.0]]))
     array([[0.2, 0.5]])
     """
-    p = check_real(p, "p", above=0)
+    p = check_real(p, "p", above=0, high=MAX_POWER)
     x = rows_as_csr(X)
     y = x if Y is None else rows_as_csr(Y, name="Y")
     if x.shape[1] != y.shape[1]:
@@ -121,7 +121,8 @@ def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
     exponents = np.frexp(largest)[1].astype(np.int64)
     values = np.ldexp(magnitudes, -np.repeat(exponents, sizes)) ** p
     owners = np.repeat(np.arange(rows.shape[0]), sizes)
-    totals = np.bincount(owners, weights=values, minlength=rows.shape[0])  # adds one by one, in order
+    totals = np.zeros(rows.shape[0])
+    np.add.at(totals, owners, values)  # one by one, in order
     coordinates = 2 * rows.indices.astype(np.int64) + (rows.data < 0)
     return _SplitRows(indptr, coordinates, values, exponents, totals)
 

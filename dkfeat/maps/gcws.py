@@ -21,7 +21,7 @@ from dkfeat.errors import InputError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._rows import RowPreparation, owned
 from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_choice, check_integer, check_real
+from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
 
 __all__ = ["GCWSFeatures"]
 
@@ -63,7 +63,7 @@ class GCWSFeatures(FeatureMap):
     t_bits : int, default=0
         Bits kept of its level t*, from 0 to 2. The default is the paper's "0-bit" scheme.
     p : float, default=1.0
-        Power of the pGMM kernel, above 0, without unit: every coordinate is raised to it.
+        Power of the pGMM kernel, above 0 and at most 1,000, without unit: every coordinate is raised to it.
     center : float, array-like of shape (n_features,) or None, default=None
         Subtracted from every value, absent entries of sparse rows included, before anything else; in the unit of
         the columns. Columns with a centre other than 0 become dense: at most 2^24 of them.
@@ -347,7 +347,7 @@ class GCWSFeatures(FeatureMap):
             n_components=check_integer(self.n_components, "n_components", low=1, high=2**24),
             i_bits=i_bits,
             t_bits=check_integer(self.t_bits, "t_bits", low=0, high=2),
-            p=check_real(self.p, "p", above=0),
+            p=check_real(self.p, "p", above=0, high=MAX_POWER),
             preparation=RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
             code=code,
             mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),

@@ -1,0 +1,145 @@
+"""The exact GMM and pGMM kernels: against plain loops, and by their laws."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels import gmm
+from tests.reference import minmax as oracle
+
+PATIENT = settings(deadline=None)  # the first call compiles
+
+# magnitudes on a coarse grid: a similarity is then far from rounding trouble, zeros and ties are frequent
+VALUES = st.sampled_from([0.0, 0.0, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -7.25, 0.1, 1e-3, -250.0])
+ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(5)), elements=VALUES)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS)
+def test_gmm__equals_plain_loops(X, Y):
+    np.testing.assert_allclose(gmm(X, Y), oracle.gram(X.tolist(), Y.tolist()), rtol=4e-16 * 10, atol=0)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS, p=st.sampled_from([0.25, 0.5, 2.0, 3.7, 40.0]))
+def test_gmm__equals_plain_loops_at_other_powers(X, Y, p):
+    np.testing.assert_allclose(gmm(X, Y, p), oracle.gram(X.tolist(), Y.tolist(), p), rtol=1e-12, atol=1e-300)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS, p=st.sampled_from([1.0, 0.5, 3.0]))
+def test_gmm__is_symmetric_and_within_0_and_1(X, Y, p):
+    similarities = gmm(X, Y, p)
+    assert ((similarities >= 0) & (similarities <= 1)).all()
+    assert np.array_equal(similarities, gmm(Y, X, p).T)
+    assert np.array_equal(gmm(X, p=p), gmm(X, X, p))
+
+
+@PATIENT
+@given(X=ROWS, p=st.sampled_from([1.0, 0.5, 3.0]))
+def test_gmm__diagonal_is_1_except_for_empty_rows(X, p):
+    assert np.diag(gmm(X, p=p)).tolist() == X.any(axis=1).astype(float).tolist()
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS, exponent=st.integers(-900, 900), sign=st.sampled_from([1.0, -1.0]))
+def test_gmm__ignores_a_common_scale(X, Y, exponent, sign):
+    scale = sign * 2.0**exponent
+    assert np.array_equal(gmm(scale * X, scale * Y), gmm(X, Y))
+
+
+@PATIENT
+@given(X=hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(4)), elements=VALUES))
+def test_gmm__is_positive_definite(X):
+    assert np.linalg.eigvalsh(gmm(X)).min() >= -1e-12 * len(X)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS)
+def test_gmm__dense_and_sparse_agree_to_the_bit(X, Y):
+    wanted = gmm(X, Y)
+    for kind in (sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.coo_array):
+        assert np.array_equal(gmm(kind(X), kind(Y)), wanted)
+    assert np.array_equal(gmm(np.asfortranarray(X), sp.csr_matrix(Y)), wanted)
+    assert np.array_equal(
+        gmm(X.astype(np.float32), Y.astype(np.float32).astype(np.float64)), gmm(X.astype("f4"), Y.astype("f4"))
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300, 2.0**-1070, 1.7e308])
+def test_gmm__float_extremes_neither_overflow_nor_vanish(scale):
+    x, y = np.array([[1.0, -0.5, 0.25]]) * scale, np.array([[0.5, -1.0, 0.0]]) * scale
+    np.testing.assert_allclose(gmm(x, y), [[1.0 / 2.25]], rtol=0.3 if scale < 1e-310 else 1e-15)
+
+
+@pytest.mark.parametrize("p", [0.5, 2.0, 80.0])
+def test_gmm__powers_of_extremes_neither_overflow_nor_vanish(p):
+    x, y = np.array([[1.0, 0.9]]), np.array([[0.8, 1.0]])
+    np.testing.assert_allclose(gmm(x * 1e300, y * 1e300, p), gmm(x, y, p), rtol=1e-11)
+
+
+def test_gmm__rows_of_very_different_scale_meet_at_the_larger():
+    x, y = np.array([[1e300, 1e-300]]), np.array([[1e-300, 1e-300]])
+    assert gmm(x, y).tolist() == [[0.0]]
+    np.testing.assert_allclose(gmm(x * 1e-160, y * 1e140), [[1e-300]], rtol=1e-12)
+
+
+def test_gmm__opposite_signs_share_nothing():
+    assert gmm(np.array([[1.0, 1.0]]), np.array([[-1.0, 1.0]])).tolist() == [[1 / 3]]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_gmm__empty_rows_and_empty_blocks_give_0(kind):
+    X = kind(np.array([[0.0, 0.0], [1.0, 0.0]]))
+    assert gmm(X).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    assert gmm(X[:0], X).shape == (0, 2)
+    assert gmm(X, X[:0]).shape == (2, 0)
+    assert gmm(X[:1], X[:1]).tolist() == [[0.0]]
+
+
+def test_gmm__integers_bools_duplicates_and_explicit_zeros():
+    messy = sp.csr_matrix(([1, 2, 0, 1], [2, 0, 1, 2], [0, 4]), shape=(1, 3))
+    indices = messy.indices.copy()
+    assert gmm(messy, np.array([[2, 0, 2]])).tolist() == [[1.0]]
+    assert np.array_equal(messy.indices, indices)
+    assert gmm(np.array([[True, False]]), np.array([[1, 1]], np.int8)).tolist() == [[0.5]]
+
+
+def test_gmm__width_costs_nothing():
+    last = 2**40 - 1
+    X = sp.csr_array((np.array([1.0, 2.0]), np.array([0, last]), np.array([0, 2])), shape=(1, last + 1))
+    Y = sp.csr_array((np.array([1.0, 2.0]), np.array([5, last]), np.array([0, 2])), shape=(1, last + 1))
+    assert gmm(X, Y).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_gmm__names_a_value_that_is_not_finite(kind, value):
+    Y = np.ones((3, 4))
+    Y[1, 2] = value
+    with pytest.raises(InputError, match=r"Y holds (NaN|inf|-inf) at row 1, column 2") as caught:
+        gmm(np.ones((2, 4)), kind(Y))
+    assert (caught.value.row, caught.value.column) == (1, 2)
+
+
+def test_gmm__refuses_unequal_widths_other_shapes_and_powers():
+    with pytest.raises(InputError, match="X has 3 features and Y has 2"):
+        gmm(np.ones((1, 3)), np.ones((1, 2)))
+    with pytest.raises(InputError, match=r"X has shape \(3,\)"):
+        gmm(np.ones(3))
+    with pytest.raises(InputError, match="dtype complex128"):
+        gmm(np.ones((1, 2), complex))
+    for p in (0, -1.0, 1001, np.inf, np.nan, "1", None, True):
+        with pytest.raises(ConfigError, match="p="):
+            gmm(np.ones((1, 3)), p=p)
+
+
+def test_gmm__refuses_indices_out_of_range():
+    X = sp.csr_matrix(np.eye(3))
+    X.indices[1] = 3
+    with pytest.raises(InputError, match="indices run from 0 to 3"):
+        gmm(X)
