@@ -79,7 +79,7 @@ class Rules(NamedTuple):
     max_rows: int
     """Stop before the row after this many."""
     stop: int
-    """Stop before the first row whose line begins here or later."""
+    """Stop before a row whose line begins here or later, unless it is the first."""
     multilabel: bool
     query_id: bool
 
@@ -170,7 +170,7 @@ def parse_lines(text, end, tables, rules, cursor, hint):
                     at = i
                     break
                 continue
-            if rows >= rules.max_rows or line >= rules.stop:
+            if rows >= rules.max_rows or (line >= rules.stop and rows > 0):
                 status, i = FULL, line
                 break
             row_nnz, last, at = nnz, base - 1, i
@@ -209,7 +209,12 @@ def parse_lines(text, end, tables, rules, cursor, hint):
                 i += 1
                 c = byte_at(text, i)
             at = i
-            if c == 113 and byte_at(text, i + 1) == 105 and byte_at(text, i + 2) == 100 and byte_at(text, i + 3) == _COLON:
+            if (
+                c == 113
+                and byte_at(text, i + 1) == 105
+                and byte_at(text, i + 2) == 100
+                and byte_at(text, i + 3) == _COLON
+            ):
                 if not rules.query_id:
                     status = UNEXPECTED_QID
                     break

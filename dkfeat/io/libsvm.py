@@ -1,0 +1,222 @@
+"""A source of rows in LIBSVM text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.errors import ConfigError
+from dkfeat.io.files import find_files
+from dkfeat.io.libsvm_pieces import Piece, read_pieces
+from dkfeat.io.libsvm_scan import Scan, SplitScan, scan_pieces
+
+__all__ = ["LibsvmSource", "Piece", "Scan", "SplitScan", "parse_size"]
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class LibsvmSource:
+    """Files of LIBSVM text, and how they are read.
+
+    A line is a row: a label, then ``index:value`` with rising indices, ``#`` and a comment at will. Blank and comment lines
+    are no rows; a label alone is a row without features. Values that are zero in `dtype`, also ``-0.0``, are not
+    stored. Values are rounded correctly to float64, then to `dtype`. Whatever is not of this form is an error with its place.
+
+    Files that end in .gz, .bz2, .xz, .zst are decompressed while they are read, each as one split.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        A setting is out of range.
+
+    Examples
+    --------
+    >>> source = LibsvmSource("day*.svm", n_features=10, zero_based=False, label_dtype="int64", blocksize="1MiB")
+    >>> source.is_settled, source.blocksize
+    (True, 1048576)
+    """
+
+    urlpath: str | Sequence[str]
+    """Path, glob or fsspec URL, or several; kept as a tuple."""
+    n_features: int | None = field(default=None, kw_only=True)
+    """Number of columns, 1 to 2**63 - 1; None: settled by a scan."""
+    zero_based: bool | Literal["auto"] = field(default="auto", kw_only=True)
+    """Whether index 0 is the first column, not 1; "auto": whether any index in the whole source is 0."""
+    blocksize: int | str = field(default="64MiB", kw_only=True)
+    """Bytes of text in a split of a plain file and in a piece, 1 to 2 GiB; kept as an int."""
+    dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
+    """Type of the values; one that overflows it is an error."""
+    multilabel: bool = field(default=False, kw_only=True)
+    """Labels are lists joined by commas; a line that begins with a blank is a row without labels."""
+    query_id: bool = field(default=False, kw_only=True)
+    """Each row has ``qid:n`` behind its label, which is kept. Without this option a query id is an error."""
+    labels: tuple[float, ...] | None = field(default=None, kw_only=True)
+    """Labels allowed; any other is an error. None: all."""
+    label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
+    """Type of the labels; "auto": int64 if every label in the whole source is an integer below 2**53 in magnitude."""
+    max_line_bytes: int | str = field(default="256MiB", kw_only=True)
+    """A longer line is an error: what bounds memory in a hostile file. Kept as an int."""
+    storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
+    """For fsspec; may hold secrets, so it is neither shown nor stored."""
+
+    def __post_init__(self) -> None:
+        paths = (self.urlpath,) if isinstance(self.urlpath, str | os.PathLike) else tuple(self.urlpath)
+        self._set("urlpath", tuple(os.fspath(path) for path in paths))
+        if not self.urlpath or not all(self.urlpath):
+            message = "urlpath is empty, but a source needs at least one path, pattern or URL"
+            raise ConfigError(message)
+        if self.n_features is not None:
+            self._set("n_features", _integer("n_features", self.n_features, 2**63 - 1))
+        self._set("blocksize", parse_size("blocksize", self.blocksize))
+        self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
+        for name, accepted in _CHOICES.items():
+            value = getattr(self, name)
+            if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
+                message = f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}"
+                raise ConfigError(message)
+        if self.labels is not None:
+            labels = tuple(sorted({_plain_label(label) for label in self.labels}))
+            if not labels:
+                message = "labels is empty, but rows have labels; leave it out to allow all"
+                raise ConfigError(message)
+            self._set("labels", labels)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `read` can begin: columns, index base and label type are known."""
+        return self.n_features is not None and self.zero_based != "auto" and self.label_dtype != "auto"
+
+    def settle(self, scan: Scan) -> LibsvmSource:
+        """Source with the open options as the scan found them."""
+        return replace(
+            self,
+            n_features=scan.n_features,
+            zero_based=scan.zero_based,
+            label_dtype=scan.label_dtype,  # type: ignore[arg-type]  # a Scan holds one of the two
+        )
+
+    def files(self) -> tuple[SourceFile, ...]:
+        """Files of the source in byte-wise order of their names; see `dkfeat.io.files.find_files` for the errors."""
+        return find_files(self.urlpath, self.storage_options)
+
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """Splits of the files: ranges of `blocksize` bytes of plain files, whole compressed files.
+
+        A range owns the lines that begin in it. An empty file is one empty split.
+        """
+        blocksize = int(self.blocksize)
+        splits: list[Split] = []
+        for file in self.files() if files is None else files:
+            step = blocksize if file.compression is None else max(file.size, 1)
+            splits.extend(
+                Split(number=first_number + len(splits), file=file, start=start, stop=min(start + step, file.size))
+                for start in range(0, max(file.size, 1), step)
+            )
+        return tuple(splits)
+
+    def scan_split(self, split: Split) -> SplitScan:
+        """Check a split's text and count what is in it, in memory of about `WINDOW_BYTES`.
+
+        Options that are given are held to; with ``zero_based="auto"`` index 0 is allowed.
+
+        Raises
+        ------
+        dkfeat.errors.ParseError
+            With the place of the token.
+        dkfeat.errors.SpecConflictError
+            The file is not as it was listed.
+        """
+        return scan_pieces(self, split)
+
+    def read(self, split: Split, max_piece_rows: int | None = None) -> Iterator[Piece]:
+        """Read a split, one piece after another.
+
+        A piece ends before the first row that begins `blocksize` or more bytes of decompressed text after the piece, or
+        that would be one more than `max_piece_rows`, and with the split. Pieces depend on nothing else. A split has at
+        least one piece.
+
+        Parameters
+        ----------
+        split : Split
+        max_piece_rows : int, optional
+            At least 1; None: no bound.
+
+        Yields
+        ------
+        piece : Piece
+            Only whole rows that were read while the file was as listed.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            The source is not settled.
+        dkfeat.errors.ParseError
+            With the place of the token.
+        dkfeat.errors.SpecConflictError
+            The file is not as it was listed.
+        """
+        if not self.is_settled:
+            message = (
+                "n_features, zero_based and label_dtype must be known before reading; give them or settle by a scan"
+            )
+            raise ConfigError(message)
+        if max_piece_rows is not None:
+            max_piece_rows = _integer("max_piece_rows", max_piece_rows, 2**31 - 1)
+        return read_pieces(self, split, max_piece_rows)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values of all options that affect rows or pieces."""
+        names = ("n_features", "zero_based", "dtype", "multilabel", "query_id", "label_dtype", "blocksize")
+        labels = None if self.labels is None else list(self.labels)
+        return {"kind": "libsvm", **{name: getattr(self, name) for name in names}, "labels": labels}
+
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "zero_based": (True, False, "auto"),
+    "dtype": ("float32", "float64"),
+    "multilabel": (True, False),
+    "query_id": (True, False),
+    "label_dtype": ("auto", "int64", "float64"),
+}
+
+
+def parse_size(name: str, size: int | str) -> int:
+    """Bytes that a size such as ``"64MiB"``, ``"1.5 GB"`` or 4096 means; `name` is the setting it belongs to.
+
+    Examples
+    --------
+    >>> parse_size("blocksize", "64MiB")
+    67108864
+    """
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", size)
+        if match is None or match[2].lower() not in _UNITS:
+            message = f'{name}={size!r}, but it must be a number of bytes or such as "64MiB"'
+            raise ConfigError(message)
+        size = int(float(match[1]) * _UNITS[match[2].lower()])
+    return _integer(name, size, _MOST_BYTES)
+
+
+def _integer(name: str, value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        message = f"{name}={value!r}, but it must be an integer from 1 to {most:,}"
+        raise ConfigError(message)
+    return int(value)
+
+
+def _plain_label(label: object) -> float:
+    if isinstance(label, bool) or not isinstance(label, int | float | np.number) or not np.isfinite(label):
+        message = f"labels holds {label!r}, but labels are finite numbers"
+        raise ConfigError(message)
+    return int(label) if int(label) == label else float(label)
