@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -181,7 +181,6 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.join()
 
 
-@contextmanager
 def open_runner(
     client: Client | None = None,
     scheduler: str | None = None,
@@ -190,8 +189,8 @@ def open_runner(
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
-) -> Iterator[Runner]:
-    """Choose where tasks run, and keep it open for the ``with`` block.
+) -> AbstractContextManager[Runner]:
+    """Choose where tasks run; it is started for a ``with`` block.
 
     The first of these that applies: `client`; `scheduler`; an embedded cluster, if `n_workers` or `memory_limit` is
     given; the process's active `distributed.Client`; the ``scheduler`` setting of Dask's configuration; threads of
@@ -211,12 +210,15 @@ def open_runner(
     in_flight : int or None
         Tasks handed to the scheduler at a time; None: twice the cluster's threads.
 
+    Returns
+    -------
+    opening : context manager
+        Gives the `Runner`. Entering raises `ClusterError` if an address does not answer.
+
     Raises
     ------
     ConfigError
         For an unknown scheduler, an asynchronous client, or settings that do not go together.
-    ClusterError
-        If the address does not answer or a worker runs another version of dkfeat.
     """
     if in_flight is not None and in_flight < 1:
         message = f"in_flight={in_flight}, but at least 1 task must be under way"
@@ -232,8 +234,21 @@ def open_runner(
         raise ConfigError(message)
     if client is None and scheduler in SCHEDULERS[:3]:
         workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
-        yield LocalRunner(scheduler, workers, in_flight or GRAPH_TASKS)
-        return
+        return nullcontext(LocalRunner(scheduler, workers, in_flight or GRAPH_TASKS))
+    if scheduler == "cluster":
+        share_cores(n_workers, threads_per_worker)
+    return _open_client(client, str(scheduler), n_workers, threads_per_worker, memory_limit, in_flight)
+
+
+@contextmanager
+def _open_client(
+    client: Client | None,
+    scheduler: str,
+    n_workers: int | None,
+    threads_per_worker: int | None,
+    memory_limit: int | str | None,
+    in_flight: int | None,
+) -> Iterator[Runner]:
     from dkfeat.engine.distributed_runner import ClientRunner, connect  # needs distributed, 0.3 s to import
 
     if client is not None:
@@ -242,7 +257,7 @@ def open_runner(
         with local_cluster(n_workers, threads_per_worker, memory_limit) as embedded:
             yield ClientRunner(embedded, in_flight)
     else:
-        with connect(str(scheduler)) as connected:
+        with connect(scheduler) as connected:
             yield ClientRunner(connected, in_flight)
 
 

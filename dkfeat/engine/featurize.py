@@ -1,0 +1,247 @@
+"""Turn a source into shards of features: settle, plan, run, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from importlib.metadata import version
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import threadpool_info
+
+from dkfeat.engine.job import Job, SplitResult, merge_labels
+from dkfeat.engine.plan import make_plan
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.runners import Runner, open_runner
+from dkfeat.engine.scan import largest_first, run_scan
+from dkfeat.engine.settle import Settled, as_source, like_spec, settle, target_spec
+from dkfeat.errors import CommitError, ConfigError
+from dkfeat.io import commit, shards
+from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.io.entries import ShardEntry
+    from dkfeat.io.manifest import Manifest
+    from dkfeat.maps import FeatureMap
+
+__all__ = ["featurize"]
+
+
+def featurize(
+    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    map: FeatureMap | None = None,
+    target: str | PathLike[str] | None = None,
+    *,
+    like: str | PathLike[str] | None = None,
+    layout: str | None = None,
+    resume: bool = True,
+    break_lock: str | None = None,
+    on_bad_row: str = "raise",
+    client: Client | None = None,
+    scheduler: str | None = None,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+    in_flight: int | None = None,
+    progress: bool | Callable[[ProgressState], object] = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    r"""Compute the features of every row of a source and keep them as Parquet shards.
+
+    On disk before: nothing at `target`, a data set made by the same settings, or a run of it that was interrupted.
+    After: a committed data set that covers the source. If the call dies half-way, what was committed before is
+    untouched, and the same call goes on where it stopped. Called again when all is done, it writes nothing. Shards are
+    equal to the last byte for any scheduler, number of workers and order of tasks.
+
+    Parameters
+    ----------
+    source : LibsvmSource, path, glob, URL, or a list of these
+        LIBSVM text. Options left open are taken from the target, if it holds data already, else from `like`, else found
+        by one scan of the whole source.
+    map : FeatureMap or None
+        Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width. None takes the map
+        of `like` or of the target.
+    target : str or path
+        Folder for the shards.
+    like : str, path or None
+        Folder of shards or model whose map and input options are taken over, so that train and test agree. Anything
+        that is asked differently is a conflict, except `layout` and the source's blocksize.
+    layout : {"codes", "sparse", "dense"} or None
+        How shards hold features; None: as the map prefers.
+    resume : bool, default=True
+        Go on with an interrupted run; False refuses.
+    break_lock : str or None
+        Id of a run on another host that holds the target and is known to be gone.
+    on_bad_row : {"raise"}, default="raise"
+        Malformed text ends the run with its place.
+    client : distributed.Client or None
+        Cluster to run on.
+    scheduler : str or None
+        "threads", "processes", "synchronous", "cluster" (worker processes of its own) or a scheduler's address. None:
+        the active client, else Dask's configuration, else threads.
+    n_workers, threads_per_worker, memory_limit
+        Of the threads, processes or cluster; `n_workers` without a scheduler starts a cluster of its own.
+    in_flight : int or None
+        Tasks handed to the scheduler at a time; None: twice the threads of a cluster.
+    progress : bool or callable, default=True
+        True reports on standard error, a callable gets a `ProgressState` after each task.
+    storage_options : mapping or None
+        For sources given by URL; never written anywhere.
+
+    Returns
+    -------
+    manifest : Manifest
+        The committed list of shards.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        Settings that make no sense, alone or together.
+    dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError
+        The source is missing or malformed.
+    dkfeat.errors.SpecConflictError
+        Target, `like`, map and source disagree, or a source changed.
+    dkfeat.errors.CommitError, dkfeat.errors.CommitConflictError, dkfeat.errors.ShardError
+        The target cannot be written, or another run holds it.
+    dkfeat.errors.PlanError
+        A task would need more memory than a worker may use.
+    dkfeat.errors.ClusterError
+        Workers or the scheduler were lost.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> manifest = dkfeat.featurize(folder / "rows.svm", gcws, folder / "features", progress=False)
+    >>> manifest.rows, manifest.labels
+    (2, (-1, 1))
+    """
+    if on_bad_row != "raise":
+        message = (
+            f"on_bad_row={on_bad_row!r} is not supported yet; 'raise' ends the run at the first bad row, with its place"
+        )
+        raise ConfigError(message)
+    if target is None:
+        message = "no target is given; name the folder that shards go to"
+        raise ConfigError(message)
+    asked, storage = as_source(source, storage_options), open_storage(fspath(target))
+    files = asked.files()
+    _keep_apart(asked, files, storage)
+    _check_writable(storage)
+    spec = target_spec(storage)
+    reporter = Progress(progress)
+    opening = open_runner(
+        client,
+        scheduler,
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit,
+        in_flight=in_flight,
+    )
+    with ExitStack() as stack:
+
+        @cache
+        def runner() -> Runner:  # a run with nothing to do starts no cluster
+            return stack.enter_context(opening)
+
+        def scan(unsettled: LibsvmSource) -> Scan:
+            return run_scan(unsettled, runner(), reporter)
+
+        settled = settle(
+            asked,
+            map,
+            target=None if spec is None else (storage.url, spec),
+            like=None if like is None else (fspath(like), like_spec(like)),
+            layout=layout,
+            scan=scan,
+        )
+        planned = make_plan(settled.source, settled, storage.url, settled.scan)
+        if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there
+            planned.check(runner().memory_limit)
+        splits = [task.split for task in planned.tasks]
+        with commit.begin(storage, settled.spec, planned.files, splits, resume=resume, break_lock=break_lock) as run:
+            if run.is_done and run.manifest is not None:
+                reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
+                return run.manifest
+            planned.check(runner().memory_limit)
+            return _run(settled, storage, run, runner(), reporter)
+
+
+def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, reporter: Progress) -> Manifest:
+    job = Job(source=settled.source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
+    entries: list[ShardEntry] = []
+    labels = run.manifest.labels if run.manifest is not None else ()
+    with reporter.stage("featurize", total_tasks=len(run.splits), total_bytes=sum(map(_bytes, run.splits))) as stage:
+
+        def done(split: Split, result: SplitResult) -> None:
+            nonlocal labels
+            entries.extend(result.entries)
+            labels = merge_labels(labels, result.labels)
+            stage.advance(rows=result.rows, source_bytes=_bytes(split))
+
+        runner.run(job, largest_first(run.splits), done)
+    source, output = settled.source, settled.spec["output"]
+    if source.labels is not None:  # what was declared is a law, what was found a fact
+        labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
+    schema = shards.schema_of(
+        output["layout"],
+        output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
+        source.label_dtype,
+        multilabel=source.multilabel,
+        query_id=source.query_id,
+    )
+    return run.commit(
+        entries,
+        schema=schema,
+        n_features=settled.map.n_features_in_,
+        labels=labels,
+        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
+        numeric_env=_numeric_env(),
+    )
+
+
+def _keep_apart(source: LibsvmSource, files: Sequence[SourceFile], storage: Storage) -> None:
+    """Refuse a target that holds the source, or that a recursive pattern of the source would find."""
+    root = Path(storage.url).resolve()
+    for file in files:
+        place = Path(file.url.removeprefix("file://")).resolve()
+        if root in place.parents:
+            message = f"source {file.name} lies in the target {storage.url}; give the shards a folder of their own"
+            raise ConfigError(message)
+    for pattern in source.urlpath:
+        fixed, recursive, _ = pattern.removeprefix("file://").partition("**")
+        if recursive and Path(fixed or ".").resolve() in (root, *root.parents):
+            message = (
+                f"the source's pattern {pattern} looks into the target {storage.url}; give shards a folder beside it"
+            )
+            raise ConfigError(message)
+
+
+def _check_writable(storage: Storage) -> None:
+    """Tell early, and without making anything, that the target cannot be written."""
+    root = Path(storage.url)
+    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        message = f"target {storage.url} cannot be written: {nearest} is not a folder in which files can be made"
+        raise CommitError(message)
+
+
+def _bytes(split: Split) -> int:
+    return split.stop - split.start
+
+
+def _numeric_env() -> str:
+    """Say what the arithmetic ran on, for the manifest's run block."""
+    blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
+    return ", ".join([platform.machine(), *sorted(blas)])

@@ -1,0 +1,168 @@
+"""What a task does: read a split piece by piece, encode, publish, and hand back the records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dkfeat.engine.runners import Stopped
+from dkfeat.io import commit, shards
+from dkfeat.maps import FeatureMap, from_spec
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.io.entries import ShardEntry
+    from dkfeat.io.libsvm import LibsvmSource, Piece
+    from dkfeat.io.storage import Storage
+
+__all__ = ["MAX_LABELS", "Job", "SplitResult", "merge_labels", "run_split"]
+
+MAX_LABELS = 10_000
+"""Labels beyond this number are not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitResult:
+    """What a task hands back: small, whatever the split holds."""
+
+    entries: tuple[ShardEntry, ...]
+    """Records of the split's shards, in order."""
+    labels: tuple[int | float, ...] | None
+    """Sorted labels that occur in it, or None beyond `MAX_LABELS`."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in these shards."""
+        return sum(entry.rows for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """All that the tasks of a run have in common; sent to each worker once."""
+
+    source: LibsvmSource
+    """Settled."""
+    storage: Storage
+    """Where shards go."""
+    spec: Mapping[str, Any]
+    """Decides the shards' bytes."""
+    spec_fp: str
+    """Fingerprint of `spec`."""
+    run_id: str
+    """Names the run to the storage; not part of any result."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
+        """Work on one split, see `run_split`."""
+        return run_split(self, split, stopped)
+
+
+def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:
+    """Turn a split into shards.
+
+    Pieces whose shard exists and is whole are read over but neither encoded nor written, so a call may be repeated, at
+    any time and on several workers at once. One piece is in memory at a time.
+
+    Parameters
+    ----------
+    job : Job
+    split : Split
+    stopped : callable
+        Asked between pieces whether to give up.
+
+    Returns
+    -------
+    result : SplitResult
+
+    Raises
+    ------
+    Stopped
+        Once `stopped()` is true; what is published stays and is found again.
+    dkfeat.errors.DkfeatError
+        As source, map and storage raise them.
+    """
+    fitted = _fitted(json.dumps(job.spec["map"], sort_keys=True))
+    entries: list[ShardEntry] = []
+    labels: tuple[int | float, ...] | None = ()
+    pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
+    while (piece := next(pieces, None)) is not None:
+        if stopped():
+            raise Stopped
+        entries.append(_publish(job, split, piece, fitted))
+        labels = merge_labels(labels, _labels(piece.block.y))
+        del piece  # before the next one is read
+    return SplitResult(entries=tuple(entries), labels=labels)
+
+
+def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardEntry:
+    name = shards.shard_name(job.spec_fp, split, piece.number)
+    existing = commit.existing_entry(
+        job.storage,
+        name,
+        job.spec_fp,
+        split.number,
+        piece.number,
+        run_id=job.run_id,
+        span=(piece.start, piece.stop),
+        source_sha256=piece.source_sha256,
+        last=piece.last,
+    )
+    if existing is not None:
+        return existing
+    block, layout = piece.block, job.spec["output"]["layout"]
+    encoded = fitted.encode(block.X) if layout == "codes" else fitted.transform(block.X)
+    footer = shards.ShardFooter(
+        spec_fp=job.spec_fp,
+        split=split.number,
+        piece=piece.number,
+        last=piece.last,
+        source=split.file.name,
+        range=(piece.start, piece.stop),
+        source_sha256=piece.source_sha256,
+        rows=block.n_rows,
+        nnz=int(block.X.nnz),
+        n_empty=int(np.count_nonzero(np.diff(block.X.indptr) == 0)),
+        versions=shards.versions(),
+    )
+    shard = shards.encode_shard(
+        layout=layout,
+        encoded=encoded,
+        labels=block.y,
+        label_offsets=block.label_offsets,
+        qid=block.qid,
+        footer=footer,
+    )
+    return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id)
+
+
+def merge_labels(
+    one: tuple[int | float, ...] | None, other: tuple[int | float, ...] | None
+) -> tuple[int | float, ...] | None:
+    """Sorted union of two label sets; None, which stands for too many, stays None.
+
+    Examples
+    --------
+    >>> merge_labels((1, 3), (2, 3))
+    (1, 2, 3)
+    >>> merge_labels((1,), None) is None
+    True
+    """
+    if one is None or other is None:
+        return None
+    both = one if set(other) <= set(one) else tuple(sorted({*one, *other}))
+    return both if len(both) <= MAX_LABELS else None
+
+
+def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
+    found = np.unique(y)
+    return tuple(found.tolist()) if len(found) <= MAX_LABELS else None
+
+
+@lru_cache(maxsize=4)
+def _fitted(spec: str) -> FeatureMap:
+    """Make the map of a spec, once in each process."""
+    return from_spec(json.loads(spec))

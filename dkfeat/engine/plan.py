@@ -1,0 +1,254 @@
+"""A plan: what a run will read, hold in memory and write, from sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.engine.settle import PIECE_BYTES, Settled, as_source, like_spec, settle, target_spec
+from dkfeat.errors import ConfigError, PlanError
+from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.shards import shard_name
+from dkfeat.io.storage import open_storage
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.maps import FeatureMap
+
+__all__ = ["BlockTask", "Plan", "make_plan", "plan"]
+
+TEXT_FACTOR = 5
+"""Bytes a task holds for each byte of its text, at most: the text, its parsed rows and the map's working arrays."""
+ENCODED_FACTOR = 3
+"""Bytes for each encoded byte: the codes, the columns and the Parquet file made of them."""
+FIXED_BYTES = 16 << 20
+"""What a task holds whatever its split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTask:
+    """One task of a plan."""
+
+    split: Split
+    """What it reads."""
+    projected_bytes: int
+    """Most memory it holds at a time."""
+    rows: int | None
+    """Rows it reads, if a scan told."""
+    first_shard: str | None
+    """Name of its first shard, if the spec is settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do: a plain value, equal to that of a second planning of the same run."""
+
+    target: str | None
+    """Where shards go, if that was said."""
+    spec_fp: str | None
+    """Fingerprint of the spec; None while a scan is needed to settle it."""
+    spec: Mapping[str, Any] | None
+    """All that decides the shards' bytes; None while a scan is needed to settle it."""
+    tasks: tuple[BlockTask, ...]
+    """In source order."""
+    files: tuple[SourceFile, ...]
+    """Sources, in order."""
+    blocksize: int
+    """Bytes of text after which a split or a piece ends."""
+
+    @property
+    def needs_scan(self) -> bool:
+        """Whether the source must be read once before it can be featurized."""
+        return self.spec is None
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the source, as stored."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows, if a scan told."""
+        rows = [task.rows for task in self.tasks]
+        return None if None in rows else sum(row for row in rows if row is not None)
+
+    @property
+    def projected_bytes(self) -> int:
+        """Most memory that one task holds."""
+        return max((task.projected_bytes for task in self.tasks), default=0)
+
+    @property
+    def output_bytes(self) -> int | None:
+        """Bytes of encoded features, if rows and spec are known; labels and footers come on top."""
+        if self.spec is None or self.n_rows is None:
+            return None
+        return self.n_rows * int(self.spec["output"]["row_bytes"])
+
+    def check(self, limit_bytes: int | None) -> None:
+        """Refuse a plan whose tasks do not fit.
+
+        Parameters
+        ----------
+        limit_bytes : int or None
+            What one task may hold; None sets no limit.
+
+        Raises
+        ------
+        PlanError
+            If a task needs more; says which setting to change.
+        """
+        if limit_bytes is None or self.projected_bytes <= limit_bytes:
+            return
+        task = max(self.tasks, key=lambda task: task.projected_bytes)
+        fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
+        message = (
+            f"split {task.split.number} of {task.split.file.name} projects {_size(self.projected_bytes)}, but a task "
+            f"may hold {_size(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
+            "memory_limit, or run fewer threads in each"
+        )
+        raise PlanError(message)
+
+    def describe(self, n_tasks: int = 10) -> str:
+        """Text for people: the facts, then a table of the first `n_tasks` tasks."""
+        facts = {
+            "target": self.target or "not said",
+            "source": f"{len(self.files):,} files, {_size(self.source_bytes)}",
+            "tasks": f"{len(self.tasks):,}, up to {_size(self.projected_bytes)} of memory each",
+            "blocksize": _size(self.blocksize),
+            "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",
+            "output": "known after a scan" if self.output_bytes is None else f"about {_size(self.output_bytes)}",
+        }
+        if self.spec is None:
+            facts["spec"] = "open: featurize reads the source once more, first, to settle it"
+        else:
+            output, width = self.spec["output"], self.spec["input"]["n_features"]
+            facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"
+            facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
+            facts["spec"] = str(self.spec_fp)[:12]
+        lines = [f"{name:<10}{value}" for name, value in facts.items()]
+        header = ("split", "source", "bytes", "rows", "memory", "first shard")
+        rows = [_cells(task) for task in self.tasks[:n_tasks]]
+        if rows:
+            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+            table = [header, *rows]
+            lines += [
+                "",
+                *("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table),
+            ]
+        if len(self.tasks) > n_tasks:
+            lines.append(f"… and {len(self.tasks) - n_tasks:,} more")
+        return "\n".join(lines)
+
+
+def plan(
+    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    map: FeatureMap | None = None,
+    target: str | PathLike[str] | None = None,
+    *,
+    like: str | PathLike[str] | None = None,
+    layout: str | None = None,
+    scan: Scan | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    r"""Tell what `dkfeat.featurize` with these arguments will do. Reads names and sizes, writes nothing.
+
+    Parameters
+    ----------
+    source, map, target, like, layout, storage_options
+        As for `dkfeat.featurize`; the target may be left out.
+    scan : Scan or None
+        What `dkfeat.scan` found; fills in rows, and settles a source whose options were left open.
+
+    Returns
+    -------
+    plan : Plan
+        Without spec and shard names where the source's options are open and no scan is given.
+
+    Raises
+    ------
+    dkfeat.errors.DkfeatError
+        As `dkfeat.featurize` raises before it starts.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.svm"
+    >>> _ = path.write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> made = plan(path, dkfeat.GCWSFeatures(16, random_state=0), scan=dkfeat.scan(path))
+    >>> made.n_rows, made.output_bytes, len(made.tasks)
+    (2, 32, 1)
+    """
+    asked = as_source(source, storage_options)
+    existing = None
+    if target is not None:
+        storage = open_storage(fspath(target))
+        spec = target_spec(storage)
+        existing = None if spec is None else (storage.url, spec)
+    taken = None if like is None else (fspath(like), like_spec(like))
+    url = None if target is None else fspath(target)
+    try:
+        settled = settle(asked, map, target=existing, like=taken, layout=layout, scan=_given(scan))
+    except _NeedsScanError:
+        return make_plan(asked, None, url, scan)
+    return make_plan(settled.source, settled, url, scan)
+
+
+def make_plan(source: LibsvmSource, settled: Settled | None, target: str | None, scan: Scan | None = None) -> Plan:
+    """Plan a source, settled or not."""
+    files = source.files()
+    splits = source.splits(files)
+    if scan is not None and scan.files != files:
+        message = "the scan is of other files, or they changed since; scan again"
+        raise ConfigError(message)
+    blocksize = int(source.to_mapping()["blocksize"])
+    rows: Sequence[int | None] = [None] * len(splits) if scan is None else scan.rows_per_split
+    spec_fp = None if settled is None else settled.spec_fp
+    row_bytes = None if settled is None else int(settled.spec["output"]["row_bytes"])
+    tasks = tuple(
+        BlockTask(
+            split=split,
+            projected_bytes=_projected_bytes(split, blocksize, row_bytes, count),
+            rows=count,
+            first_shard=None if spec_fp is None else shard_name(spec_fp, split, 0),
+        )
+        for split, count in zip(splits, rows, strict=True)
+    )
+    spec = None if settled is None else settled.spec
+    return Plan(target=target, spec_fp=spec_fp, spec=spec, tasks=tasks, files=files, blocksize=blocksize)
+
+
+class _NeedsScanError(Exception):
+    """The source's options are open."""
+
+
+def _given(scan: Scan | None) -> Any:
+    def give(source: LibsvmSource) -> Scan:  # noqa: ARG001 - the signature that settle calls
+        if scan is None:
+            raise _NeedsScanError
+        return scan
+
+    return give
+
+
+def _projected_bytes(split: Split, blocksize: int, row_bytes: int | None, rows: int | None) -> int:
+    text = blocksize if split.file.compression else min(blocksize, split.stop - split.start)
+    encoded = PIECE_BYTES if row_bytes is None or rows is None else min(PIECE_BYTES, rows * row_bytes)
+    return FIXED_BYTES + TEXT_FACTOR * text + ENCODED_FACTOR * encoded
+
+
+def _cells(task: BlockTask) -> tuple[str, ...]:
+    split = task.split
+    rows = "?" if task.rows is None else f"{task.rows:,}"
+    span = f"{split.start:,}-{split.stop:,}"
+    return str(split.number), split.file.name, span, rows, _size(task.projected_bytes), task.first_shard or "?"
+
+
+def _size(n_bytes: int) -> str:
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -1,0 +1,113 @@
+"""The one eager pass over a source, in parallel: what must be known of the whole before any part is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.runners import Runner, open_runner
+from dkfeat.engine.settle import as_source
+from dkfeat.io.libsvm import LibsvmSource, Scan, SplitScan
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dkfeat.blocks import Split
+
+__all__ = ["run_scan", "scan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Scans one split; sent to each worker once."""
+
+    source: LibsvmSource
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:  # noqa: ARG002 - see SplitTask
+        """Facts of one split."""
+        return self.source.scan_split(split)
+
+
+def scan(
+    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    client: Client | None = None,
+    scheduler: str | None = None,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+    in_flight: int | None = None,
+    progress: bool | Callable[[ProgressState], object] = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Scan:
+    r"""Read a source once and tell its width, index base, labels and rows.
+
+    Nothing is written. The result settles a source's open options: ``source.settle(scan)``.
+
+    Parameters
+    ----------
+    source : LibsvmSource, path, glob, URL, or a list of these
+        Options that are given are held to; those left open are found.
+    client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight
+        Where it runs, see `dkfeat.featurize`.
+    progress : bool or callable, default=False
+        See `dkfeat.featurize`.
+    storage_options : mapping or None
+        For sources given by URL.
+
+    Returns
+    -------
+    scan : Scan
+        ``n_features``, ``zero_based``, ``label_dtype``, ``labels``, ``n_rows``, ``nnz``, ``rows_per_split`` and more.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        No file matches.
+    dkfeat.errors.ParseError
+        Malformed text, with its place.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.svm"
+    >>> _ = path.write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> found = scan(path)
+    >>> found.n_rows, found.n_features, found.labels
+    (2, 4, (-1, 1))
+    """
+    settled = as_source(source, storage_options)
+    settled.files()  # a source that is not there is told before anything starts
+    with open_runner(
+        client,
+        scheduler,
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit,
+        in_flight=in_flight,
+    ) as runner:
+        return run_scan(settled, runner, Progress(progress))
+
+
+def run_scan(source: LibsvmSource, runner: Runner, progress: Progress) -> Scan:
+    """Scan on an open runner."""
+    files = source.files()
+    splits = source.splits(files)
+    parts: dict[int, SplitScan] = {}
+    total_bytes = sum(split.stop - split.start for split in splits)
+    with progress.stage("scan", total_tasks=len(splits), total_bytes=total_bytes) as stage:
+
+        def done(split: Split, part: SplitScan) -> None:
+            parts[split.number] = part
+            stage.advance(rows=part.n_rows, source_bytes=split.stop - split.start)
+
+        runner.run(ScanTask(source), largest_first(splits), done)
+    return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
+
+
+def largest_first(splits: Sequence[Split]) -> list[Split]:
+    """Order in which tasks start: compressed files, which cannot be cut, first, so that none is left for the end."""
+    return sorted(splits, key=lambda split: (split.file.compression is None, -(split.stop - split.start), split.number))

@@ -1,0 +1,253 @@
+"""Settle what a run needs to know before it starts: source options, the fitted map and the spec that binds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import clone
+
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.metadata import differences, read_spec
+from dkfeat.io.storage import SPEC, Storage, open_storage
+from dkfeat.io.strict_json import parse_object
+from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
+
+__all__ = ["Settled", "as_source", "like_spec", "settle", "target_spec"]
+
+PIECE_BYTES = 64 << 20
+"""Encoded bytes after which a piece ends, however long its text."""
+
+LAYOUTS = ("codes", "sparse", "dense")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A job whose every value-affecting setting is known."""
+
+    source: LibsvmSource
+    """Its index base, width and label type are known."""
+    map: FeatureMap
+    """Fitted."""
+    spec: Mapping[str, Any]
+    """Plain JSON values: all that decides the shards' bytes, and nothing else."""
+    scan: Scan | None = None
+    """The pass over the source, if one was needed."""
+
+    @property
+    def spec_fp(self) -> str:
+        """Fingerprint of the spec."""
+        return fingerprint(self.spec)
+
+    @property
+    def max_piece_rows(self) -> int:
+        """Rows after which a piece ends, however short their text."""
+        return int(self.spec["split"]["max_piece_rows"])
+
+
+def as_source(
+    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    storage_options: Mapping[str, Any] | None = None,
+) -> LibsvmSource:
+    """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
+
+    Raises
+    ------
+    ConfigError
+        For anything else, and for storage options beside a source that has its own.
+    """
+    if isinstance(source, LibsvmSource):
+        if storage_options is not None:
+            message = "storage_options are given twice; a LibsvmSource carries its own"
+            raise ConfigError(message)
+        return source
+    if isinstance(source, str | PathLike):
+        return LibsvmSource(urlpath=fspath(source), storage_options=storage_options)
+    if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
+        return LibsvmSource(urlpath=tuple(fspath(item) for item in source), storage_options=storage_options)
+    message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a LibsvmSource"
+    raise ConfigError(message)
+
+
+def target_spec(storage: Storage) -> dict[str, Any] | None:
+    """Spec of the data set at `storage`, or None if there is none yet."""
+    return None if storage.size(SPEC) is None else read_spec(storage)
+
+
+def like_spec(like: str | PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read the settings of a folder of shards or of a model, under the keys ``map`` and ``input``.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If the folder is neither.
+    """
+    storage = open_storage(fspath(like), storage_options)
+    if (spec := target_spec(storage)) is not None:
+        return spec
+    model = Path(fspath(like)) / "model.json"
+    if model.is_file():
+        facts = parse_object(model.read_bytes(), str(model))
+        if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
+            return {"map": facts["map"], "input": facts["input"]}
+        message = f"{model} does not say which map and input its model was trained on; train it again"
+        raise ShardError(message)
+    message = (
+        f"like={fspath(like)!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
+    )
+    raise SourceNotFoundError(message)
+
+
+def settle(
+    source: LibsvmSource,
+    map: FeatureMap | None,
+    *,
+    target: tuple[str, Mapping[str, Any]] | None = None,
+    like: tuple[str, Mapping[str, Any]] | None = None,
+    layout: str | None = None,
+    scan: Callable[[LibsvmSource], Scan],
+) -> Settled:
+    """Settle a job from the target's spec, then from `like`, then from a scan.
+
+    Every option of the source that stands at its default is taken from an existing spec. What was asked otherwise must
+    agree with the target's spec in full, and with `like` in all but `blocksize` and `layout`.
+
+    Parameters
+    ----------
+    source : LibsvmSource
+    map : FeatureMap or None
+        Fitted or not, never changed; None takes the existing spec's. An unfitted one is cloned, and without a
+        `random_state` of its own it takes the existing spec's seed.
+    target, like : (name, spec) or None
+        Existing specs, with the name to use in messages.
+    layout : str or None
+        Shard layout; None: the target's, else the map's own.
+    scan : callable
+        Called at most once, when something is still open.
+
+    Raises
+    ------
+    SpecConflictError
+        Where asked and existing settings differ; names both values.
+    ConfigError
+        For a map that is missing or no feature map, and for an unknown layout.
+    """
+    if map is not None and not isinstance(map, FeatureMap):
+        message = f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None"
+        raise ConfigError(message)
+    if map is None and target is None and like is None:
+        message = "no feature map is given; pass one, or `like` with a folder or model whose map is taken over"
+        raise ConfigError(message)
+    if layout is not None and layout not in LAYOUTS:
+        message = f"layout={layout!r}, but shards are laid out as one of {', '.join(LAYOUTS)}"
+        raise ConfigError(message)
+    for existing, kept in ((target, True), (like, False)):
+        if existing is not None:
+            source = _adopt_source(source, *existing, blocksize=kept)
+            map = _adopt_map(map, *existing)
+    if layout is None:
+        layout = target[1]["output"]["layout"] if target is not None else None
+    source, map, found = _complete(source, map, scan)
+    spec = _spec(source, map, layout or map.layout)
+    if target is not None:
+        _must_agree(spec, target[1], target[0])
+    return Settled(source=source, map=map, spec=spec, scan=found)
+
+
+def _complete(
+    source: LibsvmSource, map: FeatureMap | None, scan: Callable[[LibsvmSource], Scan]
+) -> tuple[LibsvmSource, FeatureMap, Scan | None]:
+    """Fill in what no existing spec gave."""
+    if map is None:  # the caller has refused this
+        message = "no feature map"
+        raise ConfigError(message)
+    fitted = hasattr(map, "n_features_in_")
+    if fitted and source.n_features is None:
+        source = replace(source, n_features=map.n_features_in_)
+    found = None
+    if not source.is_settled:
+        found = scan(source)
+        source = source.settle(found)
+    if not fitted:
+        map = clone(map).fit_width(source.n_features)
+    elif map.n_features_in_ != source.n_features:
+        message = (
+            f"n_features={source.n_features:,} is asked of the source, but the map was fitted on {map.n_features_in_:,}"
+        )
+        raise SpecConflictError(message)
+    return source, map, found
+
+
+def _spec(source: LibsvmSource, map: FeatureMap, layout: str) -> dict[str, Any]:
+    if "codes" in (layout, map.layout) and layout not in ("sparse", map.layout):
+        message = f"layout={layout!r} cannot hold what {type(map).__name__} gives; use {map.layout!r} or 'sparse'"
+        raise ConfigError(message)
+    row_bytes = map.encoded_row_bytes if layout == map.layout else _sparse_row_bytes(map)
+    mapping = source.to_mapping()
+    spec = {
+        "format": 1,
+        "map": map.to_spec(),
+        "input": mapping,
+        "split": {"blocksize": mapping["blocksize"], "max_piece_rows": max(1, PIECE_BYTES // row_bytes)},
+        "output": {"schema": 1, "layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(spec))  # tuples become the lists that are read back
+    return plain
+
+
+def _sparse_row_bytes(map: FeatureMap) -> int:
+    """Most bytes that a row's column numbers and values take."""
+    nonzeros = getattr(map, "n_components", map.n_features_out) if map.layout == "codes" else map.n_features_out
+    return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
+
+
+def _adopt_source(source: LibsvmSource, name: str, spec: Mapping[str, Any], *, blocksize: bool) -> LibsvmSource:
+    """Take the options that stand at their defaults from a spec; the others must agree with it."""
+    existing = dict(spec["input"])
+    asked = json.loads(json.dumps(source.to_mapping()))
+    if existing.pop("kind", None) != asked.pop("kind", None):
+        message = f"{name} was made from another kind of source than LIBSVM text"
+        raise SpecConflictError(message)
+    defaults = {item.name: item.default for item in fields(LibsvmSource)}
+    plain = json.loads(json.dumps(LibsvmSource(urlpath="-").to_mapping()))
+    taken: dict[str, Any] = {}
+    for key, value in existing.items():
+        if key not in defaults:
+            message = f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
+            raise SpecConflictError(message)
+        if asked.get(key) == plain.get(key):
+            taken[key] = tuple(value) if isinstance(value, list) else value
+        elif asked[key] != value and (blocksize or key != "blocksize"):
+            message = (
+                f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or choose another target"
+            )
+            raise SpecConflictError(message)
+    return replace(source, **taken)
+
+
+def _adopt_map(map: FeatureMap | None, name: str, spec: Mapping[str, Any]) -> FeatureMap:
+    """Make the spec's map, after checking that the one asked for is the same."""
+    existing = from_spec(spec["map"])
+    if map is None:
+        return existing
+    if not hasattr(map, "n_features_in_"):
+        map = clone(map)
+        if map.random_state is None:
+            map.set_params(random_state=existing.seed_)
+        map.fit_width(existing.n_features_in_)
+    _must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, "map")
+    return existing
+
+
+def _must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str, place: str = "") -> None:
+    """Compare two specs key by key."""
+    differing = differences(existing, asked, place)
+    if differing:
+        message = f"{name} was made with other settings, {'; '.join(differing)}; use the same or choose another target"
+        raise SpecConflictError(message)
