@@ -1,0 +1,322 @@
+"""What every feature map promises, checked on each class in FEATURE_MAPS."""
+
+import hashlib
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import dask
+import dask.array as da
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dkfeat
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.maps import FEATURE_MAPS, from_spec
+
+PATIENT = settings(deadline=None, max_examples=25)  # the first call compiles
+COLUMNS = 11
+MAPS = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items()]
+KINDS = [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array, sp.coo_array, np.asfortranarray, np.asarray]
+
+
+def make(cls, **params):
+    return cls(n_components=24, random_state=5).set_params(**params)
+
+
+def fitted(cls, **params):
+    return make(cls, **params).fit_width(COLUMNS)
+
+
+def some_rows(seed=0, n_samples=40):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_samples, COLUMNS)) * 10.0 ** rng.integers(-3, 4, (n_samples, COLUMNS))
+    X *= rng.random(X.shape) < 0.5
+    X[::9] = 0
+    return X.astype(np.float32).astype(np.float64)
+
+
+def array_of(features):
+    return features.toarray() if sp.issparse(features) else np.asarray(features)
+
+
+def assert_same(left, right):
+    assert np.array_equal(array_of(left), array_of(right))
+
+
+@parametrize_with_checks([cls(n_components=8) for cls in FEATURE_MAPS.values()])
+def test_map__keeps_scikit_learns_rules(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("cls", MAPS)
+@PATIENT
+@given(cuts=st.lists(st.integers(0, 40), max_size=6))
+def test_map__features_do_not_depend_on_the_partition(cls, cuts):
+    X, features = some_rows(), fitted(cls)
+    whole = array_of(features.transform(X))
+    bounds = [0, *sorted(cuts), 40]
+    for kind in (np.asarray, sp.csr_matrix):
+        parts = [array_of(features.transform(kind(X[a:b]))) for a, b in itertools.pairwise(bounds)]
+        assert_same(np.vstack(parts), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__every_container_gives_the_same_features(cls, kind, index):
+    X, features = some_rows(), fitted(cls)
+    held = kind(X)
+    for name in ("indices", "indptr"):
+        if hasattr(held, name):
+            setattr(held, name, getattr(held, name).astype(index))
+    assert_same(features.transform(held), features.transform(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.uint16, bool, ">f8"])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__every_dtype_of_equal_values_gives_the_same_features(cls, dtype):
+    X, features = some_rows().astype(dtype), fitted(cls)
+    wanted = features.transform(X.astype(np.float64))
+    assert_same(features.transform(X), wanted)
+    if np.dtype(dtype).isnative:
+        assert_same(features.transform(sp.csr_matrix(X)), wanted)
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__explicit_zeros_change_nothing(cls):
+    X, features = some_rows(), fitted(cls)
+    full = sp.csr_matrix(np.ones_like(X))
+    full.data = X.ravel().copy()
+    assert full.nnz == X.size
+    assert_same(features.transform(full), features.transform(X))
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__duplicates_are_summed_and_order_is_free(cls):
+    features = fitted(cls)
+    messy = sp.csr_matrix(([4.0, 1.0, 2.0, 3.0, -3.0], [7, 2, 7, 5, 5], [0, 5]), shape=(1, COLUMNS))
+    before = messy.data.copy(), messy.indices.copy()
+    clean = np.zeros((1, COLUMNS))
+    clean[0, [2, 7]] = [1.0, 6.0]
+    assert_same(features.transform(messy), features.transform(clean))
+    assert np.array_equal(messy.data, before[0])
+    assert np.array_equal(messy.indices, before[1])
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__permuted_rows_give_permuted_features(cls):
+    X, features = some_rows(), fitted(cls)
+    order = np.random.default_rng(1).permutation(len(X))
+    assert_same(features.transform(X[order]), array_of(features.transform(X))[order])
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__the_seed_decides(cls):
+    X = some_rows()
+    one = array_of(fitted(cls).transform(X))
+    assert_same(fitted(cls).transform(X), one)
+    assert (array_of(fitted(cls, random_state=6).transform(X)) != one).any()
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__without_a_seed_fit_draws_one_and_keeps_it(cls):
+    X = some_rows()
+    features = make(cls, random_state=None).fit(X)
+    again = clone(features).set_params(random_state=features.seed_).fit(X)
+    assert_same(features.transform(X), features.transform(X))
+    assert_same(features.transform(X), again.transform(X))
+    assert make(cls, random_state=None).fit(X).seed_ != features.seed_
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__fit_and_fit_width_agree(cls):
+    X = some_rows()
+    assert make(cls).fit(X).fingerprint() == fitted(cls).fingerprint()
+    assert make(cls).fit(sp.csc_array(X)).fingerprint() == fitted(cls).fingerprint()
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__input_is_never_modified(cls):
+    features = fitted(cls)
+    for kind in KINDS:
+        held = kind(some_rows())
+        before = pickle.loads(pickle.dumps(held))
+        features.transform(held)
+        make(cls).fit(held)
+        if sp.issparse(held):
+            assert np.array_equal(held.data, before.data)
+            assert (held != before).nnz == 0
+        else:
+            assert np.array_equal(held, before)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__read_only_and_memory_mapped_rows_are_fine(cls, kind, tmp_path):
+    X, features = some_rows(), fitted(cls)
+    joblib.dump(kind(X), tmp_path / "rows")
+    assert_same(features.transform(joblib.load(tmp_path / "rows", mmap_mode="r")), features.transform(X))
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__a_block_without_rows_gives_no_rows(cls):
+    features = fitted(cls)
+    for kind in (np.asarray, sp.csr_matrix):
+        assert features.transform(kind(np.zeros((0, COLUMNS)))).shape == (0, features.n_features_out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "-inf")])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__names_a_value_that_is_not_finite(cls, kind, value, shown):
+    X, features = some_rows(), fitted(cls)
+    X[13, 4] = value
+    for call in (features.transform, make(cls).fit):
+        with pytest.raises(InputError, match=f"X holds {shown} at row 13, column 4 ") as caught:
+            call(kind(X))
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.row, again.column) == (13, 4)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, da.asarray])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__refuses_another_width_in_scikit_learns_words(cls, kind):
+    with pytest.raises(InputError, match=f"X has 3 features, but {cls.__name__} is expecting 11 features as input"):
+        fitted(cls).transform(kind(np.ones((2, 3))))
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__refuses_work_before_fit(cls):
+    for call in (lambda m: m.transform(some_rows()), lambda m: m.to_spec(), lambda m: m.fingerprint()):
+        with pytest.raises(NotFittedError):
+            call(make(cls))
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__a_failed_fit_leaves_it_unfitted(cls):
+    features = make(cls, n_components=0)
+    with pytest.raises(ConfigError, match="n_components=0"):
+        features.fit(some_rows())
+    with pytest.raises(NotFittedError):
+        features.transform(some_rows())
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__parameters_set_after_fit_wait_for_the_next_fit(cls):
+    X, features = some_rows(), fitted(cls)
+    wanted, spec = features.transform(X), features.to_spec()
+    features.set_params(n_components=3, random_state=0)
+    assert_same(features.transform(X), wanted)
+    assert features.to_spec() == spec
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__spec_is_json_and_reads_back(cls):
+    X, features = some_rows(), fitted(cls)
+    again = from_spec(json.loads(json.dumps(features.to_spec(), allow_nan=False)))
+    assert type(again) is cls
+    assert again.fingerprint() == features.fingerprint()
+    assert_same(again.transform(X), features.transform(X))
+    assert dkfeat.from_spec is from_spec
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__fingerprint_follows_what_decides_the_features(cls):
+    fingerprints = {
+        fitted(cls).fingerprint(),
+        fitted(cls, random_state=6).fingerprint(),
+        fitted(cls, n_components=25).fingerprint(),
+        make(cls).fit_width(COLUMNS + 1).fingerprint(),
+    }
+    assert len(fingerprints) == 4
+    assert all(len(f) == 64 for f in fingerprints)
+    assert fitted(cls, n_components=np.int64(24), random_state=np.int64(5)).fingerprint() in fingerprints
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"map": "no such"}, ConfigError, "known are"),
+        ({"version": 99}, SpecConflictError, "made by version 99"),
+        ({"params": {"nonsense": 1}}, ConfigError, "unknown settings .*nonsense"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"n_features": 0}, ConfigError, "n_features=0"),
+        ({"more": 1}, SpecConflictError, "does not read back"),
+    ],
+)
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__refuses_a_spec_that_it_cannot_honour(cls, change, error, text):
+    with pytest.raises(error, match=text):
+        from_spec(fitted(cls).to_spec() | change)
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__pickles_to_equal_features(cls):
+    X, features = some_rows(), fitted(cls)
+    data = pickle.dumps(features)
+    assert len(data) < 2_000  # settings and a seed, no table
+    assert_same(pickle.loads(data).transform(X), features.transform(X))
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__names_as_many_features_as_it_makes(cls):
+    names = fitted(cls).get_feature_names_out()
+    assert len(names) == fitted(cls).n_features_out
+    assert names[1] == f"{cls.__name__.lower()}1"
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__dask_without_known_columns_is_refused(cls):
+    X = da.from_delayed(dask.delayed(some_rows)(), shape=(40, np.nan), dtype=float)
+    with pytest.raises(InputError, match="fit_width"):
+        make(cls).fit(X)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__a_cluster_gives_the_same_features(cls, kind, cluster_client):
+    X, features = some_rows(), fitted(cls)
+    blocks = da.from_array(X, chunks=(7, COLUMNS)).map_blocks(kind, dtype=X.dtype, meta=kind(np.empty((0, 0))))
+    assert_same(cluster_client.compute(features.transform(blocks)).result(), features.transform(X))
+
+
+DIGEST = """
+import sys, hashlib
+sys.path.insert(0, {root!r})
+from tests.maps.test_contract import digest
+print(digest({name!r}))
+"""
+
+
+def digest(name):
+    """SHA-256 of a map's features: what other processes must agree on."""
+    cls = FEATURE_MAPS[name]
+    features = hashlib.sha256()
+    for seed in range(20):
+        block = fitted(cls, n_components=100).transform(some_rows(seed))
+        features.update((block.indices if sp.issparse(block) else block).tobytes())
+    return features.hexdigest()
+
+
+@pytest.mark.parametrize(
+    "environment", [{"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2"}, {"NUMBA_CPU_NAME": "generic"}], ids=str
+)
+@pytest.mark.parametrize("name", [name for name, cls in FEATURE_MAPS.items() if cls.layout == "codes"])
+def test_map__codes_are_equal_in_other_processes_and_on_other_cpus(name, environment, request):
+    script = DIGEST.format(root=str(request.config.rootpath), name=name)
+    found = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == digest(name)
