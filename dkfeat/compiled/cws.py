@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled._jit import inlined, kernel
 from dkfeat.compiled.elementary import log_normal_lanes, log_scalar
 from dkfeat.compiled.philox import draw_words, philox_lanes
-from dkfeat.compiled.simd import LANES, floor, load, minimum, narrowed, select, splat, store, to_float
+from dkfeat.compiled.simd import LANES, bits_of, broadcast, float_of, floor, load, minimum, narrowed, prefetch, select, splat, store, to_float
 
 __all__ = ["CodeMode", "encode", "sample", "signed_logs"]
 
@@ -50,10 +50,13 @@ f32, u32, u64, intp = np.float32, np.uint32, np.uint64, np.intp
 
 _LOW, _SIGNED, _MIXED, _RANK = 0, 1, 2, 3  # how a coordinate's code is made
 _MODES = {"injective": _LOW, "lowest": _LOW, "signed": _SIGNED, "mixed": _MIXED}
+_BATCH = 128
 _CHUNK = 512  # coordinates whose parameters are held at once: 160 KB for a tile of 16 components
 _GROUP_ROWS = 20_480  # rows swept together: their accumulators stay in a second-level cache of 2 MB
 _ROWS_IN_L1 = 384  # rows swept together where a chunk's parameters are used often enough to read them again
 _USES = 32  # uses of a parameter row that pay for reading it again
+_AHEAD = u64(16)
+_ONE, _TWO = u64(1), u64(2)
 _STREAM_GCWS, _STREAM_CODE_SHIFT = u64(0), u64(1)
 _WORD, _HALF_WORD = u64(0xFFFFFFFF), u64(32)
 
@@ -135,17 +138,17 @@ def _turn(indptr: Any, ranks: Any, logs: Any, block_rows: Any, starts: Any, plac
             for p in range(indptr[row] - first, indptr[row + 1] - first):
                 place = at[ranks[p]]
                 at[ranks[p]] = place + 1
-                places[place] = row * LANES
-                turned_logs[place] = logs[p]
+                places[2 * place] = row * LANES
+                turned_logs[2 * place + 1] = logs[p]
         for q in range(n_ranks, 0, -1):
             at[q] = at[q - 1]
         at[0] = indptr[begin] - first
 
 
 @inlined
-def _uniform(bits: Any) -> Any:
-    # u32x16 of words whose top 23 bits are b: (2 b + 1) * 2**-24
-    return to_float((bits >> splat(u32(8))) | splat(u32(1))) * splat(f32(2.0**-24))
+def _odd(bits: Any) -> Any:
+    # 2 b + 1 for the top 23 bits b of words
+    return to_float((bits >> splat(u32(8))) | splat(u32(1)))
 
 
 @inlined
@@ -166,27 +169,40 @@ def _fill_tables(
     k0, k1 = seed & _WORD, seed >> _HALF_WORD
     mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
     shift = load(shifts, component)
-    for q in range(first, last):
-        key = coordinates[q]
-        x0, x1, x2, x3 = philox_lanes(u64(key) & _WORD, u64(key) >> _HALF_WORD, u64(component), _STREAM_GCWS, k0, k1)
-        r = zero - log_normal_lanes(_uniform(x0) * _uniform(x1))
-        c = zero - log_normal_lanes(_uniform(x2) * _uniform(x3))
-        # the 23 bits of beta, moved up to the top
-        low = (x0 << splat(u32(23))) | ((x1 & low9) << splat(u32(14))) | ((x2 & splat(u32(0x1F0))) << splat(u32(5)))
-        at = (q - first) * 4 * LANES
-        store(table, at, splat(f32(1)) / r)
-        store(table, at + LANES, r)
-        store(table, at + 2 * LANES, _uniform(low))
-        store(table, at + 3 * LANES, log_normal_lanes(c) - r)
-        if mode == _MIXED:
-            code = (((x3 & low9) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
-        elif mode == _SIGNED:
-            code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
-        elif mode == _LOW:
-            code = splat(u32(key)) & mask
-        else:
-            code = splat(u32(q))
-        store(codes, (q - first) * LANES, narrowed(code, codes))
+    for batch in range(first, last, _BATCH):
+        end = min(batch + _BATCH, last)
+        # words first, all of a batch, into the table's own places: two short chains of dependent steps overlap better
+        for q in range(batch, end):
+            key = u64(coordinates[q])
+            x0, x1, x2, x3 = philox_lanes(key & _WORD, key >> _HALF_WORD, u64(component), _STREAM_GCWS, k0, k1)
+            at = (q - first) * 4 * LANES
+            store(table, at, float_of(x0))
+            store(table, at + LANES, float_of(x1))
+            store(table, at + 2 * LANES, float_of(x2))
+            store(table, at + 3 * LANES, float_of(x3))
+        for q in range(batch, end):
+            at = (q - first) * 4 * LANES
+            x0, x1 = bits_of(load(table, at)), bits_of(load(table, at + LANES))
+            x2, x3 = bits_of(load(table, at + 2 * LANES)), bits_of(load(table, at + 3 * LANES))
+            # powers of two commute with rounding: u1 * u2 is this product
+            r = zero - log_normal_lanes(_odd(x0) * _odd(x1) * splat(f32(2.0**-48)))
+            c = zero - log_normal_lanes(_odd(x2) * _odd(x3) * splat(f32(2.0**-48)))
+            # the 23 bits of beta, moved up to the top
+            low = (x0 << splat(u32(23))) | ((x1 & low9) << splat(u32(14))) | ((x2 & splat(u32(0x1F0))) << splat(u32(5)))
+            store(table, at, splat(f32(1)) / r)
+            store(table, at + LANES, r)
+            store(table, at + 2 * LANES, _odd(low) * splat(f32(2.0**-24)))
+            store(table, at + 3 * LANES, log_normal_lanes(c) - r)
+            key = coordinates[q]
+            if mode == _MIXED:
+                code = (((x3 & low9) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
+            elif mode == _SIGNED:
+                code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
+            elif mode == _LOW:
+                code = splat(u32(key)) & mask
+            else:
+                code = splat(u32(q))
+            store(codes, (q - first) * LANES, narrowed(code, codes))
 
 
 @inlined
@@ -195,9 +211,12 @@ def _sweep_codes(begin: Any, end: Any, places: Any, logs: Any, table: Any, q: An
     at = 4 * q * LANES
     inverse, r, beta, h = load(table, at), load(table, at + LANES), load(table, at + 2 * LANES), load(table, at + 3 * LANES)
     code = load(codes, q * LANES)
-    for p in range(begin, end):
-        row = intp(places[p])
-        t = floor(splat(logs[p]) * inverse + beta)
+    for p in range(u64(begin), u64(end)):
+        row = intp(places[_TWO * p])
+        ahead = intp(places[_TWO * (p + _AHEAD)])
+        prefetch(best, ahead)
+        prefetch(kept, ahead)
+        t = floor(broadcast(logs, intp(_TWO * p + _ONE)) * inverse + beta)
         a = h - r * (t - beta)
         old = load(best, row)
         store(kept, row, select(a < old, code, load(kept, row)))
@@ -212,9 +231,9 @@ def _sweep_levels(
     at = 4 * q * LANES
     inverse, r, beta, h = load(table, at), load(table, at + LANES), load(table, at + 2 * LANES), load(table, at + 3 * LANES)
     code = load(codes, q * LANES)
-    for p in range(begin, end):
-        row = intp(places[p])
-        t = floor(splat(logs[p]) * inverse + beta)
+    for p in range(u64(begin), u64(end)):
+        row = intp(places[_TWO * p])
+        t = floor(broadcast(logs, intp(_TWO * p + _ONE)) * inverse + beta)
         a = h - r * (t - beta)
         old = load(best, row)
         less = a < old
@@ -257,28 +276,43 @@ def _sweep(
                     _sweep_codes(begin, end, places, logs, table, q - first, codes, best, kept)
 
 
+@inlined
+def _level_bits(t: Any, t_bits: Any) -> Any:
+    # t modulo 2**t_bits of a float32 whole number of any size: no step overflows an integer
+    period = f32(1 << t_bits)
+    return u64(t - np.floor(t / period) * period)
+
+
 @kernel
-def _pack(kept: Any, levels: Any, t_bits: Any, i_bits: Any, component: Any, n_live: Any, packed: Any) -> None:
+def _pack(
+    kept: Any, levels: Any, i_bits: Any, t_bits: Any, component: Any, n_live: Any, row_bytes: Any, packed: Any
+) -> None:
+    # codes of a tile's first n_live components into their bits of each row of packed, which is flat
     bits = i_bits + t_bits
     first_byte = component * bits // 8
-    for row in range(packed.shape[0]):
-        at = row * LANES
-        held, fill, byte = u64(0), 0, first_byte
+    for row in range(packed.shape[0] // row_bytes):
+        at, byte = row * LANES, row * row_bytes + first_byte
+        held, fill = u64(0), 0
         for j in range(n_live):
             code = u64(kept[at + j])
             if t_bits:
-                t = levels[at + j]
-                t -= np.floor(t * f32(0.25)) * f32(4)
-                code |= (u64(t) & u64((1 << t_bits) - 1)) << u64(i_bits)
+                code |= _level_bits(levels[at + j], t_bits) << u64(i_bits)
             held |= code << u64(fill)
             fill += bits
             while fill >= 8:
-                packed[row, byte] = held & u64(255)
+                packed[byte] = held & u64(255)
                 held >>= u64(8)
                 fill -= 8
                 byte += 1
         if fill:
-            packed[row, byte] = held & u64(255)
+            packed[byte] = held & u64(255)
+
+
+@kernel
+def _pack_bytes(kept: Any, component: Any, row_bytes: Any, packed: Any) -> None:
+    # the same for a whole tile of 8-bit codes
+    for row in range(packed.shape[0] // row_bytes):
+        store(packed, row * row_bytes + component, load(kept, row * LANES))
 
 
 def _aligned(size: int, dtype: Any) -> NDArray:
@@ -311,14 +345,17 @@ def _groups(indptr, columns, logs, negative):
         block_rows = n if uses < _USES * n / _ROWS_IN_L1 else _ROWS_IN_L1
         block_rows = min(n, max(_ROWS_IN_L1, int(_USES * n / max(uses, 1))))
         starts = np.empty((-(-n // block_rows), len(coordinates) + 1), np.int64)
-        places, turned = np.empty(len(ranks), np.int32), np.empty(len(ranks), np.float32)
+        places = _aligned(2 * (len(ranks) + int(_AHEAD)), np.int32)
+        places[2 * len(ranks) :] = 0
+        turned = places.view(np.float32)
         _turn(part, ranks, logs[entries], block_rows, starts, places, turned)
         yield rows, coordinates, starts, places, turned
 
 
 def encode(indptr, columns, logs, negative, n_components, seed, i_bits, t_bits, mode):
     n_rows, bits = len(indptr) - 1, i_bits + t_bits
-    packed = np.empty((n_rows, -(-n_components * bits // 8)), np.uint8)
+    row_bytes = -(-n_components * bits // 8)
+    packed = np.empty((n_rows, row_bytes), np.uint8)
     empty = np.empty(n_rows, np.bool_)
     dtype = np.uint8 if i_bits <= 8 else np.uint16
     words = np.zeros((n_components + LANES, 4), np.uint32)
@@ -333,7 +370,11 @@ def encode(indptr, columns, logs, negative, n_components, seed, i_bits, t_bits, 
         levels = _aligned(size if t_bits else 0, np.float32)
         for component in range(0, n_components, LANES):
             _sweep(coordinates, starts, places, turned, component, u64(seed), _MODES[mode], i_bits, t_bits > 0, shifts, table, codes, best, kept, levels)
-            _pack(kept, levels, t_bits, i_bits, component, min(LANES, n_components - component), packed[rows])
+            if i_bits == 8 and t_bits == 0 and component + LANES <= n_components:
+                _pack_bytes(kept, component, row_bytes, packed[rows].reshape(-1))
+            else:
+                n_live = min(LANES, n_components - component)
+                _pack(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed[rows].reshape(-1))
         empty[rows] = best[::LANES] == np.inf
     return packed, empty
 

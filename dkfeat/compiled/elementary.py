@@ -20,12 +20,11 @@ __all__ = ["log_float32", "log_float64", "log_lanes", "log_normal_lanes", "log_s
 
 f32, f64, i64, u32 = np.float32, np.float64, np.int64, np.uint32
 
-# float32: log(1 + f) = f - f**2 / 2 + f**3 P(f) with relative error 2**-27.3; E is even, O odd powers of P.
-_E0, _O0 = f32(0.3333333134651184), f32(-0.2500082552433014)
-_E1, _O1 = f32(0.20001237094402313), f32(-0.16623146831989288)
-_E2, _O2 = f32(0.1420135349035263), f32(-0.13161973655223846)
-_E3, _O3 = f32(0.12765531241893768), f32(-0.07634587585926056)
-_ONE, _HALF = f32(1), f32(0.5)
+# float32: log(1 + f) = f + f**2 Q(f) with relative error 2**-27.3; the powers of Q are summed as even and odd ones.
+_C0, _C1, _C2 = f32(-0.5), f32(0.3333333134651184), f32(-0.2500082552433014)
+_C3, _C4, _C5 = f32(0.20001237094402313), f32(-0.16623146831989288), f32(0.1420135349035263)
+_C6, _C7, _C8 = f32(-0.13161973655223846), f32(0.12765531241893768), f32(-0.07634587585926056)
+_ONE = f32(1)
 # The exponent is used as e * 2**23, as it sits in the bit pattern; ln 2 in two parts, e times the first is exact.
 _LN2_HIGH, _LN2_LOW = f32(0.693145751953125 * 2.0**-23), f32(1.428606765330187e-06 * 2.0**-23)
 _OFFSET, _EXPONENT = u32(0x3F3504F3), u32(0xFF800000)
@@ -40,9 +39,9 @@ def _log_of_bits(bits: Any, extra: Any) -> Any:
     e = to_float(shifted - extra)
     f = float_of(bits - shifted) - splat(_ONE)
     z = f * f
-    even = splat(_E0) + z * (splat(_E1) + z * (splat(_E2) + z * splat(_E3)))
-    odd = splat(_O0) + z * (splat(_O1) + z * (splat(_O2) + z * splat(_O3)))
-    tail = (f * z) * (even + f * odd) + e * splat(_LN2_LOW) - splat(_HALF) * z
+    even = splat(_C0) + z * (splat(_C2) + z * (splat(_C4) + z * (splat(_C6) + z * splat(_C8))))
+    odd = splat(_C1) + z * (splat(_C3) + z * (splat(_C5) + z * splat(_C7)))
+    tail = z * (even + f * odd) + e * splat(_LN2_LOW)
     return (f + tail) + e * splat(_LN2_HIGH)
 
 

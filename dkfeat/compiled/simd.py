@@ -38,6 +38,7 @@ from numba.extending import lower_builtin, models, register_model
 __all__ = [
     "LANES",
     "bits_of",
+    "broadcast",
     "count_up",
     "float_of",
     "floor",
@@ -117,6 +118,11 @@ def load(array: Any, offset: int) -> Any:
     return array[offset : offset + LANES].copy()
 
 
+def broadcast(array: Any, offset: int) -> Any:
+    """Vector with ``array[offset]`` in each lane, of the kind that `load` gives."""
+    return np.full(LANES, array[offset])
+
+
 def store(array: Any, offset: int, vector: Any) -> None:
     """Write a vector to ``array[offset:offset + 16]``."""
     array[offset : offset + LANES] = vector
@@ -139,6 +145,11 @@ class _Load(AbstractTemplate):
         return signature(_OF_ELEMENT[array.dtype], array, types.intp)
 
 
+@infer_global(broadcast)
+class _Broadcast(_Load):
+    pass
+
+
 @infer_global(store)
 class _Store(AbstractTemplate):
     def generic(self, args: tuple, kws: dict) -> Any:
@@ -158,6 +169,12 @@ class _Prefetch(AbstractTemplate):
 def _lower_load(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
     address = _address(context, builder, sig.args[0], *args, sig.return_type.backend)
     return builder.load(address, align=sig.args[0].dtype.bitwidth // 8)
+
+
+@lower_builtin(broadcast, types.Array, types.intp)
+def _lower_broadcast(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
+    vector = sig.return_type.backend
+    return _repeat(builder, vector, builder.load(_address(context, builder, sig.args[0], *args, vector.element)))
 
 
 @lower_builtin(store, types.Array, types.intp, Vector)
