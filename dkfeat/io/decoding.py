@@ -80,6 +80,7 @@ def decode(
     schema: Mapping[str, str],
     n_columns: int,
     only: Sequence[str] | None = None,
+    page_checksums: bool = True,
 ) -> ShardData:
     """Rows of a shard whose bytes are trusted, checked against its manifest.
 
@@ -97,6 +98,8 @@ def decode(
         Width of the features: bytes of a row of codes, else columns.
     only : sequence of str, optional
         Columns to read; all by default. The features count as "encoded".
+    page_checksums : bool, default=True
+        Whether to verify them; they add nothing where the SHA-256 of these bytes was just compared.
 
     Raises
     ------
@@ -104,7 +107,7 @@ def decode(
         When footer, schema, rows or values are not what they should be.
     """
     what = entry.name
-    file = _open(data, what)
+    file = _open(data, what, page_checksums=page_checksums)
     footer = ShardFooter.from_metadata(file.metadata.metadata, what)
     if footer.spec_fp != spec_fp or footer.entry(what, entry.size, entry.sha256) != entry:
         message = f"{what}: its footer does not agree with the manifest"
@@ -131,9 +134,10 @@ def _chosen(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] |
     return [name for name in kinds if name in only or (name not in plain and "encoded" in only)]
 
 
-def _open(data: bytes | memoryview, what: str) -> pq.ParquetFile:
+def _open(data: bytes | memoryview, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True, **_LIMITS)
+        source = pa.BufferReader(pa.py_buffer(data))
+        return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
     except _FAULTS as fault:
         message = f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}"
         raise ShardError(message) from fault

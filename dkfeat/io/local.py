@@ -9,8 +9,9 @@ import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dkfeat.errors import CommitError
 from dkfeat.io import killpoints
@@ -109,7 +110,7 @@ class LocalStorage(Storage):
                     os.unlink(temporary, dir_fd=tmp)
             os.fsync(target)
 
-    def open(self, name: str) -> BinaryIO:  # noqa: D102 -- Storage says it
+    def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         return os.fdopen(self._open(name), "rb")
 
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it

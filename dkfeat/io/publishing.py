@@ -140,7 +140,7 @@ def _existing(storage: Storage, name: str, expected: Mapping[str, object], run_i
     try:
         if storage.size(path) is None:
             return None
-        data = memoryview(storage.read(path))
+        data = storage.load(path)
     except OSError as fault:
         message = f"{storage.url}/{path}: cannot be read: {fault.strerror or fault}"
         raise ShardError(message) from fault

@@ -18,7 +18,6 @@ from dkfeat.io.decoding import ShardData
 from dkfeat.io.entries import ShardEntry
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.metadata import read_manifest, read_spec
-from dkfeat.io.seal import check_seal
 from dkfeat.io.storage import DATA, Storage
 
 __all__ = ["Report", "ShardData", "ShardReader", "open_reader", "read_manifest", "read_spec", "verify"]
@@ -78,8 +77,8 @@ class ShardReader:
         entry : ShardEntry
             One of the manifest's.
         verify : {"sha256", "size"}, default="sha256"
-            Whether the file's SHA-256 is compared on the first read by this reader. Size, page checksums, footer,
-            schema and rows are compared always.
+            Whether the file's SHA-256 is compared on the first read by this reader. Where it is not, page checksums
+            are; size, footer, schema, rows and the range of values are checked always.
         only : sequence of str, optional
             Columns to read, of "encoded", "label" and "qid"; all by default.
 
@@ -97,7 +96,8 @@ class ShardReader:
             message = f"verify={verify!r}, but it is 'sha256' or 'size'"
             raise ConfigError(message)
         data = self._load(entry)
-        if verify == "sha256" and entry.name not in self._checked:
+        hashed = verify == "sha256" and entry.name not in self._checked
+        if hashed:
             if hashlib.sha256(data).hexdigest() != entry.sha256:
                 message = f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; restore it from a copy"
                 raise ShardError(message)
@@ -109,6 +109,7 @@ class ShardReader:
             schema=self.manifest.schema,
             n_columns=self._n_columns,
             only=only,
+            page_checksums=not hashed,
         )
 
     def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[ShardData]:
@@ -143,7 +144,7 @@ class ShardReader:
     def _where(self, entry: ShardEntry) -> str:
         return f"{self.storage.url}/{DATA}/{entry.name}"
 
-    def _load(self, entry: ShardEntry) -> bytes:
+    def _load(self, entry: ShardEntry) -> memoryview:
         path = f"{DATA}/{entry.name}"
         try:
             size = self.storage.size(path)
@@ -151,7 +152,7 @@ class ShardReader:
                 got = "it is missing" if size is None else f"it has {size:,}"
                 message = f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}"
                 raise ShardError(message)
-            data = self.storage.read(path)
+            data = self.storage.load(path)
         except ShardError:
             raise
         except OSError as fault:
@@ -198,8 +199,7 @@ def verify(storage: Storage) -> Report:
     for entry in reader.manifest.shards:
         try:
             reader.read(entry)
-            if check_seal(memoryview(storage.read(f"{DATA}/{entry.name}"))) is None:
-                problems.append(f"{storage.url}/{DATA}/{entry.name}: carries no valid seal")
+            decoding.check_whole(storage.load(f"{DATA}/{entry.name}"), f"{storage.url}/{DATA}/{entry.name}")
             n_bytes += entry.size
         except ShardError as fault:
             problems.append(str(fault))

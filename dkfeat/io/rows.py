@@ -1,4 +1,4 @@
-"""Parquet columns as rows: the inverse of `dkfeat.io.columns`, without copies where the bytes allow, and distrustful."""
+"""Parquet columns as rows: the inverse of `dkfeat.io.columns`, distrustful, without copies where the bytes allow."""
 
 from __future__ import annotations
 

@@ -7,10 +7,14 @@ one PUT with ``mode="create"``, its `acquire` an exclusive create of the lock, i
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from dkfeat.errors import ConfigError
 
@@ -83,12 +87,23 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> BufferedReader:
         """Open a regular file for reading with seek; a symbolic link below the root is refused."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
+
+    def load(self, name: str) -> memoryview:
+        """All bytes of a large file, in memory that pyarrow keeps at hand for the next one."""
+        with self.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            buffer = memoryview(pa.allocate_buffer(size)).cast("B")
+            filled = 0
+            while filled < size and (got := file.readinto(buffer[filled:])):
+                filled += got
+            return buffer[:filled]
 
     @abstractmethod
     def size(self, name: str) -> int | None:

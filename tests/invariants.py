@@ -1,0 +1,87 @@
+"""Checks that hold of every data set after every run, whatever happened to it; shared by many tests.
+
+They go by Parquet, JSON and SHA-256 alone, not by the reader under test, and then ask that reader too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow.dataset
+import pyarrow.parquet as pq
+
+from dkfeat.io import reader
+from dkfeat.io.storage import open_storage
+
+
+def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed: bool | None = None) -> None:
+    """Assert that a target holds whole data or none.
+
+    Parameters
+    ----------
+    target : str or Path
+        The data set.
+    finished : bool, default=True
+        Whether the last run ended by itself, so that no lock and no temporary file may be left.
+    committed : bool, optional
+        Whether there must be a manifest with ``_SUCCESS``; by default either will do.
+    """
+    root = Path(target)
+    meta = root / "_dkfeat"
+    shards = sorted((root / "data").iterdir()) if (root / "data").exists() else []
+    for shard in shards:
+        assert shard.suffix == ".parquet", f"{shard} has no place under data/"
+        pq.ParquetFile(shard, page_checksum_verification=True).read()
+    manifests = sorted(meta.glob("manifest-*.json"))
+    if committed is not None:
+        assert (root / "_SUCCESS").exists() == committed
+        assert bool(manifests) or not committed
+    if manifests:
+        newest = json.loads(manifests[-1].read_bytes())
+        _assert_listed(root, newest)
+        report = reader.verify(open_storage(root))
+        assert report.problems == []
+        if (root / "_SUCCESS").exists():
+            mark = json.loads((root / "_SUCCESS").read_bytes())
+            assert mark == {"manifest": manifests[-1].name, "sha256": _sha256(manifests[-1])}
+            assert report.unlisted == []
+            rows = pyarrow.dataset.dataset(root / "data", format="parquet").count_rows() if shards else 0
+            assert rows == newest["rows"]
+    if finished and meta.exists():
+        assert not (meta / "lock.json").exists()
+        assert list((meta / "tmp").iterdir()) == []
+
+
+def dataset_state(target: str | Path) -> tuple[dict[str, str], list[dict]]:
+    """Shards with their SHA-256, and manifests without their run blocks: equal for equal runs."""
+    root = Path(target)
+    shards = {shard.name: _sha256(shard) for shard in sorted((root / "data").iterdir())}
+    manifests = [json.loads(path.read_bytes()) for path in sorted((root / "_dkfeat").glob("manifest-*.json"))]
+    for manifest in manifests:
+        del manifest["run"]
+        if manifest["previous"]:
+            del manifest["previous"]["sha256"]  # it covers the former run block
+    return shards, manifests
+
+
+def _assert_listed(root: Path, manifest: dict) -> None:
+    listed = [(entry["split"], entry["piece"]) for entry in manifest["shards"]]
+    assert listed == sorted(set(listed))
+    splits = {split for split, _ in listed}
+    assert splits == set(range(len(splits)))
+    for split in splits:
+        pieces = [entry for entry in manifest["shards"] if entry["split"] == split]
+        assert [entry["piece"] for entry in pieces] == list(range(len(pieces)))
+        assert [entry["last"] for entry in pieces] == [False] * (len(pieces) - 1) + [True]
+    for entry in manifest["shards"]:
+        path = root / "data" / entry["name"]
+        assert path.stat().st_size == entry["size"]
+        assert _sha256(path) == entry["sha256"]
+        assert pq.ParquetFile(path).metadata.num_rows == entry["rows"]
+    assert sum(entry["rows"] for entry in manifest["shards"]) == manifest["rows"]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
