@@ -15,10 +15,13 @@ References
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from dkfeat.compiled._jit import inlined, kernel
-from dkfeat.compiled.words import as_float, bit_length_gap, byte_at, high_product, trailing_zeros, word_at
+from dkfeat.compiled.words import as_float, bit_length_gap, byte_at, high_product, trailing_zeros
 
 __all__ = ["MALFORMED", "ROUNDED", "UNDECIDED", "count_digits", "eight_digits", "read_number"]
 
@@ -37,8 +40,8 @@ _TWO_53 = np.uint64(2**53)
 POWERS_OF_TEN = 10.0 ** np.arange(23)  # exact in float64
 
 
-def _powers_of_five() -> np.ndarray:
-    """128 leading bits of 5**q, ``q = _LOWEST .. _HIGHEST``, cut off; those of -27 <= q < 0 rounded up ([1], section 5)."""
+def _powers_of_five() -> NDArray[np.uint64]:
+    """128 leading bits of 5**q, ``q = _LOWEST .. _HIGHEST``, cut off; rounded up for -27 <= q < 0 ([1], section 5)."""
     rows = []
     for q in range(_LOWEST, _HIGHEST + 1):
         power = 5 ** abs(q)
@@ -55,15 +58,15 @@ _POWERS = _powers_of_five()
 
 
 @inlined
-def count_digits(word):
-    """Number of leading digits among the eight characters of `word`, and the characters less ``"0"``."""
+def count_digits(word: Any) -> Any:
+    """Count the leading digits among the eight characters of `word`; also the characters less ``"0"``."""
     digits = word ^ _ZEROS
     others = ((digits + _SIXES) | digits) & _HIGH_NIBBLES
     return trailing_zeros(others) >> 3, digits
 
 
 @inlined
-def eight_digits(digits, n):
+def eight_digits(digits: Any, n: Any) -> Any:
     """Integer that the first `n` (1 to 8) of the digits from `count_digits` spell."""
     digits = digits << (_U64 - (np.uint64(n) << _U3))
     digits = (digits * _U10 + (digits >> _U8)) & _EVEN_BYTES
@@ -72,7 +75,7 @@ def eight_digits(digits, n):
 
 
 @kernel
-def nearest_float(integer, exponent):
+def nearest_float(integer: Any, exponent: Any) -> Any:
     """Float64 nearest to ``integer * 10**exponent`` for an integer in 1 .. 2**64 - 1 ([1], algorithm 1)."""
     if exponent < _LOWEST:
         return 0.0
@@ -110,7 +113,7 @@ def nearest_float(integer, exponent):
 
 
 @kernel
-def read_number(text, start):
+def read_number(text: Any, start: Any) -> Any:
     """Read the number that begins at byte `start`.
 
     Parameters

@@ -10,6 +10,7 @@ The grammar, bytes of whole lines that end in LF or CR LF::
 Indices rise strictly within a row. A value that is zero once rounded to the type of the values is not kept. Labels and
 values are finite. Everything else is an error, told by a status and the place of the token.
 """
+# ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ CURSOR_SIZE = 13
 _AT_LINE, _IN_LABELS, _AFTER_LABELS, _IN_FEATURES = 0, 1, 2, 3
 _TAB, _LF, _CR, _BLANK, _HASH, _COMMA, _POINT, _COLON, _MINUS = 9, 10, 13, 32, 35, 44, 46, 58, 45
 _TWO_53 = np.uint64(2**53)
-_BYTE, _U8 = np.uint64(0xFF), np.uint64(8)
+_BYTE, _U0, _U8 = np.uint64(0xFF), np.uint64(0), np.uint64(8)
+_QID, _FOUR_BYTES = np.uint64(int.from_bytes(b"qid:", "little")), np.uint64(0xFFFFFFFF)
 _TENS = (10 ** np.arange(9)).astype(np.uint64)
 _MOST = 2**63 - 1
 
@@ -74,8 +76,8 @@ class Rules(NamedTuple):
 
     base: int
     """Lowest index allowed, 0 or 1: the one that becomes column 0."""
-    n_features: int
-    """Columns; an index must stay below ``n_features + base``."""
+    highest: int
+    """Highest index allowed."""
     max_rows: int
     """Stop before the row after this many."""
     stop: int
@@ -85,12 +87,12 @@ class Rules(NamedTuple):
 
 
 @inlined
-def _is_end(c):
+def _is_end(c: Any) -> Any:
     return c == _BLANK or c == _LF or c == _TAB or c == _CR or c == _HASH
 
 
 @kernel
-def _read_digits(text, i):
+def _read_digits(text: Any, i: Any) -> Any:
     """Non-negative integer at byte `i` and the byte behind it; -1 beyond 2**63 - 1, and `i` itself without digits."""
     value = 0
     c = byte_at(text, i)
@@ -105,7 +107,7 @@ def _read_digits(text, i):
 
 
 @kernel
-def _skip_comment(text, i):
+def _skip_comment(text: Any, i: Any) -> Any:
     """First byte behind the comment's line and no error, or an error and its place."""
     c = byte_at(text, i)
     while c != _LF:
@@ -119,7 +121,7 @@ def _skip_comment(text, i):
 
 
 @kernel
-def parse_lines(text, end, tables, rules, cursor, hint):
+def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, hint: Any) -> int:
     """Parse lines from the cursor on, until all are read, the rules say stop, or one is wrong.
 
     Parameters
@@ -141,13 +143,13 @@ def parse_lines(text, end, tables, rules, cursor, hint):
     Returns
     -------
     status : int
-        `DONE`; `FULL` before a row that the rules do not admit; `NEED_FLOAT` for a number at ``cursor[ERROR_AT]`` that the
-        caller must round; or an error in the token at ``cursor[ERROR_AT]`` of the line at ``cursor[LINE]``.
+        `DONE`; `FULL` before a row that the rules do not admit; `NEED_FLOAT` for a number at ``cursor[ERROR_AT]`` that
+        the caller must round; or an error in the token at ``cursor[ERROR_AT]`` of the line at ``cursor[LINE]``.
     """
     i, rows, nnz, n_labels = cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS]
     phase, line, last, row_nnz = cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ]
     lowest, highest, empty_rows = cursor[LOWEST], cursor[HIGHEST], cursor[EMPTY_ROWS]
-    base, beyond = rules.base, rules.n_features
+    base, top = rules.base, rules.highest
     status, at = DONE, i
     while True:
         if phase == _AT_LINE:
@@ -228,8 +230,8 @@ def parse_lines(text, end, tables, rules, cursor, hint):
                 break
             phase = _IN_FEATURES
 
-        # One turn a feature. A turn begins at the end of a token; the usual shapes are told by branches that a processor
-        # predicts, so that the next word to load does not wait for the last one.
+        # One turn a feature. A turn begins at the end of a token; the usual shapes are told by branches that a
+        # processor predicts, so that the next word to load does not wait for the last one.
         while True:
             n, digits = count_digits(word_at(text, i + 1))
             if byte_at(text, i) == _BLANK and 0 < n < 8 and byte_at(text, i + 1 + n) == _COLON:
@@ -255,7 +257,7 @@ def parse_lines(text, end, tables, rules, cursor, hint):
             if index <= last:
                 status = INDEX_ZERO if index < base else DUPLICATE_INDEX if index == last else UNSORTED_INDEX
                 break
-            if index - base >= beyond:
+            if index > top:
                 status = INDEX_RANGE
                 break
 
@@ -276,16 +278,15 @@ def parse_lines(text, end, tables, rules, cursor, hint):
                 i += n
             if fast and byte_at(text, i) == _POINT:
                 i += 1
+                # Both words are loaded at once, and the second counts where the first is all digits.
                 decimals, digits = count_digits(word_at(text, i))
-                if decimals > 0:
-                    integer = integer * _TENS[decimals] + eight_digits(digits, decimals)
-                    i += decimals
-                    if decimals == 8 and 48 <= byte_at(text, i) <= 57:
-                        n, digits = count_digits(word_at(text, i))
-                        integer = integer * _TENS[n] + eight_digits(digits, n)
-                        i += n
-                        decimals += n
-                        fast = n < 8 and i - start <= 19  # so no more than 18 digits
+                n, more = count_digits(word_at(text, i + 8))
+                n = n if decimals == 8 else 0
+                integer = integer * _TENS[decimals] + (eight_digits(digits, decimals) if decimals > 0 else _U0)
+                integer = integer * _TENS[n] + (eight_digits(more, n) if n > 0 else _U0)
+                decimals += n
+                i += decimals
+                fast = n < 8 and i - start <= 19  # so no more than 18 digits
             c = byte_at(text, i)
             if fast and integer <= _TWO_53 and (c == _BLANK or c == _LF):
                 value = np.float64(integer) / POWERS_OF_TEN[decimals]
@@ -300,12 +301,14 @@ def parse_lines(text, end, tables, rules, cursor, hint):
                 if how == MALFORMED or not _is_end(byte_at(text, i)):
                     status = BAD_VALUE
                     break
-            tables.indices[nnz] = index - base
-            tables.values[nnz] = value
-            if abs(tables.values[nnz]) == np.inf:
+            slot = np.uint64(nnz)  # an unsigned index needs no look whether it counts from the end
+            tables.indices[slot] = index - base
+            tables.values[slot] = value
+            kept = tables.values[slot]  # as rounded
+            if abs(kept) == np.inf:
                 status = INFINITE_VALUE
                 break
-            nnz += tables.values[nnz] != 0
+            nnz += kept != 0
             lowest = min(lowest, index)
             last = index
         if status != DONE:

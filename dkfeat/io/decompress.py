@@ -93,7 +93,8 @@ class DecompressedStream:
         if self._decoder.needs_input and not self._left:
             self._left = self._raw.read(self._step)
             if not self._left:
-                raise self._corrupt("the file ends early")
+                detail = "the file ends early"
+                raise self._corrupt(detail)
         data, self._left = self._left, b""
         try:
             content = self._decoder.decode(data, limit)
@@ -113,13 +114,14 @@ class DecompressedStream:
             self._left = self._raw.read(self._step)
             if not self._left:
                 if self._compression == "xz" and padding % 4:
-                    raise self._corrupt("the padding of an xz file is a multiple of four bytes")
+                    detail = "the padding of an xz file is a multiple of four bytes"
+                    raise self._corrupt(detail)
                 return False
         while len(self._left) < MAGIC_BYTES and (more := self._raw.read(self._step)):
             self._left += more
         if compression_of_magic(self._left.lstrip(b"\0") if padding else self._left) != self._compression:
-            reason = f"something that is not {self._compression} data follows the end of the {self._compression} data"
-            raise self._corrupt(reason)
+            detail = f"something that is not {self._compression} data follows the end of the {self._compression} data"
+            raise self._corrupt(detail)
         if padding:
             self._left = self._left.lstrip(b"\0")
         return True

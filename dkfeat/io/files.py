@@ -24,9 +24,9 @@ _READ_AHEAD_BYTES = 4 << 20
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
     """Files that paths, patterns and URLs name, in byte-wise order of their names.
 
-    A path that exists is taken literally, whatever characters it holds; otherwise it is a glob pattern, in which ``**``
-    matches folders of any depth. Patterns pass over folders. Symbolic links are followed and keep their own name. A name
-    is relative to the folder that holds all the files, with forward slashes.
+    A path that exists is taken literally, whatever characters it holds; otherwise it is a glob pattern, in which
+    ``**`` matches folders of any depth. Patterns pass over folders. Symbolic links are followed and keep their own
+    name. A name is relative to the folder that holds all the files, with forward slashes.
 
     Parameters
     ----------
@@ -111,18 +111,18 @@ def open_content(
     """Stream of a file's text, decompressed, from byte `start` of plain files on."""
     with _open(file, start, storage_options) as raw:
         if file.compression is None:
-            yield raw
+            yield raw  # type: ignore[misc]  # every raw file that we open can readinto
         else:
             yield DecompressedStream(raw, file.compression, printable(file.name))
 
 
 def printable(text: str) -> str:
-    """The text with control characters and undecodable bytes escaped, for messages.
+    r"""Escape control characters and undecodable bytes, for messages.
 
     Examples
     --------
-    >>> printable("red \\x1b[31m")
-    'red \\\\x1b[31m'
+    >>> print(printable("red \x1b[31m"))
+    red \x1b[31m
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 

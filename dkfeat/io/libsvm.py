@@ -26,9 +26,9 @@ _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 class LibsvmSource:
     """Files of LIBSVM text, and how they are read.
 
-    A line is a row: a label, then ``index:value`` with rising indices, ``#`` and a comment at will. Blank and comment lines
-    are no rows; a label alone is a row without features. Values that are zero in `dtype`, also ``-0.0``, are not
-    stored. Values are rounded correctly to float64, then to `dtype`. Whatever is not of this form is an error with its place.
+    A line is a row: a label, then ``index:value`` with rising indices, ``#`` and a comment at will. Blank and comment
+    lines are no rows; a label alone is a row without features. Values are rounded correctly to float64, then to
+    `dtype`; those that are zero then, also ``-0.0``, are not stored. Whatever else there is is an error with its place.
 
     Files that end in .gz, .bz2, .xz, .zst are decompressed while they are read, each as one split.
 
@@ -111,7 +111,7 @@ class LibsvmSource:
         return find_files(self.urlpath, self.storage_options)
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
-        """Splits of the files: ranges of `blocksize` bytes of plain files, whole compressed files.
+        """Cut files into splits: ranges of `blocksize` bytes of plain files, whole compressed files.
 
         A range owns the lines that begin in it. An empty file is one empty split.
         """
@@ -139,7 +139,7 @@ class LibsvmSource:
         """
         return scan_pieces(self, split)
 
-    def read(self, split: Split, max_piece_rows: int | None = None) -> Iterator[Piece]:
+    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split, one piece after another.
 
         A piece ends before the first row that begins `blocksize` or more bytes of decompressed text after the piece, or
@@ -151,6 +151,8 @@ class LibsvmSource:
         split : Split
         max_piece_rows : int, optional
             At least 1; None: no bound.
+        checksum : bool, default=True
+            Compute ``Piece.source_sha256``: a quarter of the time.
 
         Yields
         ------
@@ -173,7 +175,7 @@ class LibsvmSource:
             raise ConfigError(message)
         if max_piece_rows is not None:
             max_piece_rows = _integer("max_piece_rows", max_piece_rows, 2**31 - 1)
-        return read_pieces(self, split, max_piece_rows)
+        return read_pieces(self, split, max_piece_rows, checksum)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values of all options that affect rows or pieces."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkfeat.blocks import SourceFile
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files import open_content, printable
 
-__all__ = ["parse_error", "token_at"]
+if TYPE_CHECKING:
+    from dkfeat.io.libsvm import LibsvmSource
+
+__all__ = ["parse_error", "reason_of", "token_at"]
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
@@ -19,19 +22,19 @@ _TOKEN_ENDS = b" \t\r\n#"
 _REASONS = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
     loop.INFINITE_LABEL: "the label {token} is infinite in float64",
-    loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; write the label in its first column",
+    loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; labels stand in column 1",
     loop.BAD_QID: "expected qid: and an integer from 0 to 2^63 - 1, got {token}",
-    loop.MISSING_QID: "expected qid: and an integer behind the label, got {token}; each row of a source with query_id=True has one",
+    loop.MISSING_QID: "expected qid:n behind the label, got {token}; with query_id=True each row has one",
     loop.UNEXPECTED_QID: "the row has a query id, {token}; pass query_id=True to keep it",
     loop.BAD_FEATURE: "expected index:value with an index of digits only, got {token}",
-    loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1, the source has {n_features:,} features",
-    loop.INDEX_ZERO: "{token} has index 0, but indices begin with 1 in this source; pass zero_based=True if they begin with 0",
-    loop.INDEX_RANGE: "{token} is beyond the {n_features:,} features of the source, whose highest index is {highest:,}; "
+    loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1 and beyond the source's n_features, {n_features}",
+    loop.INDEX_ZERO: "{token} has index 0, but the first index of this source is 1; pass zero_based=True if it is 0",
+    loop.INDEX_RANGE: "{token} is beyond the source's n_features, {n_features}, whose highest index is {highest:,}; "
     "raise n_features or repair the row",
     loop.DUPLICATE_INDEX: "{token} repeats the index before it; indices must ascend within a row",
     loop.UNSORTED_INDEX: "indices must ascend within a row: {token} follows index {last:,}",
     loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",
-    loop.INFINITE_VALUE: 'the value of {token} overflows {dtype}; pass dtype="float64" if it is meant',
+    loop.INFINITE_VALUE: "the value of {token} overflows {dtype}{remedy}",
     loop.LONE_CR: "a carriage return without a line feed; end lines with LF or CR LF",
     loop.NUL_BYTE: "a comment holds a NUL byte: this is not LIBSVM text",
 }
@@ -44,7 +47,7 @@ def parse_error(
     column: int,
     storage_options: Mapping[str, Any] | None,
 ) -> ParseError:
-    """Error at a 1-based byte column of the line that begins at a byte of the decompressed file, with its number."""
+    """Make the error at a 1-based byte column of the line that begins at a byte of the decompressed file, with its number."""
     line = 1
     with open_content(file, 0, storage_options) as stream:
         buffer = bytearray(_COUNT_BYTES)
@@ -56,30 +59,29 @@ def parse_error(
 
 
 def token_at(text: memoryview, start: int) -> str:
-    """The token at a byte of the text, as a literal that is safe to print, cut at 60 characters."""
-    most = 4 * _SHOWN_CHARACTERS + 1  # UTF-8 takes four bytes a character at most
-    token = bytes(text[start : start + most])
-    end = next((i for i, byte in enumerate(token) if byte in _TOKEN_ENDS), len(token))
-    shown = printable(token[:end].decode("utf-8", "backslashreplace"))
+    """Quote the token at a byte of the text so that it is safe to print, cut at 60 characters."""
+    shown = printable(_token(text, start).decode("utf-8", "backslashreplace"))
     return f"'{shown}'" if len(shown) <= _SHOWN_CHARACTERS else f"'{shown[:_SHOWN_CHARACTERS]}'..."
 
 
-def reason_of(status: int, text: memoryview, start: int, *, rules: loop.Rules, last: int, dtype: str) -> str:
-    """What an error status of the parser means for the token at `start`."""
-    byte = text[start]
+def reason_of(status: int, text: memoryview, start: int, *, source: LibsvmSource, highest: int, last: int) -> str:
+    """Say what an error status of the parser means for the token at `start`."""
+    token = token_at(text, start)
     if status in (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID):
-        token = bytes(text[start : start + _SHOWN_CHARACTERS])
-        end = next((i for i, byte in enumerate(token) if byte in _TOKEN_ENDS), len(token))
-        strange = next((byte for byte in token[:end] if byte < 32 or byte > 126), None)
+        strange = next((byte for byte in _token(text, start) if byte < 32 or byte > 126), None)
         if strange is not None:
-            return f"this is not LIBSVM text: byte 0x{strange:02X} in {token_at(text, start)}"
-    del byte
-    if status == loop.INFINITE_VALUE and dtype == "float64":
-        return f"the value of {token_at(text, start)} is infinite in float64"
+            return f"this is not LIBSVM text: byte 0x{strange:02X} in {token}"
     return _REASONS[status].format(
-        token=token_at(text, start),
-        n_features=rules.n_features,
-        highest=rules.n_features - 1 + rules.base,
+        token=token,
+        n_features="not given" if source.n_features is None else f"{source.n_features:,}",
+        highest=highest,
         last=last,
-        dtype=dtype,
+        dtype=source.dtype,
+        remedy='; pass dtype="float64" if it is meant' if source.dtype == "float32" else "",
     )
+
+
+def _token(text: memoryview, start: int) -> bytes:
+    token = bytes(text[start : start + 4 * _SHOWN_CHARACTERS + 1])  # UTF-8 takes four bytes a character at most
+    end = next((i for i, byte in enumerate(token) if byte in _TOKEN_ENDS), len(token))
+    return token[:end]

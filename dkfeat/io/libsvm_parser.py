@@ -18,10 +18,12 @@ from dkfeat.io.lines import LineTooLongError, LineWindow
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
 
-__all__ = ["NO_LIMIT", "SplitParser"]
+__all__ = ["NO_LIMIT", "SplitParser", "open_split"]
 
 NO_LIMIT = 1 << 62
 """Beyond every offset, row count and index."""
+
+_MOST = 2**63 - 1  # int64
 
 
 class SplitParser:
@@ -84,10 +86,8 @@ class SplitParser:
         window, cursor, text = self.window, self.cursor, self.window.text
         source = self._source
         base = 0 if source.zero_based is not False else 1
-        n_features = NO_LIMIT * 2 - 1 if source.n_features is None else source.n_features
-        if source.zero_based == "auto":
-            n_features = min(n_features, NO_LIMIT * 2 - 2) + 1  # the base decides; reading is exact
-        rules = loop.Rules(base, n_features, max_rows, stop - window.origin, source.multilabel, source.query_id)
+        highest = _MOST if source.n_features is None else source.n_features - 1 + (source.zero_based is not True)
+        rules = loop.Rules(base, highest, max_rows, stop - window.origin, source.multilabel, source.query_id)
         cursor[loop.POSITION] = window.begin
         first_label = int(cursor[loop.LABELS])
         while True:
@@ -101,7 +101,8 @@ class SplitParser:
         cursor[loop.HINT_AT] = -1
         if status not in (loop.DONE, loop.FULL):
             line, start = int(cursor[loop.LINE]), int(cursor[loop.ERROR_AT])
-            reason = reason_of(status, window.view, start, rules=rules, last=int(cursor[loop.LAST]), dtype=source.dtype)
+            last = int(cursor[loop.LAST])
+            reason = reason_of(status, window.view, start, source=source, highest=highest, last=last)
             raise self._error(reason, window.origin + line, start - line + 1)
         self._check_labels(tables, first_label, int(cursor[loop.LABELS]))
         return status == loop.FULL, window.consume(int(cursor[loop.POSITION]))
@@ -153,7 +154,7 @@ def open_split(source: LibsvmSource, split: Split) -> Iterator[SplitParser]:
     is_plain = split.file.compression is None
     start, stop = (split.start, split.stop) if is_plain else (0, NO_LIMIT)
     with open_content(split.file, max(start - 1, 0), source.storage_options) as stream:
-        yield SplitParser(source, split, LineWindow(stream, start, stop, max_line_bytes=source.max_line_bytes))
+        yield SplitParser(source, split, LineWindow(stream, start, stop, max_line_bytes=int(source.max_line_bytes)))
 
 
 def _find(view: memoryview, wanted: bytes, start: int) -> int:
@@ -164,7 +165,7 @@ def _find(view: memoryview, wanted: bytes, start: int) -> int:
 
 
 def _float_at(view: memoryview, start: int) -> float:
-    """The number at a byte of the text, rounded by Python."""
+    """Round the number at a byte of the text as Python does."""
     size = 64
     while True:
         token = bytes(view[start : start + size])

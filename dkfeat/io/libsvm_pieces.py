@@ -38,19 +38,19 @@ class Piece:
     stop: int
     """First byte behind its lines."""
     source_sha256: str
-    """SHA-256 of the bytes from start to stop, as 64 hexadecimal digits."""
+    """SHA-256 of the bytes from start to stop, as 64 hexadecimal digits; empty if it was not asked for."""
 
 
-def read_pieces(source: LibsvmSource, split: Split, max_piece_rows: int | None) -> Iterator[Piece]:
+def read_pieces(source: LibsvmSource, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
     """Read a split piece by piece; see ``LibsvmSource.read``."""
     number = 0
     with open_split(source, split) as parser:
         is_full = True
         while is_full:
             start = parser.window.offset
-            digest = hashlib.sha256()
+            digest = hashlib.sha256() if checksum else None
             rows = _Rows(source, split)
-            is_full = _fill(rows, parser, digest, max_piece_rows or NO_LIMIT, start + source.blocksize)
+            is_full = _fill(rows, parser, digest, max_piece_rows or NO_LIMIT, start + int(source.blocksize))
             check_unchanged(split.file, source.storage_options)
             yield Piece(
                 number=number,
@@ -58,7 +58,7 @@ def read_pieces(source: LibsvmSource, split: Split, max_piece_rows: int | None) 
                 block=rows.take(parser.cursor),
                 start=start,
                 stop=parser.window.offset,
-                source_sha256=digest.hexdigest(),
+                source_sha256=digest.hexdigest() if digest else "",
             )
             del rows  # the caller alone holds the block while the next one is read
             number += 1
@@ -69,7 +69,8 @@ def _fill(rows: _Rows, parser: SplitParser, digest: Any, max_rows: int, stop: in
     while parser.load():
         rows.reserve(parser.cursor, parser.window.end - parser.window.begin, max_rows)
         is_full, passed = parser.parse(rows.tables, max_rows, stop)
-        digest.update(passed)
+        if digest:
+            digest.update(passed)
         rows.text_bytes += len(passed)
         if is_full:
             return True
@@ -83,9 +84,9 @@ class _Rows:
         assert source.n_features is not None  # is_settled
         self._source, self._n_features = source, source.n_features
         indices = np.int32 if self._n_features < _INT32_COLUMNS else np.int64
-        self._likely_bytes = source.blocksize
+        self._likely_bytes = int(source.blocksize)
         if split.file.compression is None:
-            self._likely_bytes = min(source.blocksize, split.stop - split.start)
+            self._likely_bytes = min(self._likely_bytes, split.stop - split.start)
         self.text_bytes = 0
         self.tables = loop.Tables(
             indices=np.empty(0, indices),
@@ -120,7 +121,7 @@ class _Rows:
         return grown
 
     def take(self, cursor: np.ndarray) -> RowBlock:
-        """The rows as a block; the cursor's counts begin anew."""
+        """Hand the rows out as a block; the cursor's counts begin anew."""
         rows, nnz, n_labels = int(cursor[loop.ROWS]), int(cursor[loop.NNZ]), int(cursor[loop.LABELS])
         cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
         t = self.tables
