@@ -1,0 +1,51 @@
+"""The ``dkfeat`` command; each of its commands is a module beside this one.
+
+Command modules import what they run inside their functions: ``dkfeat --help`` must not wait for Dask, numba,
+scikit-learn and pyarrow to load.
+"""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat import __version__
+from dkfeat.cli._group import DkfeatCommand, DkfeatGroup
+from dkfeat.cli.demo import demo
+from dkfeat.cli.featurize import featurize, plan
+from dkfeat.cli.inspect import inspect
+from dkfeat.cli.predict import predict
+from dkfeat.cli.train import train
+from dkfeat.cli.verify import verify
+
+__all__ = ["DkfeatCommand", "cli", "main"]
+
+
+@click.group(cls=DkfeatGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
+@click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
+def cli(traceback: bool) -> None:
+    """Features on which linear learning matches kernel machines, for big data.
+
+    See it work on real data, without any file of yours:
+      dkfeat demo
+
+    The same on your LIBSVM files, plain or compressed:
+      dkfeat featurize train.svm.xz --n-components 512 --out features/train
+      dkfeat featurize test.svm.xz --like features/train --out features/test
+      dkfeat train features/train --test features/test --out model
+      dkfeat predict model new.svm --out labels.txt
+
+    Results go to standard output, progress and errors to standard error.
+    Exit status: 0 done, 1 a fault of dkfeat, 2 bad settings or input data,
+    3 storage, 4 conflict with another run, spec or source, 5 workers lost,
+    130 or 143 interrupted.
+    """
+
+
+for command in (demo, plan, featurize, train, predict, inspect, verify):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; the exit status tells what became of it."""
+    cli(prog_name="dkfeat")

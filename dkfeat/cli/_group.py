@@ -1,0 +1,142 @@
+"""Errors of commands, turned into one line on standard error and an exit status."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, Any, NoReturn
+
+import click
+
+from dkfeat.cli.build import nearest
+from dkfeat.errors import DkfeatError, ParseError
+
+__all__ = ["DkfeatCommand", "DkfeatGroup"]
+
+INTERNAL, STORAGE, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+
+
+class _Terminated(BaseException):
+    """SIGTERM came."""
+
+
+class _TidyUsageError(click.UsageError):
+    """A usage error shown as every other error is."""
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        _tell(f"{self.ctx.info_name if self.ctx else 'command line'}: {self.format_message()}")
+        if self.ctx:
+            click.echo(f"Try '{self.ctx.command_path} --help'.", err=True)
+
+
+class _VerbatimHelp(click.Command):
+    """Command whose help text is shown line by line as its docstring has it, examples included."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Click's own, with tidy usage errors."""
+        with _tidy_usage():
+            return super().make_context(*args, **extra)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the help text."""
+        formatter.write("\n")
+        for line in inspect.cleandoc(self.help or "").splitlines():
+            formatter.write(f"  {line}".rstrip() + "\n")
+
+
+class DkfeatCommand(_VerbatimHelp):
+    """Command whose errors become a line on standard error and an exit status, wherever it is mounted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            with _termination_raised(), _tidy_usage():
+                return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise  # click knows what to do
+        except ParseError as error:
+            _fail(ctx, str(error), error.exit_code)  # it begins with its own place
+        except DkfeatError as error:
+            _fail(ctx, f"{ctx.info_name}: {_text(error)}", error.exit_code)
+        except KeyboardInterrupt:
+            _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to go on", INTERRUPTED)
+        except _Terminated:
+            _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to go on", TERMINATED)
+        except OSError as error:
+            _fail(ctx, f"{ctx.info_name}: {_text(error)}", STORAGE)
+        except Exception as error:
+            _tell(f"{ctx.info_name}: internal fault: {type(error).__name__}: {_text(error)}")
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            click.echo("This is a fault of dkfeat. Please report it to its issue tracker, with the lines above.", err=True)
+            ctx.exit(INTERNAL)
+
+
+class DkfeatGroup(_VerbatimHelp, click.Group):
+    """Group of commands; an unknown name is answered by the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            message = f"there is no command {name!r}; {nearest(name, known, 'commands')}"
+            raise _TidyUsageError(message, ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _fail(ctx: click.Context, what: str, status: int) -> NoReturn:
+    _tell(what)
+    above: click.Context | None = ctx
+    while above is not None:
+        if above.params.get("traceback"):
+            click.echo(traceback.format_exc(), err=True, nl=False)
+            break
+        above = above.parent
+    ctx.exit(status)
+
+
+def _tell(what: str) -> None:
+    """Write the line, of which no byte can steer a terminal."""
+    shown = (character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in what)
+    click.echo("dkfeat: error: " + "".join(shown), err=True)
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def _tidy_usage() -> Iterator[None]:
+    try:
+        yield
+    except _TidyUsageError:
+        raise
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # it shows the help
+    except click.UsageError as error:
+        tidy = _TidyUsageError(error.format_message(), error.ctx)
+        raise tidy from None
+
+
+@contextmanager
+def _termination_raised() -> Iterator[None]:
+    """Let SIGTERM unwind the command like an exception, so that workers stop and locks are released."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    former = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

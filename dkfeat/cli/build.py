@@ -1,0 +1,65 @@
+"""Objects from settings: the feature map and the source that a command line or a job file names."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from dkfeat.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dkfeat.config import MapConfig, SourceConfig
+    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.maps import FeatureMap
+
+__all__ = ["build_map", "build_source"]
+
+
+def build_map(config: MapConfig) -> FeatureMap:
+    """Make the unfitted feature map that the settings name.
+
+    Raises
+    ------
+    ConfigError
+        For a map, or a parameter of it, that does not exist; says which ones do.
+
+    Examples
+    --------
+    >>> from dkfeat.config import MapConfig
+    >>> build_map(MapConfig(name="gcws", params={"n_components": 64}))
+    GCWSFeatures(n_components=64)
+    """
+    # scikit-learn and numba come with the maps; help texts do without
+    from dkfeat.maps import FEATURE_MAPS
+
+    if config.name not in FEATURE_MAPS:
+        message = f"there is no map {config.name!r}; {nearest(config.name, list(FEATURE_MAPS), 'maps')}"
+        raise ConfigError(message)
+    cls = FEATURE_MAPS[config.name]
+    known = sorted(cls().get_params())
+    for name in config.params:
+        if name not in known:
+            message = f"the map {config.name} has no parameter {name!r}; {nearest(name, known, 'parameters')}"
+            raise ConfigError(message)
+    return cls(**config.params)
+
+
+def build_source(config: SourceConfig) -> LibsvmSource:
+    """Make the source that the settings describe."""
+    from dkfeat.io.libsvm import LibsvmSource
+
+    options = config.to_mapping()
+    labels = options.pop("labels")
+    return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
+
+
+def nearest(name: str, known: list[str], what: str) -> str:
+    """End of a message about an unknown name.
+
+    Examples
+    --------
+    >>> nearest("gcsw", ["gcws", "fourier"], "maps")
+    "did you mean 'gcws'?"
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"the {what} are {', '.join(known)}"

@@ -1,0 +1,41 @@
+"""``dkfeat demo``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+
+__all__ = ["demo"]
+
+
+@click.command(cls=DkfeatCommand)
+@click.option("--data", metavar="FILE", help="Your LIBSVM file. Default: handwritten digits that scikit-learn brings.")
+@click.option("--test", metavar="FILE", help="Held-out rows for it. Default: every fourth row or so of FILE.")
+@click.option("--out", default="demo", show_default=True, metavar="DIR", help="Folder for everything that is made.")
+@click.option("--n-components", type=int, default=512, show_default=True, help="Samples of a row.")
+@click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Root of all random numbers.")
+@click.pass_context
+def demo(
+    ctx: click.Context, data: str | None, test: str | None, out: str, n_components: int, i_bits: int, seed: int
+) -> None:
+    """Featurize real data, train on it and show what it gained.
+
+    A linear model on the features is compared with one on the raw columns. The
+    commands that run are shown as you would type them.
+
+    For example:
+      dkfeat demo
+      dkfeat demo --data my.svm
+    """
+    from dkfeat.demo import run_demo
+
+    group = ctx.find_root().command if ctx.parent is None else ctx.parent.command
+
+    def run(arguments: list[str]) -> None:
+        status = group.main(arguments, prog_name="dkfeat", standalone_mode=False)
+        if status:
+            ctx.exit(status)
+
+    run_demo(run, data=data, test=test, out=out, n_components=n_components, i_bits=i_bits, seed=seed)

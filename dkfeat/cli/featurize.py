@@ -1,0 +1,97 @@
+"""``dkfeat featurize`` and ``dkfeat plan``: the run, and what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
+from dkfeat.cli._show import facts, show_bytes
+
+__all__ = ["featurize", "plan"]
+
+RUN_PARAMETERS = (
+    "scheduler",
+    "n_workers",
+    "threads_per_worker",
+    "memory_limit",
+    "in_flight",
+    "resume",
+    "break_lock",
+    "progress",
+)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _what_to_make(command: Command) -> Command:
+    options = (
+        click.argument("source", nargs=-1, required=True),
+        click.option("--out", required=True, metavar="DIR", help="Target folder."),
+        click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
+        click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=DkfeatCommand)
+@_what_to_make
+@map_options
+@source_options
+@run_options
+@click.pass_context
+def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
+    """Turn rows of LIBSVM text into feature shards.
+
+    SOURCE is one or more files, globs or fsspec URLs; gz, bz2, xz and zst
+    files are read as they are. The same command again goes on where an
+    interrupted run stopped, and does nothing when all is done.
+
+    For example:
+      dkfeat featurize train.svm.xz --n-components 512 --out features/train
+      dkfeat featurize test.svm.xz --like features/train --out features/test
+      dkfeat featurize 'day-*.svm.gz' --n-workers 8 --out features/days
+
+    Parquet readers can read DIR/data as it is once DIR/_SUCCESS exists.
+    """
+    from dkfeat.engine.featurize import featurize as run
+
+    feature_map = make_map(ctx, options, like)
+    given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
+    manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
+    size = sum(entry.size for entry in manifest.shards)
+    facts(
+        rows=f"{manifest.rows:,}",
+        shards=f"{len(manifest.shards):,}",
+        size=show_bytes(size, manifest.rows),
+        target=out,
+    )
+
+
+@click.command(cls=DkfeatCommand)
+@_what_to_make
+@map_options
+@source_options
+@click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
+@click.pass_context
+def plan(
+    ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, with_scan: bool, **options: Any
+) -> None:
+    """Show what `featurize` would do, without doing it.
+
+    Names and sizes are read, and with --scan the rows; nothing is written.
+
+    For example:
+      dkfeat plan train.svm.xz --n-components 512 --out features/train
+    """
+    from dkfeat.engine.plan import plan as make_plan
+    from dkfeat.engine.scan import scan
+
+    feature_map, asked = make_map(ctx, options, like), make_source(source, options)
+    found = scan(asked, progress=True) if with_scan else None
+    made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found)
+    click.echo(made.describe())

@@ -1,0 +1,36 @@
+"""``dkfeat predict``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+
+__all__ = ["predict"]
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--out", metavar="FILE", help="Where labels go: .parquet, .csv, anything else is text.")
+@click.option("--blocksize", default="16MiB", show_default=True, help="Text read at a time.")
+def predict(model: str, source: tuple[str, ...], out: str | None, blocksize: str) -> None:
+    """Label the rows of LIBSVM files with a trained model.
+
+    Rows are featurized by the model's own map, block by block. Labels go to
+    standard output, one a line, or to a file. Where the rows come with labels
+    that the model knows, their accuracy is told on standard error.
+
+    For example:
+      dkfeat predict model new.svm > labels.txt
+      dkfeat predict model 'new-*.svm.gz' --out labels.parquet
+    """
+    from dkfeat.learn.model import load_model
+    from dkfeat.learn.predict import predict as run
+
+    stream = click.get_text_stream("stdout") if out is None else None
+    outcome = run(load_model(model), source, out=stream if out is None else out, blocksize=blocksize)
+    told = f"{outcome.n_rows:,} rows labelled"
+    if outcome.accuracy is not None:
+        told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
+    click.echo(told, err=True)

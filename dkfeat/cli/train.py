@@ -1,0 +1,71 @@
+"""``dkfeat train``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._show import facts
+
+__all__ = ["train"]
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("shards")
+@click.option("--test", metavar="DIR", help="Held-out shards, made with --like SHARDS.")
+@click.option("--out", metavar="MODEL", help="Folder to save the model in.")
+@click.option(
+    "--loss",
+    type=click.Choice(["hinge", "log_loss"]),
+    default="hinge",
+    show_default=True,
+    help="Linear SVM or logistic regression.",
+)
+@click.option("--alpha", type=float, help="Strength of the l2 penalty.  [default: 1e-6]")
+@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the shards.  [default: by number of rows]")
+@click.option("--average/--no-average", default=True, show_default=True, help="Average the weights over all steps.")
+@click.option(
+    "--shuffle-rows", type=click.IntRange(min=1), default=65_536, show_default=True, help="Rows mixed in memory."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows.")
+@click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
+def train(
+    shards: str,
+    test: str | None,
+    out: str | None,
+    loss: str,
+    alpha: float | None,
+    epochs: int | None,
+    average: bool,
+    shuffle_rows: int,
+    seed: int,
+    progress: bool,
+) -> None:
+    """Train a linear classifier on the shards in folder SHARDS.
+
+    Rows are read shard by shard, so the data need not fit in memory.
+
+    For example:
+      dkfeat train features/train --test features/test --out model
+      dkfeat train features/train --loss log_loss --epochs 5 --out model
+    """
+    from dkfeat.learn.sgd import train as run
+
+    model = run(
+        shards,
+        test=test,
+        loss=loss,  # type: ignore[arg-type]  # click.Choice lets only the two through
+        alpha=alpha,
+        epochs=epochs,
+        average=average,
+        shuffle_rows=shuffle_rows,
+        random_state=seed,
+        progress=progress,
+    )
+    last = model.history[-1]
+    shown = {"rows": f"{last['rows']:,}", "classes": f"{len(model.classes):,}", "epochs": f"{last['epoch']:,}"}
+    if last.get("test_accuracy") is not None:
+        shown["test_accuracy"] = f"{last['test_accuracy']:.2%}"
+    if out is not None:
+        model.save(out)
+    facts(**shown, model=out or "not saved; give --out MODEL to keep it")

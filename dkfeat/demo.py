@@ -1,0 +1,263 @@
+"""The demonstration: real rows through the same commands that a user types, then one small table."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from dkfeat.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+
+    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.learn.model import LinearModel
+
+__all__ = ["raw_accuracy", "run_demo"]
+
+HELD_OUT = 0.25
+"""Share of rows kept for testing."""
+READ_BYTES = 1 << 20
+MOST_TIMED_ROWS = 20_000
+MOST_TIMED_SECONDS = 0.5
+
+Run = Callable[[list[str]], None]
+
+
+def run_demo(
+    run: Run, *, data: str | None, test: str | None, out: str, n_components: int, i_bits: int, seed: int
+) -> None:
+    """Write the rows, run the commands, show the table.
+
+    Everything is made below the folder `out`; a second call reuses the shards that the first one made.
+
+    Parameters
+    ----------
+    run : callable
+        Runs ``dkfeat`` with the arguments given; an error ends it there.
+    data, test : str or None
+        LIBSVM files. Without `data`: scikit-learn's handwritten digits. Without `test`: a seeded quarter of `data`.
+    out : str
+        Folder for the rows, shards and model.
+    n_components, i_bits, seed : int
+        Of the map; the seed also of the split in training and test rows.
+
+    Raises
+    ------
+    ConfigError
+        If `test` is given without `data`.
+    DkfeatError
+        From reading the files.
+    """
+    root = Path(out)
+    if data is None and test is not None:
+        message = "--test goes with --data; the digits bring their own test rows"
+        raise ConfigError(message)
+    root.mkdir(parents=True, exist_ok=True)
+    train_file, test_file = _files(data, test, root, seed)
+    place = root / f"features-k{n_components}-b{i_bits}-s{seed}"
+    train_shards, test_shards, model_folder = str(place / "train"), str(place / "test"), str(root / "model")
+    featurizing = _Timer(run)
+    options = ["--map", "gcws", "--n-components", str(n_components), "--i-bits", str(i_bits), "--seed", str(seed)]
+    featurizing(["featurize", train_file, *options, "--out", train_shards])
+    featurizing(["featurize", test_file, "--like", train_shards, "--out", test_shards])
+    _Timer(run)(["train", train_shards, "--test", test_shards, "--out", model_folder])
+    _show(train_file, test_file, train_shards, test_shards, model_folder, featurizing)
+
+
+def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
+    """Held-out accuracy of a linear model on the raw features, the usual baseline.
+
+    Hinge loss, rows scaled to unit l2 length, no bias: read block by block and trained as `dkfeat.train` trains.
+
+    Parameters
+    ----------
+    train, test : LibsvmSource
+        Settled.
+    classes : ndarray of shape (n_classes,)
+        All labels, ascending.
+    epochs : int
+        Passes over the training rows.
+    seed : int, default=0
+        Of the order in which a block's rows are seen.
+
+    Returns
+    -------
+    accuracy : float
+        In [0, 1].
+    """
+    from dkfeat.learn.sgd import fit_epochs
+
+    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+        random = np.random.default_rng([seed, epoch])
+        for X, y in _unit_blocks(train):
+            order = random.permutation(len(y))
+            yield X[order], y[order]
+
+    for coef, _, _ in fit_epochs(batches, classes, epochs, fit_intercept=False):  # noqa: B007 - the last one counts
+        pass
+    hits = rows = 0
+    for X, y in _unit_blocks(test):
+        scores = X @ coef.T
+        best = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        hits += int(np.count_nonzero(classes[best] == y))
+        rows += len(y)
+    return hits / max(1, rows)
+
+
+def _unit_blocks(source: LibsvmSource) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+    from sklearn.preprocessing import normalize
+
+    for split in source.splits():
+        for piece in source.read(split):
+            if piece.block.n_rows:
+                yield normalize(piece.block.X.astype(np.float64)), piece.block.y
+
+
+class _Timer:
+    """Shows a command as it would be typed, runs it and adds up the time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.seconds = 0.0
+
+    def __call__(self, arguments: list[str]) -> None:
+        click.secho(f"\n$ dkfeat {shlex.join(arguments)}", bold=True)
+        started = time.perf_counter()
+        self._run(arguments)
+        self.seconds += time.perf_counter() - started
+
+
+def _files(data: str | None, test: str | None, root: Path, seed: int) -> tuple[str, str]:
+    if data is not None and test is not None:
+        return data, test
+    train_file, test_file = root / "train.svm", root / "test.svm"
+    if data is None:
+        click.echo(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
+        lines: Iterator[bytes] = _digit_lines()
+    else:
+        click.echo(f"The rows of {data} go to {train_file} and, a seeded quarter of them, to {test_file}.")
+        lines = _lines_of(data)
+    n_train, n_test = _divide(lines, train_file, test_file, seed)
+    if not n_train or not n_test:
+        message = f"{data}: {n_train + n_test} rows are too few to hold some out; give --test"
+        raise InputError(message)
+    click.echo(f"{n_train:,} rows to train on, {n_test:,} held out.")
+    return str(train_file), str(test_file)
+
+
+def _digit_lines() -> Iterator[bytes]:
+    from sklearn.datasets import load_digits
+
+    for row, label in zip(*load_digits(return_X_y=True), strict=True):
+        cells = " ".join(f"{column + 1}:{row[column]:g}" for column in np.flatnonzero(row))
+        yield f"{label} {cells}\n".encode()
+
+
+def _lines_of(data: str) -> Iterator[bytes]:
+    """Rows of a file as lines, decompressed, without blank and comment lines."""
+    from dkfeat.io.files import open_content
+    from dkfeat.io.libsvm import LibsvmSource
+
+    for file in LibsvmSource(data).files():
+        with open_content(file) as stream:
+            buffer, rest = memoryview(bytearray(READ_BYTES)), b""
+            while n_bytes := stream.readinto(buffer):
+                *lines, rest = (rest + bytes(buffer[:n_bytes])).split(b"\n")
+                yield from (line + b"\n" for line in lines if line.split(b"#")[0].strip())
+            if rest.split(b"#")[0].strip():
+                yield rest + b"\n"
+
+
+def _divide(lines: Iterator[bytes], train_file: Path, test_file: Path, seed: int) -> tuple[int, int]:
+    """Deal lines to two files by seed; files that already hold just that stay untouched."""
+    random = np.random.default_rng(seed)
+    counts = [0, 0]
+    temporary = [path.with_name(path.name + ".tmp") for path in (train_file, test_file)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in temporary]
+        for line in lines:
+            side = int(random.random() < HELD_OUT)
+            counts[side] += 1
+            files[side].write(line)
+    for made, path in zip(temporary, (train_file, test_file), strict=True):
+        if path.exists() and _equal(made, path):
+            made.unlink()  # an unchanged source keeps its time stamp, so its shards count as done
+        else:
+            made.replace(path)
+    return counts[0], counts[1]
+
+
+def _equal(one: Path, other: Path) -> bool:
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while chunk := first.read(1 << 20):
+            if chunk != second.read(1 << 20):
+                return False
+    return True
+
+
+def _show(
+    train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str, featurizing: _Timer
+) -> None:
+    from dkfeat.engine.dataset import open_shards
+    from dkfeat.learn.model import load_model
+    from dkfeat.learn.predict import settled_like
+
+    model = load_model(model_folder)
+    data, held_out = open_shards(train_shards), open_shards(test_shards)
+    source, test_source = (settled_like(model, path) for path in (train_file, test_file))
+    click.echo("\nThe same linear model on the raw features, for comparison …", err=True)
+    raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
+    size = sum(entry.size for entry in data.manifest.shards)
+    rows = data.n_rows + held_out.n_rows
+    table = [
+        ("test accuracy, linear model on the raw features", f"{raw:.2%}"),
+        ("test accuracy, linear model on GCWS features", f"{model.history[-1]['test_accuracy']:.2%}"),
+        ("rows per second, start-up and both runs included", f"{rows / featurizing.seconds:,.0f}"),
+        ("rows per second, features alone, on one core", f"{_encoding_speed(model, source):,.0f}"),
+        ("bytes per row in the shards", f"{size / max(1, data.n_rows):,.1f}"),
+        ("shards, plain Parquet", f"{train_shards}/data"),
+        ("model", model_folder),
+    ]
+    _print_table(table)
+    params = model.map_spec["params"]
+    options = f"--n-components {params['n_components']} --i-bits {params['i_bits']}"
+    click.echo("The same with a file of your own:\n")
+    for command in (
+        f"dkfeat featurize my.svm {options} --out features/my",
+        "dkfeat featurize my-test.svm --like features/my --out features/my-test",
+        "dkfeat train features/my --test features/my-test --out my-model",
+    ):
+        click.secho(f"  {command}", bold=True)
+
+
+def _encoding_speed(model: LinearModel, source: Any) -> float:
+    """Rows a second that the map encodes, compiled code warm."""
+    split = source.splits()[0]
+    X = next(iter(source.read(split))).block.X[:MOST_TIMED_ROWS]
+    model.map.encode(X[:1])
+    rows, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < MOST_TIMED_SECONDS:
+        model.map.encode(X)
+        rows += X.shape[0]
+    return rows / seconds
+
+
+def _print_table(rows: list[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    rule = "─" * (width + 3 + max(len(value) for _, value in rows))
+    click.echo(f"\n{rule}")
+    for name, value in rows:
+        click.echo(f"{name:<{width}}   ", nl=False)
+        click.secho(value, bold=True)
+    click.echo(f"{rule}\n")

@@ -1,0 +1,1 @@
+"""Consumers of shards: linear models trained out of core, saved and applied to new rows."""

@@ -1,0 +1,227 @@
+"""A linear model together with the feature map it was trained on: predictions from raw rows or from codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dkfeat import canonical
+from dkfeat.blocks import PackedCodes
+from dkfeat.errors import InputError
+from dkfeat.learn.model_files import read_model, write_model
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from dkfeat.maps._base import FeatureMap
+
+__all__ = ["LinearModel", "load_model"]
+
+SCORED_BYTES = 32 << 20
+"""Features decoded at a time while scoring."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearModel:
+    """Linear classifier over the features of one map.
+
+    The scores of a row are ``coef @ features + intercept``, where the features are those of ``map.transform``, ones as
+    they are: whatever training scales is already in the weights. Two classes share one row of weights whose
+    positive side is the second class; more classes have one row each, and the largest score wins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkfeat import GCWSFeatures
+    >>> gcws = GCWSFeatures(n_components=2, i_bits=1, random_state=0).fit_width(1)
+    >>> model = LinearModel(map_spec=gcws.to_spec(), classes=np.array([-1, 1]),
+    ...                     coef=np.array([[-1, 1, -1, 1]]), intercept=np.array([0.5]))
+    >>> model.predict(np.array([[3.0], [-3.0]]))
+    array([-1,  1])
+    """
+
+    map_spec: Mapping[str, Any]
+    """Spec of the feature map, as ``map.to_spec()`` gives it."""
+    classes: NDArray[Any]
+    """Labels in ascending order, int64 or float64, shape (n_classes,), at least two."""
+    coef: NDArray[np.floating[Any]]
+    """Weights of shape (1, n_features_out) for two classes, (n_classes, n_features_out) for more."""
+    intercept: NDArray[np.floating[Any]]
+    """One for each row of `coef`."""
+    input_spec: Mapping[str, Any] = field(default_factory=dict)
+    """How the source of the training rows was read, as ``LibsvmSource.to_mapping()`` gives it."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Loss, alpha, epochs, average and random_state that made the weights."""
+    history: tuple[Mapping[str, Any], ...] = ()
+    """One entry an epoch: its number, rows seen and the held-out accuracy, a fraction, if there were test shards."""
+    manifest_sha256: str | None = None
+    """Hash of the canonical JSON of the training shards' list."""
+
+    def __post_init__(self) -> None:
+        classes = np.ascontiguousarray(self.classes)
+        # Fortran order: the transpose, which scoring multiplies by, is then contiguous
+        coef = np.asfortranarray(self.coef, dtype=np.float32)
+        intercept = np.ascontiguousarray(self.intercept, dtype=np.float32)
+        rows = 1 if len(classes) == 2 else len(classes)
+        if (
+            classes.ndim != 1
+            or len(classes) < 2
+            or classes.dtype not in (np.int64, np.float64)
+            or not (np.diff(classes) > 0).all()
+        ):
+            message = f"classes must be two or more ascending int64 or float64 labels, got {self.classes!r:.200}"
+            raise InputError(message)
+        if coef.ndim != 2 or coef.shape[0] != rows or intercept.shape != (rows,):
+            message = (
+                f"{len(classes)} classes need weights of {rows} rows and {rows} intercepts, "
+                f"got shapes {coef.shape} and {intercept.shape}"
+            )
+            raise InputError(message)
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            message = "the weights are not all finite; train again with a larger alpha"
+            raise InputError(message)
+        for name, array in (("classes", classes), ("coef", coef), ("intercept", intercept)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @cached_property
+    def map(self) -> FeatureMap:
+        """The fitted feature map, made from its spec."""
+        # scikit-learn and numba come with the maps; a model that is only inspected needs neither
+        from dkfeat.maps import from_spec
+
+        fitted = from_spec(self.map_spec)
+        if fitted.n_features_out != self.coef.shape[1]:
+            message = f"the map gives {fitted.n_features_out:,} features, the weights are for {self.coef.shape[1]:,}"
+            raise InputError(message)
+        return fitted
+
+    @property
+    def map_fingerprint(self) -> str:
+        """Fingerprint of the map: shards made by a map of another one do not fit this model."""
+        return canonical.fingerprint(self.map_spec)
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Scores of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features), or PackedCodes
+            Raw rows, or rows that the model's map has encoded.
+
+        Returns
+        -------
+        scores : ndarray of float32
+            Shape (n_samples,) for two classes, positive for the second; (n_samples, n_classes) for more.
+
+        Raises
+        ------
+        InputError
+            For rows of another width, or codes of another number of bytes a row.
+        """
+        if not isinstance(X, PackedCodes):
+            X = self.map.encode(X)
+        elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
+            expected = self.map.encoded_row_bytes
+            message = f"codes of shape {X.codes.shape} came, but the model's map packs {expected} bytes a row"
+            raise InputError(message)
+        scores = [self.score_features(self.map.decode(part)) for part in _slices(X, self._rows_at_a_time)]
+        return np.concatenate(scores) if scores else self.score_features(self.map.decode(X))
+
+    def score_features(self, features: Any) -> NDArray[np.float32]:
+        """Scores of rows that the model's map has transformed, as `decision_function` gives them."""
+        scores = np.asarray(features @ self.coef.T, dtype=np.float32) + self.intercept
+        return scores[:, 0] if self.coef.shape[0] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels of rows, of the type of `classes`; see `decision_function` for what X may be."""
+        return self.label(self.decision_function(X))
+
+    def label(self, scores: NDArray[np.float32]) -> NDArray[Any]:
+        """Labels that belong to scores; equal scores go to the lower label."""
+        return self.classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def predict_file(self, source: Any, out: Any = None, **options: Any) -> Any:
+        """Featurize the rows of a file and label them: `dkfeat.learn.predict.predict` with this model."""
+        # pyarrow and the file readers are not needed to score rows in memory
+        from dkfeat.learn.predict import predict
+
+        return predict(self, source, out=out, **options)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the model into a folder.
+
+        On disk: ``model.json``, and the weights and intercepts as plain ``.npy`` files that it names by their hash.
+        An earlier model in the folder is replaced in one step, by the rename of the new ``model.json``: a reader, or
+        a reader after a crash, finds the whole old model or the whole new one. Saving again is safe.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds something that is not a model.
+        OSError
+            If the files cannot be written.
+        """
+        facts = {
+            "map": dict(self.map_spec),
+            "input": dict(self.input_spec),
+            "classes": self.classes.tolist(),
+            "training": dict(self.training),
+            "history": [dict(entry) for entry in self.history],
+            "manifest_sha256": self.manifest_sha256,
+        }
+        write_model(folder, facts, {"coef": self.coef, "intercept": self.intercept})
+
+    @property
+    def _rows_at_a_time(self) -> int:
+        ones = self.map.encoded_row_bytes if self.map.layout == "dense" else 8 * getattr(self.map, "n_components", 1)
+        return max(1, SCORED_BYTES // ones)
+
+
+def load_model(folder: str | PathLike[str]) -> LinearModel:
+    """Read a model that `LinearModel.save` wrote.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where it was saved.
+
+    Returns
+    -------
+    model : LinearModel
+
+    Raises
+    ------
+    SourceNotFoundError
+        If there is no model.
+    ShardError
+        If a file is damaged: its hash, shape or type is not what ``model.json`` says.
+    SpecConflictError
+        If a newer dkfeat wrote it.
+    """
+    facts, arrays = read_model(folder)
+    kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
+    return LinearModel(
+        map_spec=facts["map"],
+        input_spec=facts["input"],
+        classes=np.array(facts["classes"], dtype=kind),
+        coef=arrays["coef"],
+        intercept=arrays["intercept"],
+        training=facts["training"],
+        history=tuple(facts["history"]),
+        manifest_sha256=facts["manifest_sha256"],
+    )
+
+
+def _slices(encoded: Any, n_rows: int) -> Iterator[Any]:
+    packed = isinstance(encoded, PackedCodes)
+    total = len(encoded.empty) if packed else encoded.shape[0]
+    for start in range(0, total, n_rows):
+        rows = slice(start, start + n_rows)
+        yield PackedCodes(encoded.codes[rows], encoded.empty[rows]) if packed else encoded[rows]

@@ -1,0 +1,134 @@
+"""Model folders: what is written, in which order, and what is checked when they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.strict_json import dumps, parse_object
+
+__all__ = ["MODEL_FILE", "read_model", "write_model"]
+
+MODEL_FILE = "model.json"
+FORMAT = 1
+ARRAYS = ("coef", "intercept")
+ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "map": dict,
+    "input": dict,
+    "classes": list,
+    "training": dict,
+    "history": list,
+    "manifest_sha256": (str, type(None)),
+}
+MAX_ARRAY_BYTES = 1 << 40
+
+
+def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write a model folder; `LinearModel.save` says what a crash leaves.
+
+    Parameters
+    ----------
+    folder : str or path
+        Made if missing, its parents too.
+    facts : mapping
+        Plain JSON values, keys as in `FACTS`.
+    arrays : mapping of str to ndarray
+        Keys as in `ARRAYS`.
+    """
+    root = Path(folder)
+    if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
+        message = f"{root} holds something that is not a dkfeat model; choose another folder for it"
+        raise ConfigError(message)
+    root.mkdir(parents=True, exist_ok=True)
+    listed = {}
+    for name in ARRAYS:
+        buffer = io.BytesIO()
+        np.save(buffer, arrays[name], allow_pickle=False)
+        data = buffer.getvalue()
+        digest = hashlib.sha256(data).hexdigest()
+        listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
+        _replace(root / str(listed[name]["file"]), data)
+    _replace(root / MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
+    kept = {entry["file"] for entry in listed.values()}
+    for path in root.iterdir():
+        if ARRAY_NAME.fullmatch(path.name) and path.name not in kept:
+            path.unlink()
+
+
+def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read and check a model folder: the facts and the arrays that `write_model` was given."""
+    root = Path(folder)
+    try:
+        text = (root / MODEL_FILE).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        message = f"{root} holds no model ({MODEL_FILE} is missing); make one by `dkfeat train SHARDS --out {root}`"
+        raise SourceNotFoundError(message) from None
+    facts = parse_object(text, str(root / MODEL_FILE))
+    if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
+        message = (
+            f"{root / MODEL_FILE}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"
+        )
+        raise SpecConflictError(message)
+    listed = facts.get("arrays")
+    wrong = [key for key, kind in FACTS.items() if key not in facts or not isinstance(facts[key], kind)]
+    if facts.get("format") != FORMAT or wrong or not isinstance(listed, dict):
+        message = (
+            f"{root / MODEL_FILE}: not a model of format {FORMAT}; missing or of another type: {wrong or 'arrays'}"
+        )
+        raise ShardError(message)
+    arrays = {name: _read_array(root, name, listed.get(name)) for name in ARRAYS}
+    return {key: facts[key] for key in FACTS}, arrays
+
+
+def _read_array(root: Path, name: str, entry: Any) -> Any:
+    file = entry.get("file") if isinstance(entry, dict) else None
+    if not isinstance(file, str) or not ARRAY_NAME.fullmatch(file) or not file.startswith(f"{name}-"):
+        message = f"{root / MODEL_FILE}: {name} is not listed under a name that dkfeat gives"
+        raise ShardError(message)
+    path = root / file
+    try:
+        if path.stat().st_size > MAX_ARRAY_BYTES:
+            message = f"{path}: {path.stat().st_size:,} bytes are more than a model may have"
+            raise ShardError(message)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        message = f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file"
+        raise ShardError(message) from None
+    if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+        message = f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged"
+        raise ShardError(message)
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    if list(array.shape) != entry.get("shape") or array.dtype != np.float32:
+        message = (
+            f"{path}: holds {array.dtype} of shape {array.shape}, {MODEL_FILE} says float32 of {entry.get('shape')}"
+        )
+        raise ShardError(message)
+    return array
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Give a file these bytes in one step: temporary beside it, flushed to disk, renamed."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

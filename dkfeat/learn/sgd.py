@@ -1,0 +1,320 @@
+"""Out-of-core training of a linear classifier by stochastic gradient descent over shards."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import SGDClassifier
+
+from dkfeat.engine.prefetch import prefetch
+from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
+from dkfeat.learn.model import LinearModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset import ShardDataset
+
+    Batches = Iterable[tuple[csr_matrix, NDArray[Any]]]
+
+__all__ = ["LOSSES", "fit_epochs", "train"]
+
+LOSSES = ("hinge", "log_loss")
+DEFAULT_ALPHA = 1e-6
+STEP_SIZE = {"hinge": 1.0, "log_loss": 4.0}
+"""Constant learning rates for rows of unit length."""
+ROWS_SHOWN = 150_000
+"""Rows for each class that all epochs together should show the classifier."""
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
+BATCH_ROWS = 4096
+WIDEST = 2**31 - 1
+"""Columns that the indices scikit-learn accepts can tell apart."""
+
+
+def train(
+    shards: ShardDataset | str | os.PathLike[str],
+    *,
+    test: ShardDataset | str | os.PathLike[str] | None = None,
+    loss: Literal["hinge", "log_loss"] = "hinge",
+    alpha: float | None = None,
+    epochs: int | None = None,
+    average: bool | None = None,
+    shuffle_rows: int = 65_536,
+    random_state: int = 0,
+    progress: bool | Callable[[Mapping[str, Any]], None] = True,
+) -> LinearModel:
+    """Train a linear classifier on featurized shards that need not fit in memory.
+
+    Every epoch goes over all shards in a new seeded order, rows mixed in a bounded buffer, and shows each row once
+    to scikit-learn's ``SGDClassifier.partial_fit``. The next batches are read and decoded meanwhile by another thread.
+    The same shards, settings and library versions give the same weights bit for bit.
+
+    Parameters
+    ----------
+    shards : ShardDataset, str or path
+        What `dkfeat.featurize` wrote: the data set or its folder.
+    test : ShardDataset, str or path, optional
+        Held-out shards, made by the same map (``like=``). They are scored after every epoch and choose nothing.
+    loss : {"hinge", "log_loss"}, default="hinge"
+        Linear support vector machine, or logistic regression.
+    alpha : float, optional
+        Strength of the l2 penalty, above 0: ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Default 1e-6: averaging
+        and a bounded number of steps regularise more than the penalty does. Raise it for noisy labels.
+    epochs : int, optional
+        Passes over the shards, at least 1. By default as many as show 150,000 rows a class, between 5 and 40.
+    average : bool, default=True
+        Return the mean of the weights over all steps instead of the last ones.
+    shuffle_rows : int, default=65,536
+        Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label.
+    random_state : int, default=0
+        Seed of the order of shards and rows.
+    progress : bool or callable, default=True
+        True: a line on standard error after each epoch. A callable is given that epoch's entry of the history.
+
+    Returns
+    -------
+    model : LinearModel
+        Of the last epoch; ``model.history`` tells the held-out accuracy of all of them.
+
+    Raises
+    ------
+    ConfigError
+        For a setting out of range, multi-label shards, or weights that diverged.
+    InputError
+        If the shards hold no rows, or rows of one class only.
+    SpecConflictError
+        If the test shards come from another map or were read by other input options.
+    PlanError
+        If the weights would not fit in this machine's memory.
+    ShardError
+        If a shard does not read back.
+
+    Notes
+    -----
+    A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
+    in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; the
+    scale is folded into the weights afterwards. The step size is constant (1 for hinge, 4 for log_loss), since
+    averaging does what a falling one is for. More than two classes are trained one against the rest.
+    """
+    data = _opened(shards)
+    held_out = None if test is None else _opened(test)
+    alpha = DEFAULT_ALPHA if alpha is None else alpha
+    average = True if average is None else average
+    classes = _classes_of(data)
+    epochs = _epochs_for(data.n_rows, len(classes)) if epochs is None else epochs
+    _check_settings(loss, alpha, epochs, shuffle_rows)
+    if held_out is not None:
+        _check_same_features(data, held_out)
+    n_outputs = 1 if len(classes) == 2 else len(classes)
+    width = data.map.n_features_out
+    _check_memory(n_outputs, width, average)
+
+    def batches(epoch: int) -> Batches:
+        seed = int(np.random.SeedSequence([random_state, epoch]).generate_state(1)[0])
+        return data.batches(BATCH_ROWS, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
+
+    settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": random_state}
+    scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
+    history: list[Mapping[str, Any]] = []
+    started = time.perf_counter()
+    for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
+        model = LinearModel(
+            map_spec=data.map.to_spec(),
+            input_spec=data.spec["input"],
+            classes=classes,
+            coef=coef,
+            intercept=intercept,
+            training={**settings, "epochs": epochs, "shuffle_rows": shuffle_rows},
+            history=tuple(history),
+            manifest_sha256=data.manifest.sha256,
+        )
+        entry: dict[str, Any] = {"epoch": len(history) + 1, "rows": n_rows}
+        if held_out is not None:
+            entry["test_accuracy"] = _accuracy(model, held_out)
+        history.append(entry)
+        seconds, started = time.perf_counter() - started, time.perf_counter()
+        if callable(progress):
+            progress(entry)
+        elif progress:
+            _tell(entry, epochs, seconds)
+    return LinearModel(**{**vars(model), "history": tuple(history)})
+
+
+def fit_epochs(
+    batches: Callable[[int], Batches],
+    classes: NDArray[Any],
+    epochs: int,
+    *,
+    loss: str = "hinge",
+    alpha: float = DEFAULT_ALPHA,
+    average: bool = True,
+    random_state: int = 0,
+    scale: float | None = None,
+    fit_intercept: bool = True,
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], int]]:
+    """Weights after each epoch of gradient descent.
+
+    Parameters
+    ----------
+    batches : callable
+        Gives the batches ``(X, y)`` of an epoch, numbered from 0, in the order in which rows are to be seen.
+    classes : ndarray of shape (n_classes,)
+        All labels, ascending.
+    epochs : int
+    loss, alpha, average, random_state
+        As in `train`.
+    scale : float, optional
+        All stored values of X count as this: for ones-only features. None: X as it is.
+    fit_intercept : bool, default=True
+
+    Yields
+    ------
+    coef : ndarray of float64, shape (1 or n_classes, n_features)
+        For X as it came: the scale is in the weights.
+    intercept : ndarray of float64, shape (1 or n_classes,)
+    n_rows : int
+        Rows seen in the epoch.
+    """
+    classifier = SGDClassifier(
+        loss=loss,
+        alpha=alpha,
+        average=average,
+        learning_rate="constant",
+        eta0=STEP_SIZE[loss],
+        shuffle=False,  # the batches come mixed
+        random_state=random_state,
+        fit_intercept=fit_intercept,
+        n_jobs=None if len(classes) == 2 else -1,  # classes are trained side by side, in threads
+    )
+    numbers = np.arange(len(classes))
+    values = np.empty(0)
+    for epoch in range(epochs):
+        n_rows = 0
+        for X, y in prefetch(batches(epoch)):
+            if scale is not None:
+                if X.nnz > len(values):
+                    values = np.full(X.nnz, scale)  # one array serves all batches
+                X = csr_matrix((values[: X.nnz], X.indices, X.indptr), shape=X.shape, copy=False)
+            try:
+                classifier.partial_fit(X, _numbered(y, classes), classes=numbers)
+            except ValueError as error:
+                if "overflow" not in str(error):
+                    raise
+                raise ConfigError(_diverged(alpha, epoch)) from None
+            n_rows += X.shape[0]
+        if not (np.isfinite(classifier.coef_).all() and np.isfinite(classifier.intercept_).all()):
+            raise ConfigError(_diverged(alpha, epoch))
+        yield classifier.coef_ * (1.0 if scale is None else scale), classifier.intercept_.copy(), n_rows
+
+
+def _opened(shards: Any) -> Any:
+    if isinstance(shards, str | os.PathLike):
+        # a caller that opened its shards already has what this import brings
+        from dkfeat.engine.dataset import open_shards
+
+        return open_shards(os.fspath(shards))
+    return shards
+
+
+def _epochs_for(n_rows: int, n_classes: int) -> int:
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_SHOWN / n_rows)))
+
+
+def _check_settings(loss: str, alpha: float, epochs: int, shuffle_rows: int) -> None:
+    if loss not in LOSSES:
+        message = f"loss={loss!r}, but the losses are {' and '.join(map(repr, LOSSES))}"
+        raise ConfigError(message)
+    if not 0 < alpha < math.inf:
+        message = f"alpha={alpha}, but the penalty's strength must be positive and finite; 1e-6 is the default"
+        raise ConfigError(message)
+    for name, value in (("epochs", epochs), ("shuffle_rows", shuffle_rows)):
+        if value < 1:
+            message = f"{name}={value}, but it must be at least 1"
+            raise ConfigError(message)
+
+
+def _classes_of(data: Any) -> NDArray[Any]:
+    if data.spec["input"].get("multilabel"):
+        message = "these shards hold a list of labels for each row; training on multi-label shards is not supported yet"
+        raise ConfigError(message)
+    if data.n_rows == 0:
+        message = "the training shards hold no rows; featurize a source that does"
+        raise InputError(message)
+    if data.classes is None:
+        message = "the shards' labels take more than 10,000 values, which is regression; only classes can be trained"
+        raise ConfigError(message)
+    classes = np.asarray(data.classes)
+    if len(classes) < 2:
+        only = ", ".join(str(label) for label in classes.tolist()) or "none"
+        message = f"a classifier needs labels of two classes or more; all {data.n_rows:,} rows have the label {only}"
+        raise InputError(message)
+    return classes
+
+
+def _check_same_features(data: Any, held_out: Any) -> None:
+    if data.map.fingerprint() != held_out.map.fingerprint():
+        ours, theirs = data.map.to_spec(), held_out.map.to_spec()
+        other = ", ".join(
+            f"{key} {ours.get(key)!r} and {theirs.get(key)!r}" for key in ours if ours[key] != theirs.get(key)
+        )
+        message = f"training and test shards come from different maps: {other}; featurize the test rows with like=TRAIN"
+        raise SpecConflictError(message)
+    for key in ("n_features", "zero_based", "multilabel"):
+        ours, theirs = data.spec["input"].get(key), held_out.spec["input"].get(key)
+        if ours != theirs:
+            message = (
+                f"training rows were read with {key}={ours!r}, test rows with {key}={theirs!r}; "
+                "featurize the test rows with like=TRAIN"
+            )
+            raise SpecConflictError(message)
+
+
+def _check_memory(n_outputs: int, width: int, average: bool) -> None:
+    if width > WIDEST:
+        message = f"the features have {width:,} columns, more than {WIDEST:,}; lower n_components or i_bits"
+        raise ConfigError(message)
+    # with averaging: the weights, their mean and the copy that is handed out
+    projected = 8 * n_outputs * width * (3 if average else 2)
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if projected > available:
+        message = (
+            f"weights of {n_outputs:,} rows and {width:,} columns need {projected / 2**30:,.1f} GiB, "
+            f"this machine has {available / 2**30:,.1f}; lower n_components or i_bits"
+        )
+        raise PlanError(message)
+
+
+def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+    numbers = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if not np.array_equal(classes[numbers], y):
+        strange = y[classes[numbers] != y][0]
+        message = f"a row has the label {strange}, which the manifest does not list; verify the shards"
+        raise ShardError(message)
+    return numbers
+
+
+def _accuracy(model: LinearModel, data: Any) -> float | None:
+    hits = rows = 0
+    for X, y in prefetch(data.batches(BATCH_ROWS, shuffle=False)):
+        hits += int(np.count_nonzero(model.label(model.score_features(X)) == y))
+        rows += len(y)
+    return hits / rows if rows else None
+
+
+def _diverged(alpha: float, epoch: int) -> str:
+    return f"the weights were no longer finite in epoch {epoch + 1} with alpha={alpha}; try alpha={DEFAULT_ALPHA}"
+
+
+def _tell(entry: Mapping[str, Any], epochs: int, seconds: float) -> None:
+    accuracy = entry.get("test_accuracy")
+    held_out = "" if accuracy is None else f"   test accuracy {accuracy:.2%}"
+    speed = f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s"
+    sys.stderr.write(f"epoch {entry['epoch']:>{len(str(epochs))}}/{epochs}{held_out}   {speed}\n")
+    sys.stderr.flush()

@@ -1,0 +1,39 @@
+"""Featurize what a job file lists: ``python jobs/featurize.py conf/letter.yaml``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli import DkfeatCommand
+from dkfeat.cli.build import build_map, build_source
+from dkfeat.config import load_config
+from dkfeat.engine.featurize import featurize
+from dkfeat.errors import ConfigError
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("conf")
+def main(conf: str) -> None:
+    """Run the `featurize` parts of the job file CONF, one after the other.
+
+    The exit status is that of the dkfeat command. Parts that are done
+    already write nothing, so a scheduler may simply run the job again.
+    """
+    job = load_config(conf)
+    if not job.featurize:
+        message = f"{conf}: lists nothing under `featurize`"
+        raise ConfigError(message)
+    for part in job.featurize:
+        manifest = featurize(
+            build_source(part.source),
+            None if part.map is None else build_map(part.map),
+            part.out,
+            like=part.like,
+            layout=part.layout,
+            **job.run.to_mapping(),
+        )
+        print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")
+
+
+if __name__ == "__main__":
+    main()

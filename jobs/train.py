@@ -1,0 +1,36 @@
+"""Train what a job file asks for: ``python jobs/train.py conf/letter.yaml``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli import DkfeatCommand
+from dkfeat.config import load_config
+from dkfeat.errors import ConfigError
+from dkfeat.learn.sgd import train
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("conf")
+def main(conf: str) -> None:
+    """Run the `train` part of the job file CONF.
+
+    The exit status is that of the dkfeat command.
+    """
+    job = load_config(conf)
+    if job.train is None:
+        message = f"{conf}: holds no `train` part"
+        raise ConfigError(message)
+    options = job.train.to_mapping()
+    shards, out = options.pop("shards"), options.pop("out")
+    model = train(shards, **options, progress=job.run.progress)
+    if out is not None:
+        model.save(out)
+        print(f"{out}: model of {len(model.classes)} classes")
+    accuracy = model.history[-1].get("test_accuracy")
+    if accuracy is not None:
+        print(f"test accuracy {accuracy:.2%}")
+
+
+if __name__ == "__main__":
+    main()
