@@ -92,7 +92,7 @@ def test_begin__success_names_another_run__rewrites_it(job, caplog):
 def test_begin__another_spec__names_every_difference(job):
     job.run()
     before = dataset_state(job.target)
-    with pytest.raises(SpecConflictError, match="map.seed: 0 there, 7 asked") as fault:
+    with pytest.raises(SpecConflictError, match=r"map\.seed: 0 there, 7 asked") as fault:
         replace(job, seed=7).run()
     assert fault.value.exit_code == 4
     assert dataset_state(job.target) == before

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import dkfeat
+from dkfeat.errors import CommitConflictError
+from dkfeat.io import killpoints
+from tests.invariants import assert_dataset_whole, dataset_state
+from tests.io.tiny_job import TinyJob, write_sources
+
+ROOT = Path(dkfeat.__file__).parent.parent
+
+
+def start(job, *options, **environment):
+    command = [sys.executable, "-m", "tests.io.tiny_job", str(job.sources), str(job.target), *options]
+    environment = {**os.environ, **environment}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    """An undisturbed run, and how often it passes each kill point."""
+    folder = tmp_path_factory.mktemp("golden")
+    job = TinyJob(write_sources(folder / "in"), folder / "out")
+    passes = dict.fromkeys(killpoints.POINTS, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(killpoints, "passed", lambda point: passes.__setitem__(point, passes[point] + 1))
+        job.run()
+    return job, passes
+
+
+def test_kill_points__are_off():
+    assert killpoints.VARIABLE not in os.environ
+    assert not killpoints.is_armed()
+    for point in killpoints.POINTS:
+        killpoints.passed(point)
+
+
+def test_kill_points__every_one_is_passed(golden):
+    _, passes = golden
+    assert all(passes.values()), passes
+
+
+@pytest.mark.parametrize("setting", ["after_plan", "nowhere:1", "after_plan:0", "after_plan:x", ":1"])
+def test_kill_points__bad_setting__is_refused(setting):
+    with pytest.raises(ValueError, match="point:k"):
+        killpoints._target(setting)
+
+
+@pytest.mark.parametrize("point", killpoints.POINTS)
+@pytest.mark.parametrize("when", ["first", "middle", "last"])
+def test_crash__at_kill_point__resume_is_identical(golden, tmp_path, point, when):
+    done, passes = golden
+    if when != "first" and passes[point] == 1:
+        pytest.skip("a run passes this point once")
+    count = {"first": 1, "middle": (passes[point] + 1) // 2, "last": passes[point]}[when]
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    child = start(job, DKFEAT_KILL_AT=f"{point}:{count}")
+    child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGKILL
+    assert_dataset_whole(job.target, finished=False)
+    kept = len(list((job.target / "data").iterdir())) if (job.target / "data").exists() else 0
+    job.run()
+    assert dataset_state(job.target) == dataset_state(done.target)
+    assert_dataset_whole(job.target, committed=True)
+    assert len(job.transforms) == len(set(done.transforms)) - kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_crash__at_random_times__resume_is_identical(golden, tmp_path, seed):
+    import random
+
+    done, _ = golden
+    clock = random.Random(seed)
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    for _ in range(6):
+        child = start(job, "--pause", "0.02")
+        time.sleep(clock.uniform(0.2, 1.5))
+        child.kill()
+        child.communicate(timeout=60)
+        assert_dataset_whole(job.target, finished=False)
+    job.run()
+    assert dataset_state(job.target) == dataset_state(done.target)
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_data_folder__never_holds_a_half_file(tmp_path):
+    job = TinyJob(write_sources(tmp_path / "in", files=6), tmp_path / "out", pause=0.005)
+    seen: set[str] = set()
+    faults: list[str] = []
+    stop = threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            for path in (job.target / "data").glob("*"):
+                seen.add(path.name)
+                try:
+                    pq.ParquetFile(path, page_checksum_verification=True).read()
+                except Exception as fault:  # any fault at all is what this test looks for
+                    faults.append(f"{path}: {fault}")
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        manifest = job.run()
+    finally:
+        stop.set()
+        watcher.join()
+    assert faults == []
+    assert len(seen) > len(manifest.shards) / 2
+    assert all(name.endswith(".parquet") for name in seen)
+
+
+def test_lock__holder_was_killed__is_taken_over(golden, tmp_path, caplog):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    child = start(job, DKFEAT_KILL_AT="after_publish:4")
+    child.communicate(timeout=60)
+    assert (job.target / "_dkfeat" / "lock.json").exists()
+    job.run()
+    assert "taking over" in caplog.text
+    assert f"pid {child.pid}" in caplog.text
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_two_writers__one_works_the_other_names_it(golden, tmp_path, seed):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    barrier = tmp_path / "go"
+    options = ("--pause", "0.1", "--barrier", str(barrier))
+    children = [start(job, *options), start(job, *options, "--seed", seed)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    barrier.touch()
+    ends = {child.pid: (child.communicate(timeout=60)[1], child.returncode) for child in children}
+    assert sorted(code for _, code in ends.values()) == [0, 4], ends
+    [winner] = [pid for pid, (_, code) in ends.items() if code == 0]
+    [complaint] = [text for text, code in ends.values() if code == 4]
+    assert f"pid {winner}" in complaint
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    from dkfeat.io import commit
+    from dkfeat.io.storage import open_storage
+
+    with (
+        commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run,
+        pytest.raises(CommitConflictError, match=run.id),
+    ):
+        job.run()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.io.tiny_job import TinyJob\n"
+        "from dkfeat.io import commit, storage\n"
+        f"job = TinyJob(Path({str(job.sources)!r}), Path({str(job.target)!r}))\n"
+        "run = commit.begin(storage.open_storage(job.target), job.spec, job.files(), job.splits())\n"
+        "worker = os.fork()\n"
+        "if worker == 0:\n"
+        "    time.sleep(30)\n"
+        "    os._exit(0)\n"
+        "print(worker, flush=True)\n"
+        "time.sleep(0.2)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    worker = int(child.stdout.readline())
+    try:
+        child.wait(timeout=60)
+        job.run()
+        assert_dataset_whole(job.target, committed=True)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        child.stdout.close()
+
+
+LIMITED = """
+import resource, sys
+from tests.io import tiny_job
+resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
+sys.exit(tiny_job.main())
+"""
+
+
+def test_full_disk__names_the_shard_and_the_room(tmp_path):
+    job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
+    child = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(job.sources), str(job.target)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert child.returncode == 3, child.stderr
+    assert "part-000000-0000-" in child.stderr
+    assert "are free" in child.stderr
+    assert "Traceback" not in child.stderr
+    assert list((job.target / "data").iterdir()) == []
+    assert_dataset_whole(job.target, committed=False)
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
