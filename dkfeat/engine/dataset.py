@@ -1,0 +1,290 @@
+"""A committed data set: its map joined with its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.engine.prefetch import prefetch
+from dkfeat.engine.rows import ShardRows
+from dkfeat.engine.shuffle import cut_batches
+from dkfeat.errors import ConfigError
+from dkfeat.io import reader
+from dkfeat.io.storage import open_storage
+from dkfeat.maps import FeatureMap, from_spec
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from numpy.typing import NDArray
+
+    from dkfeat.io.entries import ShardEntry
+    from dkfeat.io.manifest import Manifest
+
+__all__ = ["ShardDataset", "open_shards"]
+
+BUFFER_BYTES = 64 << 20
+"""Encoded rows in the shuffle buffer, unless told otherwise."""
+
+
+def open_shards(
+    target: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    verify: Literal["sha256", "size"] = "sha256",
+) -> ShardDataset:
+    """Open a folder of shards.
+
+    What is seen is the newest committed manifest, whatever is committed later. Nothing is written.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder that `dkfeat.featurize` wrote.
+    storage_options : mapping or None
+        Settings of the storage.
+    verify : {"sha256", "size"}, default="sha256"
+        Whether each shard's SHA-256 is compared when it is first read. Sizes and page checksums are compared always.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        There is no data set, nothing is committed, or it does not agree with itself.
+    dkfeat.errors.SpecConflictError
+        A newer dkfeat wrote it.
+    """
+    if verify not in ("sha256", "size"):
+        message = f"verify={verify!r}, but it must be 'sha256' or 'size'"
+        raise ConfigError(message)
+    return ShardDataset(reader.open_reader(open_storage(fspath(target), storage_options)), verify)
+
+
+class ShardDataset:
+    r"""Rows of a committed data set, in the source's order unless shuffled; made by `open_shards`.
+
+    Labels of a multi-label source come as an indicator matrix: a csr_matrix of uint8 with a column for
+    each of `classes`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", gcws, folder / "features", progress=False)
+    >>> data = dkfeat.open_shards(folder / "features")
+    >>> data.shape, data.classes.tolist()
+    ((2, 4096), [-1, 1])
+    >>> for X, y in data.batches(10, shuffle=False):
+    ...     print(X.shape, y.tolist())
+    (2, 4096) [1, -1]
+    """
+
+    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"]) -> None:
+        self._reader, self._verify = shards, verify
+
+    def __repr__(self) -> str:
+        return f"ShardDataset({self._reader.storage.url!r}, {self.n_rows:,} rows, {self.n_shards:,} shards)"
+
+    @property
+    def manifest(self) -> Manifest:
+        """The committed list of shards."""
+        return self._reader.manifest
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """All that decided the shards' bytes: keys map, input, split, output."""
+        return self._reader.spec
+
+    @cached_property
+    def map(self) -> FeatureMap:
+        """The fitted map that made the features."""
+        return from_spec(self.spec["map"])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.manifest.rows
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return len(self.manifest.shards)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of the decoded features."""
+        return self.n_rows, self.map.n_features_out
+
+    @cached_property
+    def classes(self) -> NDArray[Any] | None:
+        """Sorted label set, int64 or float64; None beyond 10,000 labels."""
+        labels = self.manifest.labels
+        return None if labels is None else np.array(labels, dtype=self.spec["input"]["label_dtype"])
+
+    def batches(
+        self,
+        rows: int,
+        shuffle: bool = True,
+        random_state: int | None = 0,
+        *,
+        buffer_rows: int | None = None,
+        decode: bool = True,
+        query_id: bool = False,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Go once over all rows, in bounded memory.
+
+        Shuffled, the shards come in a random order and rows pass through a buffer from which they are drawn at random:
+        nearly uniform where the buffer holds several shards, exactly uniform where it holds all rows. A background
+        thread reads the next shard meanwhile. Memory is about twice the buffer and two shards.
+
+        Parameters
+        ----------
+        rows : int
+            Rows in a batch, at least 1; the last one may have fewer.
+        shuffle : bool, default=True
+            False keeps the source's order.
+        random_state : int or None, default=0
+            Seed of the order: equal seeds give equal batches. None draws one.
+        buffer_rows : int or None
+            Rows kept in the shuffle buffer; None: 64 MiB of encoded rows.
+        decode : bool, default=True
+            False gives the encoded rows instead of features.
+        query_id : bool, default=False
+            Give each row's query too.
+
+        Yields
+        ------
+        X : csr_matrix or ndarray of shape (n_batch, n_features_out), or PackedCodes
+            Features; csr_matrix of float32 with int32 indices where they fit.
+        y : ndarray of shape (n_batch,), or csr_matrix
+            Labels.
+        qid : ndarray of shape (n_batch,), int64
+            Only if `query_id`.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            An argument is out of range, or queries are asked where none are kept.
+        dkfeat.errors.ShardError
+            A shard does not read back as committed.
+        """
+        row_bytes = int(self.spec["output"]["row_bytes"])
+        kept = max(1, BUFFER_BYTES // row_bytes) if buffer_rows is None else buffer_rows
+        for name, value in (("rows", rows), ("buffer_rows", kept)):
+            if value < 1:
+                message = f"{name}={value}, but it must be at least 1"
+                raise ConfigError(message)
+        if query_id and not self.spec["input"]["query_id"]:
+            message = "queries are asked, but the source was read without query_id=True"
+            raise ConfigError(message)
+        rng = np.random.default_rng(random_state) if shuffle else None
+        return self._batches(rows, rng, kept if shuffle else 0, decode=decode, query_id=query_id)
+
+    def to_scipy(self, *, query_id: bool = False) -> tuple[Any, ...]:
+        """All features and labels in memory, in the source's order, as `batches` gives them."""
+        return self._handed(self._all_rows(), decode=True, query_id=query_id)
+
+    def codes(self) -> PackedCodes:
+        """All packed codes in memory, in the source's order.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            The layout is not "codes".
+        """
+        layout = self.spec["output"]["layout"]
+        if layout != "codes":
+            message = f"these shards hold the layout {layout!r}, not codes; use to_scipy"
+            raise ConfigError(message)
+        codes: PackedCodes = self._all_rows().encoded
+        return codes
+
+    def labels(self) -> Any:
+        """All labels in memory, in the source's order; a list of arrays for a multi-label source."""
+        found: list[Any] = []
+        for entry in self.manifest.shards:
+            data = self._reader.read(entry, self._verify, only=("label",))
+            if data.y is not None and data.label_offsets is not None:
+                found.extend(np.split(data.y, data.label_offsets[1:-1]) if entry.rows else [])
+            else:
+                found.append(data.y)
+        if self.spec["input"]["multilabel"]:
+            return found
+        return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
+
+    def to_dask(self) -> tuple[da.Array, da.Array]:
+        """Features and labels as Dask arrays with a chunk for each shard that has rows; nothing is read yet.
+
+        Returns
+        -------
+        X : dask.array.Array of shape (n_rows, n_features_out)
+            Chunks are csr_matrix of float32, or numpy arrays for the layout "dense". All sizes are known.
+        y : dask.array.Array of shape (n_rows,), or (n_rows, n_classes) for a multi-label source
+        """
+        import dask.array as da  # 0.2 s, which training without Dask arrays need not pay
+        from dask.delayed import delayed
+
+        manifest = self.manifest  # tasks carry a reader without the list of all shards
+        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)
+        light = ShardDataset(reader.ShardReader(self._reader.storage, self.spec, empty), self._verify)
+        load = delayed(_Load(light, self.classes), pure=True)
+        label_dtype = self.spec["input"]["label_dtype"]
+        dense = self.spec["output"]["layout"] == "dense"
+        meta = np.empty((0, 0), np.float32) if dense else sparse.csr_matrix((0, 0), dtype=np.float32)
+        width = self.map.n_features_out
+        y_meta, y_width = np.empty(0, label_dtype), list[int]()
+        if self.spec["input"]["multilabel"]:
+            y_width = [0 if self.classes is None else len(self.classes)]
+            y_meta = sparse.csr_matrix((0, *y_width), dtype=np.uint8)
+        features, labels = [], []
+        for entry in [entry for entry in manifest.shards if entry.rows] or manifest.shards[:1]:
+            pair = load(entry, dask_key_name=f"dkfeat-{manifest.sha256[:16]}-{entry.name}")
+            features.append(da.from_delayed(pair[0], (entry.rows, width), dtype=np.float32, meta=meta))
+            labels.append(da.from_delayed(pair[1], (entry.rows, *y_width), dtype=y_meta.dtype, meta=y_meta))
+        return da.concatenate(features), da.concatenate(labels)
+
+    def verify(self) -> reader.Report:
+        """Read every shard in full and report every problem, and every file that no manifest lists."""
+        return reader.verify(self._reader.storage)
+
+    def _rows(self, entry: ShardEntry) -> ShardRows:
+        return ShardRows.of(self._reader.read(entry, self._verify), self.classes)
+
+    def _all_rows(self) -> ShardRows:
+        return ShardRows.joined([self._rows(entry) for entry in self.manifest.shards])
+
+    def _handed(self, rows: ShardRows, *, decode: bool, query_id: bool) -> tuple[Any, ...]:
+        """Turn rows into what the caller asked for."""
+        features = rows.encoded
+        if decode and isinstance(features, PackedCodes):
+            features = self.map.decode(features)
+        return (features, rows.y, rows.qid) if query_id else (features, rows.y)
+
+    def _batches(
+        self, rows: int, rng: np.random.Generator | None, kept: int, *, decode: bool, query_id: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        entries = [entry for entry in self.manifest.shards if entry.rows]
+        if rng is not None:
+            entries = [entries[place] for place in rng.permutation(len(entries))]
+        shards = prefetch(self._rows(entry) for entry in entries)
+        for batch in cut_batches(shards, rows, kept=kept, rng=rng):
+            yield self._handed(batch, decode=decode, query_id=query_id)
+
+
+class _Load:
+    """Loads a shard on a worker."""
+
+    def __init__(self, data: ShardDataset, classes: NDArray[Any] | None) -> None:
+        self._data, self._classes = data, classes
+
+    def __call__(self, entry: ShardEntry) -> tuple[Any, ...]:
+        """Features and labels of one shard."""
+        rows = ShardRows.of(self._data._reader.read(entry, self._data._verify), self._classes)
+        return self._data._handed(rows, decode=True, query_id=False)
