@@ -47,7 +47,7 @@ def parse_error(
     column: int,
     storage_options: Mapping[str, Any] | None,
 ) -> ParseError:
-    """Make the error at a 1-based byte column of the line that begins at a byte of the decompressed file, with its number."""
+    """Make the error at a 1-based byte column of the line that begins at an offset of the decompressed file."""
     line = 1
     with open_content(file, 0, storage_options) as stream:
         buffer = bytearray(_COUNT_BYTES)
