@@ -52,7 +52,7 @@ def shard_name(spec_fp: str, split: Split, piece: int) -> str:
     >>> from dkfeat.blocks import SourceFile, Split
     >>> file = SourceFile(name="day1.svm", url="", size=120, mtime_ns=1)
     >>> shard_name("0" * 64, Split(number=3, file=file, start=0, stop=120), 1)
-    'part-000003-0001-2ade4c67f1c2.parquet'
+    'part-000003-0001-d111afcece5c.parquet'
     """
     made_from = [spec_fp, split.file.identity, [split.start, split.stop], piece]
     return f"part-{split.number:06d}-{piece:04d}-{fingerprint(made_from)[:12]}.parquet"
