@@ -205,11 +205,11 @@ def _canonical(X: Any, name: str) -> sp.csr_matrix:
 
 def _dense_to_csr(X: NDArray[Any]) -> sp.csr_matrix:
     n_samples, n_features = X.shape
-    held = X != 0
-    indptr = np.zeros(n_samples + 1, np.int64)
-    np.cumsum(np.count_nonzero(held, axis=1), out=indptr[1:])
-    index_dtype = np.int32 if max(n_features, indptr[-1]) <= _INT32_MAX else np.int64
-    columns = np.broadcast_to(np.arange(n_features, dtype=index_dtype), X.shape)[held]
-    rows = sp.csr_matrix((X[held], columns, indptr.astype(index_dtype)), shape=X.shape)
+    held = np.flatnonzero((X != 0).ravel())  # the comparison first: numpy finds True three times faster than numbers
+    row_starts = np.arange(n_samples + 1) * n_features
+    indptr = np.searchsorted(held, row_starts)
+    index_dtype = np.int32 if max(n_features, len(held)) <= _INT32_MAX else np.int64
+    columns = (held - np.repeat(row_starts[:-1], np.diff(indptr))).astype(index_dtype)
+    rows = sp.csr_matrix((X.reshape(-1)[held], columns, indptr.astype(index_dtype)), shape=X.shape)
     rows.has_canonical_format = True
     return rows

@@ -2,26 +2,175 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 import scipy.sparse as sp
 from dask.base import tokenize
 from dask.delayed import delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
+from numpy.typing import NDArray
 
+from dkfeat.blocks import Split
+from dkfeat.engine.scan import scan
 from dkfeat.errors import InputError
+from dkfeat.io.libsvm import LibsvmSource
 from dkfeat.maps import FeatureMap
 from dkfeat.validation import check_columns
 
-__all__ = ["transform_blocks"]
+__all__ = ["read_libsvm", "transform_blocks"]
 
 
 @sizeof.register(sp.sparray)
 def _sparray_bytes(array: sp.sparray) -> int:
     """Bytes of a sparse array: Dask itself sees 56 in any, and so spills and schedules as if they were free."""
     return sum(sizeof(part) for part in vars(array).values())
+
+
+def read_libsvm(
+    urlpath: str | Sequence[str],
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    blocksize: int | str = "64MiB",
+    dtype: Literal["float32", "float64"] = "float32",
+    multilabel: bool = False,
+    query_id: bool = False,
+    *,
+    label_dtype: Literal["auto", "int64", "float64"] = "auto",
+    labels: Sequence[float] | None = None,
+    max_line_bytes: int | str = "256MiB",
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[da.Array, ...]:
+    r"""Dask arrays of LIBSVM text, a block for each split of the files; rows are read when they are computed.
+
+    Nothing is written. With `n_features`, `zero_based` and `label_dtype` given, nothing is read here either, and row
+    chunks are unknown (NaN) until computed; otherwise one scan over the whole source settles what is open, and row
+    chunks are known. Columns, index base and label type are thus the same in every block.
+
+    Parameters
+    ----------
+    urlpath : str or sequence of str
+        Path, glob or fsspec URL, or several. .gz, .bz2, .xz and .zst files are one block each.
+    n_features : int or None, default=None
+        Columns. None: up to the highest index in the source.
+    zero_based : bool or "auto", default="auto"
+        Whether index 0 is the first column. "auto": whether any index in the source is 0.
+    blocksize : int or str, default="64MiB"
+        Bytes of text in a block of a plain file.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the values.
+    multilabel : bool, default=False
+        Labels are lists joined by commas: y then holds a tuple for each row.
+    query_id : bool, default=False
+        Return the query id of each row too.
+    label_dtype : {"auto", "int64", "float64"}, default="auto"
+        Type of the labels. "auto": int64 if every label in the source is an integer.
+    labels : sequence of float or None, default=None
+        Labels allowed. None: all.
+    max_line_bytes : int or str, default="256MiB"
+        A longer line is an error.
+    storage_options : mapping or None, default=None
+        For fsspec.
+
+    Returns
+    -------
+    X : dask.array.Array of shape (n_samples, n_features)
+        Blocks are csr_matrix of `dtype`.
+    y : dask.array.Array of shape (n_samples,), int64, float64 or, with multilabel, object
+    qid : dask.array.Array of shape (n_samples,), int64
+        With query_id only.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        No file matches.
+    dkfeat.errors.ParseError
+        Malformed text, with its place: from the scan, or when the block is computed.
+    dkfeat.errors.SpecConflictError
+        When a block is computed: its file is no longer as it was listed.
+
+    See Also
+    --------
+    dkfeat.featurize : From a source to shards on disk, in bounded memory whatever a file's size.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.svm"
+    >>> _ = path.write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> X, y = read_libsvm(str(path))
+    >>> X.shape, X.dtype, y.compute().tolist()
+    ((2, 4), dtype('float32'), [1, -1])
+    """
+    source = LibsvmSource(
+        urlpath,
+        n_features=n_features,
+        zero_based=zero_based,
+        blocksize=blocksize,
+        dtype=dtype,
+        multilabel=multilabel,
+        query_id=query_id,
+        label_dtype=label_dtype,
+        labels=None if labels is None else tuple(labels),
+        max_line_bytes=max_line_bytes,
+        storage_options=storage_options,
+    )
+    if source.is_settled:
+        splits = source.splits()
+        row_chunks: tuple[float, ...] = (np.nan,) * len(splits)
+    else:
+        found = scan(source)
+        source, splits, row_chunks = source.settle(found), found.splits, found.rows_per_split
+    return _arrays(source, splits, row_chunks)
+
+
+def _arrays(source: LibsvmSource, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
+    token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
+    holder = delayed(source, name=f"libsvm-source-{token}", traverse=False)  # travels once to each worker
+    blocks = f"read-libsvm-{token}"
+    reading: dict[Any, Any] = {
+        (blocks, number): (_read_split, holder.key, split) for number, split in enumerate(splits)
+    }
+    graph = HighLevelGraph.from_collections(blocks, reading, dependencies=[holder])
+
+    def array(part: int, kind: str, chunks: tuple[tuple[float | None, ...], ...], meta: Any) -> da.Array:
+        name = f"libsvm-{kind}-{token}"
+        places = (0,) * (len(chunks) - 1)
+        layer: dict[Any, Any] = {
+            (name, number, *places): (itemgetter(part), (blocks, number)) for number in range(len(splits))
+        }
+        whole = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {blocks}})
+        return da.Array(whole, name, chunks, meta=meta)
+
+    X_meta = sp.csr_matrix((0, 0), dtype=source.dtype)
+    y_meta = np.empty(0, object if source.multilabel else source.label_dtype)
+    arrays = [array(0, "X", (row_chunks, (source.n_features,)), X_meta), array(1, "y", (row_chunks,), y_meta)]
+    if source.query_id:
+        arrays.append(array(2, "qid", (row_chunks,), np.empty(0, np.int64)))
+    return tuple(arrays)
+
+
+def _read_split(source: LibsvmSource, split: Split) -> tuple[sp.csr_matrix, NDArray[Any], NDArray[np.int64] | None]:
+    """Rows, labels and query ids of a whole split."""
+    pieces = [piece.block for piece in source.read(split, checksum=False)]
+    X = pieces[0].X if len(pieces) == 1 else sp.vstack([block.X for block in pieces], format="csr")
+    y = np.concatenate([_row_labels(block.y, block.label_offsets) for block in pieces])
+    qid = np.concatenate([block.qid for block in pieces]) if source.query_id else None
+    return X, y, qid
+
+
+def _row_labels(y: NDArray[Any], offsets: NDArray[np.int64] | None) -> NDArray[Any]:
+    """One label a row, or one tuple of labels."""
+    if offsets is None:
+        return y
+    rows = np.empty(len(offsets) - 1, object)
+    for row in range(len(rows)):
+        rows[row] = tuple(y[offsets[row] : offsets[row + 1]].tolist())
+    return rows
 
 
 def transform_blocks(fitted: FeatureMap, X: da.Array) -> da.Array:
@@ -43,7 +192,8 @@ def transform_blocks(fitted: FeatureMap, X: da.Array) -> da.Array:
     Raises
     ------
     dkfeat.errors.InputError
-        X is no two-dimensional Dask array, or its width is not the fitted one.
+        X is no two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite; rows
+        count from the beginning of the block that a note names.
 
     Examples
     --------
@@ -73,5 +223,9 @@ def transform_blocks(fitted: FeatureMap, X: da.Array) -> da.Array:
     )
 
 
-def _transform(block: Any, fitted: FeatureMap) -> Any:
-    return fitted.transform(block)
+def _transform(block: Any, fitted: FeatureMap, block_id: tuple[int, int]) -> Any:
+    try:
+        return fitted.transform(block)
+    except InputError as error:
+        error.add_note(f"in row block {block_id[0]} of the Dask array")
+        raise

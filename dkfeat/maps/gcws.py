@@ -224,21 +224,7 @@ class GCWSFeatures(FeatureMap):
         >>> encoded.codes.tolist(), encoded.empty.tolist()
         ([[0, 0], [34, 34]], [False, False])
         """
-        s = self._fitted
-        parts = [
-            cws.encode(
-                *columns,
-                n_components=s.n_components,
-                seed=s.seed,
-                i_bits=s.i_bits,
-                t_bits=s.t_bits,
-                mode=s.mode,
-            )
-            for columns in self._columns(self._check_rows(X))
-        ]
-        if len(parts) == 1:
-            return PackedCodes(*parts[0])
-        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return self._encode_rows(self._check_rows(X))
 
     def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
         """One-hot rows of packed codes: ``decode(encode(X))`` is ``transform(X)``.
@@ -372,7 +358,24 @@ class GCWSFeatures(FeatureMap):
         return {"params": params, "code_mode": s.mode}
 
     def _transform_rows(self, X: Any) -> sp.csr_matrix:
-        return self.decode(self.encode(X))
+        return self.decode(self._encode_rows(X))
+
+    def _encode_rows(self, X: Any) -> PackedCodes:
+        s = self._fitted
+        parts = [
+            cws.encode(
+                *columns,
+                n_components=s.n_components,
+                seed=s.seed,
+                i_bits=s.i_bits,
+                t_bits=s.t_bits,
+                mode=s.mode,
+            )
+            for columns in self._columns(X)
+        ]
+        if len(parts) == 1:
+            return PackedCodes(*parts[0])
+        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _columns(self, X: Any) -> Iterator[tuple[NDArray, NDArray, NDArray[np.float32], NDArray[np.bool_]]]:
         """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""
