@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io import killpoints, metadata, strict_json
+from dkfeat.io.entries import check
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.plans import PinnedPlan, check_unchanged, numbered, plan_name
 from dkfeat.io.publishing import existing_entry, publish
@@ -147,6 +148,11 @@ def _pin(
         if not resume:
             message = f"{storage.url}: batch {number} was left half-way; allow resume, or choose another target"
             raise CommitConflictError(message)
+        follows = not pinned.splits or pinned.splits[0].number == (manifest.n_splits if manifest else 0)
+        where = f"{storage.url}/{META}/{plan_name(number)}"
+        check(
+            pinned.spec_fp == spec_fp and follows, f"{where}: does not follow the spec and the manifest that are there"
+        )
         plan = pinned.located(files)
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     killpoints.passed("after_plan")

@@ -126,13 +126,8 @@ class SourceEntry:
     """Rows that came from it."""
 
     def __post_init__(self) -> None:
-        where = f"source {str(self.name)[:80]!a}"
-        check(isinstance(self.name, str) and self.name != "", f"{where}: the name is not text")
-        check_count(self.size, f"{where}: size")
-        check_count(self.rows, f"{where}: rows")
-        timed = self.mtime_ns is None or (isinstance(self.mtime_ns, int) and not isinstance(self.mtime_ns, bool))
-        check(timed, f"{where}: mtime_ns={self.mtime_ns!r} is not an integer")
-        check(self.etag is None or isinstance(self.etag, str), f"{where}: etag={self.etag!r} is not text")
+        check_identity(self.identity, "source")
+        check_count(self.rows, f"source {str(self.name)[:80]!a}: rows")
 
     @property
     def identity(self) -> dict[str, str | int | None]:
@@ -175,6 +170,16 @@ def check_count(value: object, what: str) -> None:
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         message = f"{what}={value!r:.60} is not a count"
         raise ShardError(message)
+
+
+def check_identity(identity: Mapping[str, object], what: str) -> None:
+    """Refuse what cannot be the identity of a source file."""
+    name, mtime_ns, etag = identity["name"], identity["mtime_ns"], identity["etag"]
+    where = f"{what} {str(name)[:80]!a}"
+    check(isinstance(name, str) and name != "", f"{where}: the name is not text")
+    check_count(identity["size"], f"{where}: size")
+    check(mtime_ns is None or type(mtime_ns) is int, f"{where}: mtime_ns={mtime_ns!r:.60} is not an integer")
+    check(etag is None or isinstance(etag, str), f"{where}: etag={etag!r:.60} is not text")
 
 
 def check_hash(value: object, what: str) -> None:

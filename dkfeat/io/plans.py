@@ -10,7 +10,7 @@ from typing import Any, Self
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.io import strict_json
-from dkfeat.io.entries import check, check_count, pick
+from dkfeat.io.entries import check, check_count, check_hash, check_identity, pick
 from dkfeat.io.manifest import FORMAT, check_format
 
 __all__ = ["PinnedPlan", "plan_name"]
@@ -69,6 +69,8 @@ class PinnedPlan:
         values = strict_json.parse_object(data, what)
         check_format(values, what)
         values = pick(values, cls.__slots__, what)
+        check_count(values["number"], f"{what}: number")
+        check_hash(values["spec_fp"], f"{what}: spec_fp")
         check(isinstance(values["files"], list) and isinstance(values["splits"], list), f"{what}: lists expected")
         files = {file.name: file for file in (_file(item, what) for item in values["files"])}
         check(len(files) == len(values["files"]), f"{what}: a file is listed twice")
@@ -126,8 +128,7 @@ def _without_url(file: SourceFile) -> dict[str, Any]:
 
 def _file(mapping: object, what: str) -> SourceFile:
     values = pick(mapping, ("name", "size", "mtime_ns", "etag", "compression"), what)
-    check(isinstance(values["name"], str), f"{what}: a file's name is not text")
-    check_count(values["size"], f"{what}: size of {values['name']!a}")
+    check_identity(values, f"{what}: file")
     return SourceFile(**values, url="")
 
 
