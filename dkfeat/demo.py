@@ -61,9 +61,9 @@ def run_demo(
     if data is None and test is not None:
         message = "--test goes with --data; the digits bring their own test rows"
         raise ConfigError(message)
-    root.mkdir(parents=True, exist_ok=True)
-    train_file, test_file = _files(data, test, root, seed)
     place = root / f"features-k{n_components}-b{i_bits}-s{seed}"
+    place.mkdir(parents=True, exist_ok=True)
+    train_file, test_file = _files(data, test, root, seed)
     train_shards, test_shards, model_folder = str(place / "train"), str(place / "test"), str(root / "model")
     featurizing = _Timer(run)
     options = ["--map", "gcws", "--n-components", str(n_components), "--i-bits", str(i_bits), "--seed", str(seed)]

@@ -72,7 +72,7 @@ class DkfeatCommand(_VerbatimHelp):
         except Exception as error:
             _tell(f"{ctx.info_name}: internal fault: {type(error).__name__}: {_text(error)}")
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            click.echo("This is a fault of dkfeat. Please report it to its issue tracker, with the lines above.", err=True)
+            click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
             ctx.exit(INTERNAL)
 
 

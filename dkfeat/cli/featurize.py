@@ -10,6 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
 from dkfeat.cli._show import facts, show_bytes
+from dkfeat.cli.build import make_parents
 
 __all__ = ["featurize", "plan"]
 
@@ -29,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _what_to_make(command: Command) -> Command:
     options = (
         click.argument("source", nargs=-1, required=True),
-        click.option("--out", required=True, metavar="DIR", help="Target folder."),
+        click.option("--out", required=True, metavar="DIR", help="Target folder; parents are made if DIR is relative."),
         click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
         click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
     )
@@ -62,6 +63,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
     feature_map = make_map(ctx, options, like)
     given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
+    make_parents(out)
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)
     facts(

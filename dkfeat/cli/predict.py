@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from dkfeat.cli._group import DkfeatCommand
@@ -28,8 +30,7 @@ def predict(model: str, source: tuple[str, ...], out: str | None, blocksize: str
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import predict as run
 
-    stream = click.get_text_stream("stdout") if out is None else None
-    outcome = run(load_model(model), source, out=stream if out is None else out, blocksize=blocksize)
+    outcome = run(load_model(model), source, out=sys.stdout if out is None else out, blocksize=blocksize)
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
         told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"

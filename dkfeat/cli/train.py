@@ -24,9 +24,7 @@ __all__ = ["train"]
 @click.option("--alpha", type=float, help="Strength of the l2 penalty.  [default: 1e-6]")
 @click.option("--epochs", type=click.IntRange(min=1), help="Passes over the shards.  [default: by number of rows]")
 @click.option("--average/--no-average", default=True, show_default=True, help="Average the weights over all steps.")
-@click.option(
-    "--shuffle-rows", type=click.IntRange(min=1), default=65_536, show_default=True, help="Rows mixed in memory."
-)
+@click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows.")
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
 def train(
@@ -37,7 +35,7 @@ def train(
     alpha: float | None,
     epochs: int | None,
     average: bool,
-    shuffle_rows: int,
+    shuffle_rows: int | None,
     seed: int,
     progress: bool,
 ) -> None:

@@ -33,7 +33,8 @@ STEP_SIZE = {"hinge": 1.0, "log_loss": 4.0}
 ROWS_SHOWN = 150_000
 """Rows for each class that all epochs together should show the classifier."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
-BATCH_ROWS = 4096
+BATCH_NONZEROS = 1 << 21
+"""Stored values in a batch, about: 32 MiB with their column numbers."""
 WIDEST = 2**31 - 1
 """Columns that the indices scikit-learn accepts can tell apart."""
 
@@ -46,7 +47,7 @@ def train(
     alpha: float | None = None,
     epochs: int | None = None,
     average: bool | None = None,
-    shuffle_rows: int = 65_536,
+    shuffle_rows: int | None = None,
     random_state: int = 0,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
 ) -> LinearModel:
@@ -71,8 +72,9 @@ def train(
         Passes over the shards, at least 1. By default as many as show 150,000 rows a class, between 5 and 40.
     average : bool, default=True
         Return the mean of the weights over all steps instead of the last ones.
-    shuffle_rows : int, default=65,536
-        Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label.
+    shuffle_rows : int, optional
+        Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label. By
+        default as many as take 64 MiB in their shards.
     random_state : int, default=0
         Seed of the order of shards and rows.
     progress : bool or callable, default=True
@@ -116,9 +118,11 @@ def train(
     width = data.map.n_features_out
     _check_memory(n_outputs, width, average)
 
+    batch_rows = _batch_rows(data)
+
     def batches(epoch: int) -> Batches:
         seed = int(np.random.SeedSequence([random_state, epoch]).generate_state(1)[0])
-        return data.batches(BATCH_ROWS, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
+        return data.batches(batch_rows, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
 
     settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": random_state}
     scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
@@ -227,7 +231,11 @@ def _epochs_for(n_rows: int, n_classes: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_SHOWN / n_rows)))
 
 
-def _check_settings(loss: str, alpha: float, epochs: int, shuffle_rows: int) -> None:
+def _batch_rows(data: Any) -> int:
+    return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
+
+
+def _check_settings(loss: str, alpha: float, epochs: int, shuffle_rows: int | None) -> None:
     if loss not in LOSSES:
         message = f"loss={loss!r}, but the losses are {' and '.join(map(repr, LOSSES))}"
         raise ConfigError(message)
@@ -235,7 +243,7 @@ def _check_settings(loss: str, alpha: float, epochs: int, shuffle_rows: int) -> 
         message = f"alpha={alpha}, but the penalty's strength must be positive and finite; 1e-6 is the default"
         raise ConfigError(message)
     for name, value in (("epochs", epochs), ("shuffle_rows", shuffle_rows)):
-        if value < 1:
+        if value is not None and value < 1:
             message = f"{name}={value}, but it must be at least 1"
             raise ConfigError(message)
 
@@ -302,7 +310,7 @@ def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
 
 def _accuracy(model: LinearModel, data: Any) -> float | None:
     hits = rows = 0
-    for X, y in prefetch(data.batches(BATCH_ROWS, shuffle=False)):
+    for X, y in prefetch(data.batches(_batch_rows(data), shuffle=False)):
         hits += int(np.count_nonzero(model.label(model.score_features(X)) == y))
         rows += len(y)
     return hits / rows if rows else None

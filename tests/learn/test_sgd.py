@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import SGDClassifier
+from sklearn.svm import LinearSVC
+
+from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
+from dkfeat.learn import sgd
+from tests.learn.fakes import FakeShards, blobs
+
+
+def quiet(*arguments, **options):
+    return sgd.train(*arguments, progress=False, **options)
+
+
+@pytest.mark.parametrize("loss", sgd.LOSSES)
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_train__comes_near_a_batch_solver(n_classes, loss):
+    train, test = FakeShards(*blobs(600, n_classes, seed=1)), FakeShards(*blobs(600, n_classes, seed=2))
+    model = quiet(train, test=test, loss=loss)
+    best = max(
+        LinearSVC(C=C).fit(train.features / 8, train.y).score(test.features / 8, test.y) for C in (0.1, 1.0, 10.0)
+    )
+    assert model.history[-1]["test_accuracy"] > best - 0.02
+    assert best > 0.9  # otherwise the data tell nothing
+    assert model.coef.shape == (1 if n_classes == 2 else n_classes, 64 * 64)
+
+
+def test_train__same_seed_same_weights_and_another_seed_others():
+    data = FakeShards(*blobs(200, 3, seed=1))
+    first, second, other = (quiet(data, epochs=2, random_state=seed) for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first.coef, second.coef)
+    np.testing.assert_array_equal(first.intercept, second.intercept)
+    assert not np.array_equal(first.coef, other.coef)
+
+
+def test_train__every_epoch_has_an_order_of_its_own():
+    data = FakeShards(*blobs(50, 2, seed=1))
+    quiet(data, epochs=4)
+    assert len(set(data.seeds)) == 4
+
+
+def test_train__weights_are_for_features_as_the_map_gives_them():
+    data = FakeShards(*blobs(300, 2, seed=1))
+    model = quiet(data, epochs=3)
+    by_hand = SGDClassifier(alpha=1e-6, average=True, learning_rate="constant", eta0=1.0, shuffle=False, random_state=0)
+    for seed in data.seeds:
+        order = np.arange(data.n_rows)
+        np.random.default_rng(seed).shuffle(order)
+        by_hand.partial_fit(data.features[order].astype(np.float64) / 8, data.y[order], classes=[3, 4])
+    np.testing.assert_allclose(model.coef, by_hand.coef_ / 8, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.intercept, by_hand.intercept_, rtol=1e-6)
+
+
+def test_train__records_what_made_the_model():
+    data = FakeShards(*blobs(100, 2, seed=1))
+    model = quiet(data, epochs=2, alpha=1e-4, average=False)
+    assert model.training == {
+        "loss": "hinge",
+        "alpha": 1e-4,
+        "average": False,
+        "random_state": 0,
+        "epochs": 2,
+        "shuffle_rows": None,
+    }
+    assert model.map_spec == data.map.to_spec()
+    assert model.manifest_sha256 == data.manifest.sha256
+    assert [entry["epoch"] for entry in model.history] == [1, 2]
+    assert all(entry["rows"] == 100 and "test_accuracy" not in entry for entry in model.history)
+
+
+def test_train__history_holds_the_accuracy_of_the_model_that_is_returned():
+    train, test = FakeShards(*blobs(200, 4, seed=1)), FakeShards(*blobs(300, 4, seed=2))
+    model = quiet(train, test=test, epochs=3)
+    assert model.history[-1]["test_accuracy"] == np.mean(model.label(model.score_features(test.features)) == test.y)
+
+
+def test_train__a_test_label_unknown_in_training_counts_as_a_miss():
+    train, test = FakeShards(*blobs(200, 2, seed=1)), FakeShards(*blobs(200, 3, seed=2))
+    model = quiet(train, test=test, epochs=5)
+    assert model.history[-1]["test_accuracy"] <= np.mean(test.y < 5)
+
+
+def test_train__float_labels_are_classes_like_others():
+    X, y = blobs(200, 2, seed=1)
+    model = quiet(FakeShards(X, np.where(y == 3, -0.5, 2.5)), epochs=2)
+    assert model.classes.tolist() == [-0.5, 2.5]
+
+
+@pytest.mark.parametrize("progress", ["lines", "callable", "off"])
+def test_train__progress(progress, capsys):
+    train, test = FakeShards(*blobs(100, 2, seed=1)), FakeShards(*blobs(100, 2, seed=2))
+    seen = []
+    report = {"lines": True, "callable": seen.append, "off": False}[progress]
+    sgd.train(train, test=test, epochs=2, progress=report)
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert captured.out == ""
+    assert [line.split()[:4] for line in lines] == (
+        [["epoch", "1/2", "test", "accuracy"], ["epoch", "2/2", "test", "accuracy"]] if progress == "lines" else []
+    )
+    assert [entry["epoch"] for entry in seen] == ([1, 2] if progress == "callable" else [])
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_classes", "epochs"), [(100, 2, 40), (30_000, 2, 10), (15_000, 26, 40), (10**8, 2, 5)]
+)
+def test_default_epochs__show_enough_rows(n_rows, n_classes, epochs):
+    assert sgd._epochs_for(n_rows, n_classes) == epochs
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": "squared"}, "loss='squared'"),
+        ({"alpha": 0.0}, "alpha=0.0"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"shuffle_rows": 0}, "shuffle_rows=0"),
+    ],
+)
+def test_train__settings_out_of_range(options, words):
+    with pytest.raises(ConfigError, match=words):
+        quiet(FakeShards(*blobs(20, 2, seed=1)), **options)
+
+
+def test_train__one_class_only():
+    with pytest.raises(InputError, match="all 20 rows have the label 3"):
+        quiet(FakeShards(*blobs(20, 1, seed=1)))
+
+
+def test_train__no_rows():
+    X, y = blobs(20, 2, seed=1)
+    with pytest.raises(InputError, match="no rows"):
+        quiet(FakeShards(X[:0], y[:0]))
+
+
+def test_train__too_many_labels_for_classes():
+    with pytest.raises(ConfigError, match="regression"):
+        quiet(FakeShards(*blobs(20, 2, seed=1), classes=None))
+
+
+def test_train__multilabel_shards():
+    with pytest.raises(ConfigError, match="multi-label shards is not supported yet"):
+        quiet(FakeShards(*blobs(20, 2, seed=1), multilabel=True))
+
+
+def test_train__a_label_that_the_manifest_does_not_list():
+    with pytest.raises(ShardError, match="label 3, which the manifest does not list"):
+        quiet(FakeShards(*blobs(20, 2, seed=1), classes=(4, 5)))
+
+
+def test_train__test_shards_of_another_map():
+    train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), seed=9)
+    with pytest.raises(SpecConflictError, match="different maps: seed 0 and 9; featurize the test rows with like="):
+        quiet(train, test=test)
+
+
+def test_train__test_rows_of_another_index_base():
+    train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), zero_based=True)
+    with pytest.raises(SpecConflictError, match="zero_based=False, test rows with zero_based=True"):
+        quiet(train, test=test)
+
+
+def test_train__weights_beyond_memory_are_refused_before_they_are_made(monkeypatch):
+    data = FakeShards(*blobs(20, 2, seed=1))
+    monkeypatch.setattr(type(data.map), "n_features_out", 2**31 - 1)
+    monkeypatch.setattr(sgd.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 2**20)
+    with pytest.raises(PlanError, match=r"need 48\.0 GiB, this machine has 4\.0"):
+        quiet(data)
+
+
+def test_train__more_columns_than_indices_can_tell(monkeypatch):
+    data = FakeShards(*blobs(20, 2, seed=1))
+    monkeypatch.setattr(type(data.map), "n_features_out", 2**31)
+    with pytest.raises(ConfigError, match="lower n_components or i_bits"):
+        quiet(data)
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # the overflow that is provoked
+def test_fit_epochs__weights_that_overflow_name_alpha(average):
+    y = np.array([1, 2] * 4)
+    X = sparse.csr_matrix(1.7e308 * np.where(y == 1, -1, 1)[:, None])
+    with pytest.raises(ConfigError, match=r"no longer finite in epoch 1 with alpha=0.5; try alpha=1e-06"):
+        list(sgd.fit_epochs(lambda _: [(X, y)], np.array([1, 2]), 3, alpha=0.5, average=average))
