@@ -192,8 +192,8 @@ def transform_blocks(fitted: FeatureMap, X: da.Array) -> da.Array:
     Raises
     ------
     dkfeat.errors.InputError
-        X is no two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite; rows
-        count from the beginning of the block that a note names.
+        X is no two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite;
+        rows count from the beginning of the block that a note names.
 
     Examples
     --------

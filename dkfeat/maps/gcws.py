@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled import cws
 from dkfeat.compiled.codes import one_hot_columns
-from dkfeat.errors import InputError
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._rows import RowPreparation, owned
 from dkfeat.random_streams import check_seed
@@ -337,7 +337,7 @@ class GCWSFeatures(FeatureMap):
             preparation=RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
             code=code,
             mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),
-            seed=check_seed(self.random_state),
+            seed=_checked_seed(self.random_state),
         )
         self._settings = settings
         self.code_mode_ = settings.mode
@@ -383,6 +383,13 @@ class GCWSFeatures(FeatureMap):
         for rows in s.preparation.blocks(X):
             logs, negative = cws.signed_logs(owned(rows.data), s.p)
             yield rows.indptr.astype(np.int64), owned(rows.indices), logs, negative
+
+
+def _checked_seed(random_state: Any) -> int:
+    try:
+        return check_seed(random_state)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
 
 
 def _code_mode(n_features: int, i_bits: int) -> cws.CodeMode:

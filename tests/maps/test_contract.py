@@ -250,7 +250,7 @@ def test_map__fingerprint_follows_what_decides_the_features(cls):
         ({"map": "no such"}, ConfigError, "known are"),
         ({"version": 99}, SpecConflictError, "made by version 99"),
         ({"params": {"nonsense": 1}}, ConfigError, "unknown settings .*nonsense"),
-        ({"seed": -1}, ValueError, "seed"),
+        ({"seed": -1}, ConfigError, "random_state=-1"),
         ({"n_features": 0}, ConfigError, "n_features=0"),
         ({"more": 1}, SpecConflictError, "does not read back"),
     ],
