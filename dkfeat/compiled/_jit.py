@@ -1,14 +1,14 @@
 """The numba flags and the cache on disk that every compiled loop shares.
 
-Loops run serial and without the GIL: parallelism is Dask's. Arithmetic is strict IEEE: no contraction into fused operations
-and no reassociation, so that all CPUs give the same bits.
+Loops run serial and without the GIL: parallelism is Dask's. Arithmetic is strict IEEE: no contraction into fused
+operations and no reassociation, so that all CPUs give the same bits.
 
-Machine code is kept on disk where numba keeps it: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__`` beside the sources, else the
-user's cache folder; where none can be written, loops are compiled anew in each process. numba itself would look only at the
-file of the outermost function and run old code after an edit of a helper in another file. Here, an entry's name is a hash of
-everything that its code depends on: the sources of this package, numba's version, the CPU, its features and the types of the
-arguments. A stale or foreign entry is never found, a damaged one fails its checksum, and processes that compile at the same
-time write the same bytes to the same name.
+Machine code is kept on disk where numba keeps it: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__`` beside the
+sources, else the user's cache folder; where none can be written, loops are compiled anew in each process. numba
+itself would look only at the file of the outermost function and run old code after an edit of a helper in another
+file. Here, an entry's name is a hash of everything that its code depends on: the sources of this package, numba's
+version, the CPU, its features and the types of the arguments. A stale or foreign entry is never found, a damaged one
+fails its checksum, and processes that compile at the same time write the same bytes to the same name.
 
 ``DKFEAT_JIT_CACHE=0`` turns the cache off. ``NUMBA_DISABLE_JIT=1`` runs everything as plain Python.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
@@ -61,7 +62,7 @@ def kernel(function: F) -> F:
     3.0
     """
     compiled = numba.njit(**_FLAGS)(function)
-    if not numba.config.DISABLE_JIT and _cache_wanted():
+    if not config.DISABLE_JIT and _cache_wanted():  # type: ignore[attr-defined]  # numba sets it from the environment
         with suppress(RuntimeError):  # numba found no folder that it can write, or no source file: go without a cache
             compiled._cache = _Cache(function)
     return compiled
@@ -75,7 +76,9 @@ def inlined(function: F) -> F:
 def _cache_wanted() -> bool:
     switch = os.environ.get("DKFEAT_JIT_CACHE", "1")
     if switch not in ("0", "1"):
-        message = f"DKFEAT_JIT_CACHE={switch!r}, but the switch of the compile cache is 0 or 1; unset it for the default, 1"
+        message = (
+            f"DKFEAT_JIT_CACHE={switch!r}, but the switch of the compile cache is 0 or 1; unset it for the default, 1"
+        )
         raise ValueError(message)
     return switch == "1"
 
@@ -95,7 +98,9 @@ class _Entries:
         self._folder, self._name, self._depends_on = Path(folder), name, depends_on
 
     def _path(self, key: Any) -> Path:
-        return self._folder / f"{self._name}.{hashlib.sha256(repr((self._depends_on, key)).encode()).hexdigest()[:32]}.nbc"
+        return (
+            self._folder / f"{self._name}.{hashlib.sha256(repr((self._depends_on, key)).encode()).hexdigest()[:32]}.nbc"
+        )
 
     def load(self, key: Any) -> Any:
         data = self._path(key).read_bytes()
@@ -124,7 +129,8 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         depends_on = (numba.__version__, _sources(), self._impl.locator.get_source_stamp())
-        self._cache_file = _Entries(self._cache_path, self._impl.filename_base, depends_on)
+        entries = _Entries(self._cache_path, self._impl.filename_base, depends_on)
+        self._cache_file = entries  # type: ignore[assignment]  # it has all that numba calls: load, save, flush
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         with suppress(OSError):

@@ -1,10 +1,10 @@
 """Natural logarithms in strict IEEE arithmetic: the same bits on every CPU and with every compiler.
 
-The mathematics libraries of systems differ in the last bit, and a feature map whose codes must agree between machines can
-not call them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations on the bit
-pattern, then evaluate a minimax polynomial with separate products and sums. Errors stay below 1 ulp (measured, see the tests;
-2 ulp is promised); log(1) is 0, log(0) is -inf, log of a negative number is NaN. Subnormals are taken apart as integers, so a
-process that flushes them to zero changes nothing.
+The mathematics libraries of systems differ in the last bit, and a feature map whose codes must agree between machines
+can not call them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
+on the bit pattern, then evaluate a minimax polynomial with separate products and sums. Errors stay below 1 ulp
+(measured, see the tests; 2 ulp is promised); log(1) is 0, log(0) is -inf, log of a negative number is NaN. Subnormals
+are taken apart as integers, so a process that flushes them to zero changes nothing.
 """
 
 from __future__ import annotations

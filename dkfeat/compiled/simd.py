@@ -19,8 +19,9 @@ Operators: ``+ - *`` and ``/ < ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 a
 where a shift takes the same count for each lane from a vector. Both operands are vectors of one kind; `splat` and
 `splat64` make one of a scalar.
 
-Every function here is plain NumPy, and that is what runs when the JIT is disabled. Inside a compiled loop, numba replaces
-it by the LLVM instructions registered below it. Arrays are flat and offsets count elements; nothing checks bounds.
+Every function here is plain NumPy, and that is what runs when the JIT is disabled. Inside a compiled loop, numba
+replaces it by the LLVM instructions registered below it. Arrays are flat and offsets count elements; nothing checks
+bounds.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _register(function: Callable, cases: list, emit: Callable) -> None:
-    """Teach numba that `function` has the signatures `cases` and is lowered by ``emit(builder, signature, *values)``."""
+    """Teach numba that `function` has the signatures `cases`, lowered by ``emit(builder, signature, *values)``."""
     template = type("_Template", (ConcreteTemplate,), {"cases": cases})
     infer_global(function)(template)
     for case in cases:
-        lower_builtin(function, *case.args)(lambda context, builder, sig, args: emit(builder, sig, *args))
+        lower_builtin(function, *case.args)(lambda _, builder, sig, args: emit(builder, sig, *args))
 
 
 def _register_operators() -> None:
@@ -98,7 +99,16 @@ def _register_operators() -> None:
         return [signature(result or vector, vector, vector)]
 
     floats = {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}
-    whole = {"add": "add", "sub": "sub", "mul": "mul", "and_": "and_", "or_": "or_", "xor": "xor", "lshift": "shl", "rshift": "lshr"}
+    whole = {
+        "add": "add",
+        "sub": "sub",
+        "mul": "mul",
+        "and_": "and_",
+        "or_": "or_",
+        "xor": "xor",
+        "lshift": "shl",
+        "rshift": "lshr",
+    }
     for name, instruction in floats.items():
         _register(getattr(operator, name), on(f32x16), lambda b, _, x, y, i=instruction: getattr(b, i)(x, y))
     for vector in (u32x16, u64x8):
@@ -113,22 +123,22 @@ def _register_operators() -> None:
 _register_operators()
 
 
-def load(array: Any, offset: int) -> Any:
+def load(array: Any, offset: Any) -> Any:
     """Vector of ``array[offset:offset + 16]``, whose kind follows the array's dtype."""
     return array[offset : offset + LANES].copy()
 
 
-def broadcast(array: Any, offset: int) -> Any:
+def broadcast(array: Any, offset: Any) -> Any:
     """Vector with ``array[offset]`` in each lane, of the kind that `load` gives."""
     return np.full(LANES, array[offset])
 
 
-def store(array: Any, offset: int, vector: Any) -> None:
+def store(array: Any, offset: Any, vector: Any) -> None:
     """Write a vector to ``array[offset:offset + 16]``."""
     array[offset : offset + LANES] = vector
 
 
-def prefetch(array: Any, offset: int) -> None:
+def prefetch(array: Any, offset: Any) -> None:
     """Ask for the cache line of ``array[offset]``, which will be read and written soon; has no other effect."""
 
 
@@ -167,14 +177,16 @@ class _Prefetch(AbstractTemplate):
 
 @lower_builtin(load, types.Array, types.intp)
 def _lower_load(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    address = _address(context, builder, sig.args[0], *args, sig.return_type.backend)
+    array, offset = args
+    address = _address(context, builder, sig.args[0], array, offset, sig.return_type.backend)
     return builder.load(address, align=sig.args[0].dtype.bitwidth // 8)
 
 
 @lower_builtin(broadcast, types.Array, types.intp)
 def _lower_broadcast(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    vector = sig.return_type.backend
-    return _repeat(builder, vector, builder.load(_address(context, builder, sig.args[0], *args, vector.element)))
+    (array, offset), vector = args, sig.return_type.backend
+    address = _address(context, builder, sig.args[0], array, offset, vector.element)
+    return _repeat(builder, vector, builder.load(address))
 
 
 @lower_builtin(store, types.Array, types.intp, Vector)
@@ -187,7 +199,8 @@ def _lower_store(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
 
 @lower_builtin(prefetch, types.Array, types.intp)
 def _lower_prefetch(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    address = _address(context, builder, sig.args[0], *args, _I8)
+    array, offset = args
+    address = _address(context, builder, sig.args[0], array, offset, _I8)
     kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
     for_write, keep_in_all_caches, data_cache = _I32(1), _I32(3), _I32(1)
     builder.call(_declared(builder, "llvm.prefetch.p0", kind), [address, for_write, keep_in_all_caches, data_cache])
@@ -227,7 +240,7 @@ def count_up(step: Any) -> Any:
     return np.arange(LANES // 2, dtype=np.uint64) * step
 
 
-def _emit_count_up(builder: Any, sig: Any, step: Any) -> Any:
+def _emit_count_up(builder: Any, _: Any, step: Any) -> Any:
     lanes = ir.Constant(u64x8.backend, list(range(LANES // 2)))
     return builder.mul(lanes, _repeat(builder, u64x8.backend, step))
 
@@ -236,12 +249,12 @@ _register(count_up, [signature(u64x8, types.uint64)], _emit_count_up)
 
 
 def multiply_low(x: Any, y: Any) -> Any:
-    """Products of the low 32 bits of each lane of two u64x8: the full 64 bits; the high bits of `x` and `y` mean nothing."""
+    """Products, of 64 bits, of the low 32 bits of each lane of two u64x8."""
     low = np.uint64(0xFFFFFFFF)
     return (x & low) * (y & low)
 
 
-def _emit_multiply_low(builder: Any, sig: Any, x: Any, y: Any) -> Any:
+def _emit_multiply_low(builder: Any, _: Any, x: Any, y: Any) -> Any:
     low = ir.Constant(u64x8.backend, [0xFFFFFFFF] * (LANES // 2))
     return builder.mul(builder.and_(x, low), builder.and_(y, low))
 
@@ -254,7 +267,7 @@ def interleave(even: Any, odd: Any) -> Any:
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)
 
 
-def _emit_interleave(builder: Any, sig: Any, even: Any, odd: Any) -> Any:
+def _emit_interleave(builder: Any, _: Any, even: Any, odd: Any) -> Any:
     # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
     low = [2 * (lane // 2) + LANES * (lane % 2) for lane in range(LANES)]
     halves = [builder.bitcast(part, u32x16.backend) for part in (even, odd)]
@@ -289,7 +302,7 @@ def floor(x: Any) -> Any:
     return np.floor(x)
 
 
-def _emit_floor(builder: Any, sig: Any, x: Any) -> Any:
+def _emit_floor(builder: Any, _: Any, x: Any) -> Any:
     kind = ir.FunctionType(f32x16.backend, [f32x16.backend])
     return builder.call(_declared(builder, f"llvm.floor.v{LANES}f32", kind), [x])
 
@@ -330,6 +343,6 @@ class _Narrowed(AbstractTemplate):
 
 
 @lower_builtin(narrowed, Vector, types.Array)
-def _lower_narrowed(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
+def _lower_narrowed(_: Any, builder: Any, sig: Any, args: tuple) -> Any:
     kind = sig.return_type.backend
     return args[0] if kind == u32x16.backend else builder.trunc(args[0], kind)

@@ -1,7 +1,8 @@
 """GCWS in plain NumPy and Python integers: an oracle that shares no code with the package.
 
 `words` draws Philox with Python integers, `parameters` follows the specification operation by operation in float32, and
-`sample_row` takes the minimum in a Python loop. `ideal_parameters` is the same mathematics in float64 with NumPy's logarithm.
+`sample_row` takes the minimum in a Python loop. `ideal_parameters` is the same mathematics in float64 with NumPy's
+logarithm.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ def words(counter, key):
 
 def draw(seed, coordinate, component, stream):
     """Random words of a (coordinate, component) in a stream."""
-    return words(
-        (coordinate & 0xFFFFFFFF, coordinate >> 32, component, stream), (seed & 0xFFFFFFFF, seed >> 32)
-    )
+    return words((coordinate & 0xFFFFFFFF, coordinate >> 32, component, stream), (seed & 0xFFFFFFFF, seed >> 32))
 
 
 def uniforms(x):
@@ -70,7 +69,7 @@ def ideal_parameters(seed, coordinate, component):
 
 
 def sample_row(columns, values, seed, component, power=1.0, parameters=parameters, kind=f32):
-    """Sampled coordinate and level of a row given by its columns, in any order, and values; (-1, 0) for an empty row."""
+    """Sampled coordinate and level of a row given by columns, in any order, and values; (-1, 0) for an empty one."""
     best = (np.inf, -1, 0)
     for column, value in zip(columns, values, strict=True):
         if value == 0:

@@ -1,0 +1,158 @@
+"""Sparse rows turned feature-major: the coordinates that they hold, and for each its rows in order.
+
+A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Columns are
+numbers up to 2**40 and nothing is allocated by their size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.compiled._jit import kernel
+from dkfeat.compiled.simd import LANES
+
+__all__ = ["AHEAD", "FeatureMajor", "aligned", "turn"]
+
+AHEAD = 16
+"""Entries of padding at the end of `FeatureMajor.places`, for loops that look ahead."""
+
+_ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level cache
+_USES = 32  # entries of a coordinate in a block of rows that pay for reading its parameters again
+_DIGIT = 11  # bits that one pass of the radix sort orders
+
+
+class FeatureMajor(NamedTuple):
+    """Entries of some rows, by block of rows, then coordinate, then row."""
+
+    coordinates: NDArray[np.int64]
+    """Shape (n_present,): the coordinates that occur, ascending."""
+    starts: NDArray[np.int64]
+    """Shape (n_blocks, n_present + 1): coordinate q has entries starts[s, q] to starts[s, q + 1] in block s."""
+    places: NDArray[np.int32]
+    """Shape (2 * (nnz + AHEAD),): item 2 p is 16 times the row of entry p."""
+    logs: NDArray[np.float32]
+    """The same memory: item 2 p + 1 is the logarithm of entry p."""
+
+
+def turn(
+    indptr: NDArray[np.int64], columns: NDArray[np.int64], negative: NDArray[np.bool_], logs: NDArray[np.float32]
+) -> FeatureMajor:
+    """Turn rows feature-major.
+
+    Blocks of rows are small where rows share many coordinates, so that a block's accumulators stay in the
+    first-level cache while the parameters of a coordinate are read again for each block; else all rows are one
+    block.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_rows + 1,), int64
+        At least one row; the first item may exceed 0.
+    columns, negative, logs : ndarrays of shape (nnz,)
+        Entries of these rows alone.
+    """
+    n_rows, nnz = len(indptr) - 1, len(columns)
+    ranks = np.empty(nnz, np.int32)
+    n_keys = 2 * (int(columns.max(initial=-1)) + 1)
+    if n_keys <= 4 * nnz + 65_536:
+        coordinates = _rank_by_counting(columns, negative, n_keys, ranks)
+    else:
+        coordinates = _rank_by_sorting(columns, negative, n_keys.bit_length(), ranks)
+    block_rows = min(n_rows, max(_ROWS_IN_L1, _USES * n_rows * len(coordinates) // max(nnz, 1)))
+    starts = np.empty((-(-n_rows // block_rows), len(coordinates) + 1), np.int64)
+    places = aligned(2 * (nnz + AHEAD), np.int32)
+    places[2 * nnz :] = 0
+    turned_logs = places.view(np.float32)
+    _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs)
+    return FeatureMajor(coordinates, starts, places, turned_logs)
+
+
+def aligned(size: int, dtype: Any) -> NDArray:
+    """Uninitialised array of shape (size,) that begins at a cache line, as 16 lanes like it."""
+    n_bytes = size * np.dtype(dtype).itemsize
+    raw = np.empty(n_bytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + n_bytes].view(dtype)
+
+
+@kernel
+def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> Any:
+    # rank of each entry's coordinate, and the coordinates, by a table of all possible ones
+    rank_of = np.zeros(n_keys, np.int32)
+    for p in range(columns.shape[0]):
+        rank_of[2 * columns[p] + negative[p]] = 1
+    n_present = 0
+    for key in range(n_keys):
+        n_present += rank_of[key]
+    coordinates = np.empty(n_present, np.int64)
+    rank = 0
+    for key in range(n_keys):
+        if rank_of[key]:
+            coordinates[rank] = key
+            rank_of[key] = rank
+            rank += 1
+    for p in range(columns.shape[0]):
+        ranks[p] = rank_of[2 * columns[p] + negative[p]]
+    return coordinates
+
+
+@kernel
+def _rank_by_sorting(columns: Any, negative: Any, key_bits: Any, ranks: Any) -> Any:
+    # the same by a radix sort, lowest digit first, for coordinates too large for a table
+    n = columns.shape[0]
+    keys, entries = np.empty(n, np.int64), np.empty(n, np.int32)
+    sorted_keys, sorted_entries = np.empty(n, np.int64), np.empty(n, np.int32)
+    for p in range(n):
+        keys[p] = 2 * columns[p] + negative[p]
+        entries[p] = p
+    begins = np.empty((1 << _DIGIT) + 1, np.int64)
+    mask = (1 << _DIGIT) - 1
+    for shift in range(0, key_bits, _DIGIT):
+        begins[:] = 0
+        for p in range(n):
+            begins[((keys[p] >> shift) & mask) + 1] += 1
+        for digit in range(1 << _DIGIT):
+            begins[digit + 1] += begins[digit]
+        for p in range(n):
+            digit = (keys[p] >> shift) & mask
+            at = begins[digit]
+            begins[digit] = at + 1
+            sorted_keys[at], sorted_entries[at] = keys[p], entries[p]
+        keys, sorted_keys = sorted_keys, keys
+        entries, sorted_entries = sorted_entries, entries
+    rank = -1
+    for p in range(n):
+        if p == 0 or keys[p] != keys[p - 1]:
+            rank += 1
+            sorted_keys[rank] = keys[p]
+        ranks[entries[p]] = rank
+    return sorted_keys[: rank + 1].copy()
+
+
+@kernel
+def _scatter(indptr: Any, ranks: Any, logs: Any, block_rows: Any, starts: Any, places: Any, turned_logs: Any) -> None:
+    n_rows, n_present = indptr.shape[0] - 1, starts.shape[1] - 1
+    for s in range(starts.shape[0]):
+        first_row, last_row = s * block_rows, min((s + 1) * block_rows, n_rows)
+        begin, end = indptr[first_row] - indptr[0], indptr[last_row] - indptr[0]
+        at = starts[s]
+        at[:] = 0
+        for p in range(begin, end):
+            at[ranks[p]] += 1
+        total = begin
+        for q in range(n_present):
+            count = at[q]
+            at[q] = total
+            total += count
+        for row in range(first_row, last_row):
+            for p in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+                place = at[ranks[p]]
+                at[ranks[p]] = place + 1
+                places[2 * place] = row * LANES
+                turned_logs[2 * place + 1] = logs[p]
+        # each item has moved to the begin of the next
+        for q in range(n_present, 0, -1):
+            at[q] = at[q - 1]
+        at[0] = begin
