@@ -163,7 +163,10 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
             if c == _LF:
                 i += 1
                 continue
-            if c == _CR and byte_at(text, i + 1) == _LF:
+            if c == _CR:
+                if byte_at(text, i + 1) != _LF:
+                    status, at = LONE_CR, i
+                    break
                 i += 2
                 continue
             if c == _HASH:

@@ -107,24 +107,24 @@ class DecompressedStream:
         return content
 
     def _is_next_member(self) -> bool:
-        """Skip the padding after a member; False at the end of the file."""
+        """Pass over the padding after a member; False at the end of the file."""
         padding = 0
-        while self._compression in ("gzip", "xz") and not self._left.strip(b"\0"):
-            padding += len(self._left)
-            self._left = self._raw.read(self._step)
-            if not self._left:
-                if self._compression == "xz" and padding % 4:
-                    detail = "the padding of an xz file is a multiple of four bytes"
-                    raise self._corrupt(detail)
-                return False
+        if self._compression in ("gzip", "xz"):
+            while self._left:
+                rest = self._left.lstrip(b"\0")
+                padding += len(self._left) - len(rest)
+                self._left = rest or self._raw.read(self._step)
+                if rest:
+                    break
+        if padding % 4 and self._compression == "xz":
+            detail = "zeros after the end of xz data come by fours"
+            raise self._corrupt(detail)
         while len(self._left) < MAGIC_BYTES and (more := self._raw.read(self._step)):
             self._left += more
-        if compression_of_magic(self._left.lstrip(b"\0") if padding else self._left) != self._compression:
+        if self._left and compression_of_magic(self._left) != self._compression:
             detail = f"something that is not {self._compression} data follows the end of the {self._compression} data"
             raise self._corrupt(detail)
-        if padding:
-            self._left = self._left.lstrip(b"\0")
-        return True
+        return bool(self._left)
 
     def _corrupt(self, detail: str) -> ParseError:
         at = self._produced + len(self._ready)

@@ -53,7 +53,8 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     """
     found: dict[str, _Found] = {}
     for urlpath in urlpaths:
-        matches = _find_remote(urlpath, storage_options) if _is_url(urlpath) else _find_local(urlpath)
+        is_local = os.path.lexists(urlpath) or not _is_url(urlpath)
+        matches = _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options)
         for match in matches:
             if match.url in found:
                 message = f"{printable(match.url)} is named twice by the source; name each file once"
@@ -137,7 +138,8 @@ class _Found:
 
 
 def _is_url(urlpath: str) -> bool:
-    return "://" in urlpath or "::" in urlpath
+    """Tell URLs from local paths, which are absolute in a `SourceFile`."""
+    return ("://" in urlpath or "::" in urlpath) and not os.path.isabs(urlpath)  # noqa: PTH117  # a string test
 
 
 def _find_local(pattern: str) -> Iterator[_Found]:

@@ -67,7 +67,7 @@ class LineWindow:
         self._stream, self._stop = stream, stop
         self._most = max_line_bytes + 1
         self._filled = 0
-        self.begin = self.end = 0
+        self.begin = self.end = self._passed = 0
         self.origin = max(start - 1, 0)
         self._is_last = stop <= start
         self._has_bom = start == 0
@@ -78,7 +78,7 @@ class LineWindow:
     @property
     def offset(self) -> int:
         """Offset in the stream of the next line; the range's end if there is none in it."""
-        return self.origin + min(self.begin, self._filled)
+        return self.origin + min(self._passed, self._filled)
 
     @property
     def view(self) -> memoryview:
@@ -87,8 +87,8 @@ class LineWindow:
 
     def consume(self, position: int) -> memoryview:
         """Move `begin` to `position`; the bytes passed, without an LF that was added, until the next `advance`."""
-        passed = memoryview(self._buffer)[self.begin : min(position, self._filled)]
-        self.begin = position
+        passed = memoryview(self._buffer)[self._passed : min(position, self._filled)]
+        self.begin = self._passed = position
         return passed
 
     def advance(self) -> bool:
@@ -120,7 +120,7 @@ class LineWindow:
         if self._has_bom:
             self._has_bom = False
             if self._buffer.startswith(_BOM) and end > len(_BOM):
-                self.begin = len(_BOM)
+                self.begin = len(_BOM)  # what `consume` passes still begins with it
         self.end = end
         return True
 
@@ -129,7 +129,7 @@ class LineWindow:
         while (wanted := self._stop - 1 - self.origin) > 0 and (n := self._read(wanted)) > 0:
             newline = self._buffer.find(b"\n", 0, n)
             if newline >= 0:
-                self.begin = newline + 1
+                self.begin = self._passed = newline + 1
                 self.end = self._buffer.rfind(b"\n", newline, n) + 1
                 return
             self.origin += n
@@ -144,7 +144,7 @@ class LineWindow:
             self._buffer[: len(rest)] = rest
             self.origin += self.begin
             self._filled = len(rest)
-            self.begin = self.end = 0
+            self.begin = self.end = self._passed = 0
         if self._filled == size:
             if size == self._most:
                 raise LineTooLongError(self.origin)
