@@ -26,6 +26,13 @@ REFRESH_SECONDS = 2.0
 """How often the number of threads, which bounds the tasks in flight, is asked for again."""
 
 
+IDLE_BYTES = 250 << 20
+"""What a worker process holds before its first task, most of it modules and compiled code."""
+
+TERMINATE = 0.95
+"""Share of its memory limit at which a worker is ended by its nanny."""
+
+
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
     """Connect to a scheduler for the ``with`` block.
@@ -81,9 +88,13 @@ class ClientRunner:
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that one task may use: the least of the workers' limits, shared by their threads."""
+        """Bytes that one task may use: what the smallest worker has beside its modules, for each of its threads."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        shares = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
+        shares = [
+            max(0, int(TERMINATE * worker["memory_limit"]) - IDLE_BYTES) // worker["nthreads"]
+            for worker in workers
+            if worker["memory_limit"]
+        ]
         return min(shares, default=None)
 
     def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:

@@ -108,7 +108,8 @@ class LocalRunner:
             }
             get = schedulers[self.scheduler]
             for group in _groups(splits, self.in_flight):
-                by_key = {f"dkfeat-{token}-{split.number:09d}": split for split in group}
+                # of equal tasks, these schedulers start the one with the highest key first
+                by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
                 graph = {key: (function, split) for key, split in by_key.items()}
                 with Callback(posttask=lambda key, result, *_: done(by_key[key], result)):  # noqa: B023 - used within the turn
                     try:

@@ -84,6 +84,13 @@ def test_local_runner__gives_every_result(scheduler):
         assert run(runner, Double(), 0) == {}
 
 
+def test_local_runner__starts_tasks_in_the_order_given():
+    order = []
+    splits = fake_splits(30)[::-1]
+    LocalRunner("synchronous", 1, in_flight=20).run(Double(), splits, lambda split, result: order.append(split))
+    assert order == splits
+
+
 @pytest.mark.cluster
 def test_client_runner__gives_every_result(cluster_client):
     with open_runner(cluster_client) as runner:
