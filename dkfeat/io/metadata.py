@@ -156,7 +156,7 @@ def _read_success(storage: Storage) -> tuple[str, str] | None:
     where = f"{storage.url}/{SUCCESS}"
     try:
         data = storage.read(SUCCESS)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as fault:
         message = f"{where}: cannot be read: {fault.strerror or fault}"
