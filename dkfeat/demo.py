@@ -15,15 +15,11 @@ import numpy as np
 from dkfeat.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from scipy.sparse import csr_matrix
-
-    from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.learn.model import LinearModel
 
-__all__ = ["raw_accuracy", "run_demo"]
+__all__ = ["run_demo"]
 
-HELD_OUT = 0.25
+HELD_OUT = 0.5
 """Share of rows kept for testing."""
 READ_BYTES = 1 << 20
 MOST_TIMED_ROWS = 20_000
@@ -44,7 +40,8 @@ def run_demo(
     run : callable
         Runs ``dkfeat`` with the arguments given; an error ends it there.
     data, test : str or None
-        LIBSVM files. Without `data`: scikit-learn's handwritten digits. Without `test`: a seeded quarter of `data`.
+        LIBSVM files. Without `data`: scikit-learn's handwritten digits. Without `test`: a random half of
+        `data`, by seed.
     out : str
         Folder for the rows, shards and model.
     n_components, i_bits, seed : int
@@ -73,55 +70,6 @@ def run_demo(
     _show(train_file, test_file, train_shards, test_shards, model_folder, featurizing)
 
 
-def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
-    """Held-out accuracy of a linear model on the raw features, the usual baseline.
-
-    Hinge loss, rows scaled to unit l2 length, no bias: read block by block and trained as `dkfeat.train` trains.
-
-    Parameters
-    ----------
-    train, test : LibsvmSource
-        Settled.
-    classes : ndarray of shape (n_classes,)
-        All labels, ascending.
-    epochs : int
-        Passes over the training rows.
-    seed : int, default=0
-        Of the order in which a block's rows are seen.
-
-    Returns
-    -------
-    accuracy : float
-        In [0, 1].
-    """
-    from dkfeat.learn.sgd import fit_epochs
-
-    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
-        random = np.random.default_rng([seed, epoch])
-        for X, y in _unit_blocks(train):
-            order = random.permutation(len(y))
-            yield X[order], y[order]
-
-    for coef, _, _ in fit_epochs(batches, classes, epochs, fit_intercept=False):  # noqa: B007 - the last one counts
-        pass
-    hits = rows = 0
-    for X, y in _unit_blocks(test):
-        scores = X @ coef.T
-        best = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        hits += int(np.count_nonzero(classes[best] == y))
-        rows += len(y)
-    return hits / max(1, rows)
-
-
-def _unit_blocks(source: LibsvmSource) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
-    from sklearn.preprocessing import normalize
-
-    for split in source.splits():
-        for piece in source.read(split):
-            if piece.block.n_rows:
-                yield normalize(piece.block.X.astype(np.float64)), piece.block.y
-
-
 class _Timer:
     """Shows a command as it would be typed, runs it and adds up the time."""
 
@@ -144,7 +92,7 @@ def _files(data: str | None, test: str | None, root: Path, seed: int) -> tuple[s
         click.echo(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
         lines: Iterator[bytes] = _digit_lines()
     else:
-        click.echo(f"The rows of {data} go to {train_file} and, a seeded quarter of them, to {test_file}.")
+        click.echo(f"The rows of {data} go to {train_file} and, a random half of them, to {test_file}.")
         lines = _lines_of(data)
     n_train, n_test = _divide(lines, train_file, test_file, seed)
     if not n_train or not n_test:
@@ -210,6 +158,7 @@ def _show(
     train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str, featurizing: _Timer
 ) -> None:
     from dkfeat.engine.dataset import open_shards
+    from dkfeat.learn.baseline import raw_accuracy
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import settled_like
 

@@ -11,7 +11,7 @@ __all__ = ["demo"]
 
 @click.command(cls=DkfeatCommand)
 @click.option("--data", metavar="FILE", help="Your LIBSVM file. Default: handwritten digits that scikit-learn brings.")
-@click.option("--test", metavar="FILE", help="Held-out rows for it. Default: every fourth row or so of FILE.")
+@click.option("--test", metavar="FILE", help="Held-out rows for it. Default: a random half of FILE, by seed.")
 @click.option("--out", default="demo", show_default=True, metavar="DIR", help="Folder for everything that is made.")
 @click.option("--n-components", type=int, default=512, show_default=True, help="Samples of a row.")
 @click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample.")

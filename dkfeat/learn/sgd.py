@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from sklearn.linear_model import SGDClassifier
 
 from dkfeat.engine.prefetch import prefetch
-from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
+from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
+from dkfeat.learn.descent import DEFAULT_ALPHA, LOSSES, fit_epochs
+from dkfeat.learn.epoch_lines import EpochLines
 from dkfeat.learn.model import LinearModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset import ShardDataset
+    from dkfeat.learn.descent import Batches
 
-    Batches = Iterable[tuple[csr_matrix, NDArray[Any]]]
+__all__ = ["train"]
 
-__all__ = ["LOSSES", "fit_epochs", "train"]
-
-LOSSES = ("hinge", "log_loss")
-DEFAULT_ALPHA = 1e-6
-STEP_SIZE = {"hinge": 1.0, "log_loss": 4.0}
-"""Constant learning rates for rows of unit length."""
 ROWS_SHOWN = 150_000
 """Rows for each class that all epochs together should show the classifier."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
@@ -78,7 +71,7 @@ def train(
     random_state : int, default=0
         Seed of the order of shards and rows.
     progress : bool or callable, default=True
-        True: a line on standard error after each epoch. A callable is given that epoch's entry of the history.
+        True tells the epochs on standard error. A callable is given each epoch's entry of the history.
 
     Returns
     -------
@@ -127,7 +120,7 @@ def train(
     settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": random_state}
     scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
     history: list[Mapping[str, Any]] = []
-    started = time.perf_counter()
+    tell = progress if callable(progress) else EpochLines(epochs) if progress else None
     for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
         model = LinearModel(
             map_spec=data.map.to_spec(),
@@ -143,79 +136,9 @@ def train(
         if held_out is not None:
             entry["test_accuracy"] = _accuracy(model, held_out)
         history.append(entry)
-        seconds, started = time.perf_counter() - started, time.perf_counter()
-        if callable(progress):
-            progress(entry)
-        elif progress:
-            _tell(entry, epochs, seconds)
+        if tell is not None:
+            tell(entry)
     return LinearModel(**{**vars(model), "history": tuple(history)})
-
-
-def fit_epochs(
-    batches: Callable[[int], Batches],
-    classes: NDArray[Any],
-    epochs: int,
-    *,
-    loss: str = "hinge",
-    alpha: float = DEFAULT_ALPHA,
-    average: bool = True,
-    random_state: int = 0,
-    scale: float | None = None,
-    fit_intercept: bool = True,
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], int]]:
-    """Weights after each epoch of gradient descent.
-
-    Parameters
-    ----------
-    batches : callable
-        Gives the batches ``(X, y)`` of an epoch, numbered from 0, in the order in which rows are to be seen.
-    classes : ndarray of shape (n_classes,)
-        All labels, ascending.
-    epochs : int
-    loss, alpha, average, random_state
-        As in `train`.
-    scale : float, optional
-        All stored values of X count as this: for ones-only features. None: X as it is.
-    fit_intercept : bool, default=True
-
-    Yields
-    ------
-    coef : ndarray of float64, shape (1 or n_classes, n_features)
-        For X as it came: the scale is in the weights.
-    intercept : ndarray of float64, shape (1 or n_classes,)
-    n_rows : int
-        Rows seen in the epoch.
-    """
-    classifier = SGDClassifier(
-        loss=loss,
-        alpha=alpha,
-        average=average,
-        learning_rate="constant",
-        eta0=STEP_SIZE[loss],
-        shuffle=False,  # the batches come mixed
-        random_state=random_state,
-        fit_intercept=fit_intercept,
-        n_jobs=None if len(classes) == 2 else -1,  # classes are trained side by side, in threads
-    )
-    numbers = np.arange(len(classes))
-    values = np.empty(0)
-    for epoch in range(epochs):
-        n_rows = 0
-        for X, y in prefetch(batches(epoch)):
-            if scale is not None:
-                if X.nnz > len(values):
-                    values = np.full(X.nnz, scale)  # one array serves all batches
-                X = csr_matrix((values[: X.nnz], X.indices, X.indptr), shape=X.shape, copy=False)
-            try:
-                classifier.partial_fit(X, _numbered(y, classes), classes=numbers)
-            except ValueError as error:
-                if "overflow" not in str(error):
-                    raise
-                raise ConfigError(_diverged(alpha, epoch)) from None
-            n_rows += X.shape[0]
-        if not (np.isfinite(classifier.coef_).all() and np.isfinite(classifier.intercept_).all()):
-            raise ConfigError(_diverged(alpha, epoch))
-        yield classifier.coef_ * (1.0 if scale is None else scale), classifier.intercept_.copy(), n_rows
 
 
 def _opened(shards: Any) -> Any:
@@ -299,30 +222,9 @@ def _check_memory(n_outputs: int, width: int, average: bool) -> None:
         raise PlanError(message)
 
 
-def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    numbers = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    if not np.array_equal(classes[numbers], y):
-        strange = y[classes[numbers] != y][0]
-        message = f"a row has the label {strange}, which the manifest does not list; verify the shards"
-        raise ShardError(message)
-    return numbers
-
-
 def _accuracy(model: LinearModel, data: Any) -> float | None:
     hits = rows = 0
     for X, y in prefetch(data.batches(_batch_rows(data), shuffle=False)):
         hits += int(np.count_nonzero(model.label(model.score_features(X)) == y))
         rows += len(y)
     return hits / rows if rows else None
-
-
-def _diverged(alpha: float, epoch: int) -> str:
-    return f"the weights were no longer finite in epoch {epoch + 1} with alpha={alpha}; try alpha={DEFAULT_ALPHA}"
-
-
-def _tell(entry: Mapping[str, Any], epochs: int, seconds: float) -> None:
-    accuracy = entry.get("test_accuracy")
-    held_out = "" if accuracy is None else f"   test accuracy {accuracy:.2%}"
-    speed = f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s"
-    sys.stderr.write(f"epoch {entry['epoch']:>{len(str(epochs))}}/{epochs}{held_out}   {speed}\n")
-    sys.stderr.flush()

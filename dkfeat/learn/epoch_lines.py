@@ -1,0 +1,53 @@
+"""Progress of training on standard error: one line that changes on a terminal, few plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+__all__ = ["EpochLines"]
+
+LINE_SECONDS = 5.0
+"""Time between two plain lines."""
+
+
+class EpochLines:
+    """Tells the epochs of one training as they end.
+
+    Plain lines come for the first and the last epoch, and every few seconds in between.
+
+    Parameters
+    ----------
+    epochs : int
+        How many there will be.
+    stream : text file or None
+        None: standard error.
+    """
+
+    def __init__(self, epochs: int, stream: TextIO | None = None) -> None:
+        self._epochs = epochs
+        self._stream = sys.stderr if stream is None else stream
+        self._rewrites = self._stream.isatty()
+        self._began = self._told = time.monotonic()
+
+    def __call__(self, entry: Mapping[str, Any]) -> None:
+        """Tell an epoch, given its entry of the history."""
+        now = time.monotonic()
+        last = entry["epoch"] == self._epochs
+        line = self._describe(entry, now - self._began)
+        self._began = now
+        if self._rewrites:
+            # carriage return, and clear to the end of the line
+            self._stream.write(f"\r{line}\033[K" + ("\n" if last else ""))
+        elif last or entry["epoch"] == 1 or now - self._told >= LINE_SECONDS:
+            self._stream.write(line + "\n")
+            self._told = now
+        self._stream.flush()
+
+    def _describe(self, entry: Mapping[str, Any], seconds: float) -> str:
+        accuracy = entry.get("test_accuracy")
+        held_out = "" if accuracy is None else f", test accuracy {accuracy:.2%}"
+        speed = entry["rows"] / max(seconds, 1e-9)
+        return f"train: epoch {entry['epoch']} of {self._epochs}{held_out}, {speed:,.0f} rows/s"

@@ -1,0 +1,47 @@
+import io
+
+import pytest
+
+from dkfeat.learn import epoch_lines
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    seconds = [0.0]
+    monkeypatch.setattr(epoch_lines.time, "monotonic", lambda: seconds[0])
+    return seconds
+
+
+def tell(stream, clock, epochs, seconds_each):
+    lines = epoch_lines.EpochLines(epochs, stream)
+    for epoch in range(1, epochs + 1):
+        clock[0] += seconds_each
+        lines({"epoch": epoch, "rows": 100, "test_accuracy": 0.5})
+    return stream.getvalue()
+
+
+def test_epoch_lines__a_pipe_gets_the_first_the_last_and_one_every_few_seconds(clock):
+    text = tell(io.StringIO(), clock, 9, 2.0)
+    assert [line.split()[2] for line in text.splitlines()] == ["1", "4", "7", "9"]
+    assert text.splitlines()[0] == "train: epoch 1 of 9, test accuracy 50.00%, 50 rows/s"
+
+
+def test_epoch_lines__a_terminal_gets_one_line_that_changes(clock):
+    text = tell(Terminal(), clock, 3, 0.5)
+    assert text.count("\r") == 3
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+
+
+def test_epoch_lines__without_test_shards_there_is_no_accuracy(clock):
+    stream = io.StringIO()
+    clock[0] = 1.0
+    lines = epoch_lines.EpochLines(1, stream)
+    clock[0] = 3.0
+    lines({"epoch": 1, "rows": 100})
+    assert stream.getvalue() == "train: epoch 1 of 1, 50 rows/s\n"
