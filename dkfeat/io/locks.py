@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import time
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -20,7 +19,7 @@ __all__ = ["FileLock", "describe_holder"]
 
 logger = logging.getLogger(__name__)
 
-_HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_HELD: set[FileLock] = set()
 _MAX_BYTES = 1 << 16
 
 
@@ -84,6 +83,7 @@ class FileLock:
         """Drop the descriptors; the lock is free when no process has them any more."""
         if self._open:
             self._open = False
+            _HELD.discard(self)
             os.close(self._descriptor)
             os.close(self._folder)
 
