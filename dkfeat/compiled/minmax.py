@@ -1,6 +1,6 @@
 """Sums of minima over the coordinates that two rows share, for the min-max kernels.
 
-P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, eq. (1)-(5).
+P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §1.1-1.3.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled._jit import kernel
 
-__all__ = ["minmax_similarities"]
+__all__ = ["minmax_similarities", "mirror_lower"]
 
 
 @kernel
 def minmax_similarities(
     indptr: NDArray[np.int64],
-    coordinates: NDArray[np.int64],
+    positions: NDArray[np.int64],
     values: NDArray[np.float64],
     x_exponents: NDArray[np.int64],
     x_totals: NDArray[np.float64],
@@ -25,59 +25,71 @@ def minmax_similarities(
     column_values: NDArray[np.float64],
     y_exponents: NDArray[np.int64],
     y_totals: NDArray[np.float64],
-    scales: NDArray[np.float64],
-    is_symmetric: bool,
+    powers_of_two: NDArray[np.float64],
+    lower_only: bool,
     similarities: NDArray[np.float64],
 ) -> None:
     """Fill `similarities` with sum(min) / sum(max) of every x row against every y row.
 
-    A row is its non-negative values times ``2^(p * exponent)``: two rows meet at the larger of their
-    exponents, so no sum overflows and only what is below 1e-300 of its row vanishes.
+    A row is its positive values times ``2^exponent``. A y row is brought to the scale of the x row, which is exact, so
+    that no sum overflows: what is far larger becomes infinite and gives 0, what is far smaller vanishes.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_x + 1,), int64
         Row bounds of x in CSR order.
-    coordinates : ndarray of shape (nnz_x,), int64
+    positions : ndarray of shape (nnz_x,), int64
         Column of the y side that holds the same coordinate; -1 where y has none.
     values : ndarray of shape (nnz_x,), float64
-        Non-negative, scaled.
+        In (0, 2).
     x_exponents, y_exponents : ndarray of shape (n_x,) and (n_y,), int64
     x_totals, y_totals : ndarray of shape (n_x,) and (n_y,), float64
-        Each row's sum of scaled values, added in ascending order of coordinate.
+        Each row's sum of values, added in ascending order of coordinate.
     colptr, rows, column_values : ndarray, int64, int64, float64
         The y side, column by column; rows ascend within a column.
-    scales : ndarray, float64
-        ``scales[d] = 2^(-p * d)`` for every difference d of exponents.
-    is_symmetric : bool
-        Whether y is x: then one half is computed and mirrored.
+    powers_of_two : ndarray of shape (2 * span + 1,), float64
+        ``2^(d - span)`` at place d; differences of exponents beyond the span count as the span.
+    lower_only : bool
+        y is x: fill the lower triangle and the diagonal alone.
     similarities : ndarray of shape (n_x, n_y), float64
-        Zeros on entry; the result on return. 0 where both rows are all zero.
+        Zeros on entry; the result on return. 0 where a row has no values.
     """
     n_x, n_y = similarities.shape
-    x_scales = np.ones(n_y, np.float64)
-    y_scales = np.ones(n_y, np.float64)
+    span = powers_of_two.shape[0] // 2
+    scales = np.empty(n_y, np.float64)
     for i in range(n_x):
-        bound = i + 1 if is_symmetric else n_y
+        bound = i + 1 if lower_only else n_y
         for j in range(bound):
-            difference = x_exponents[i] - y_exponents[j]
-            x_scales[j] = scales[-difference] if difference < 0 else 1.0
-            y_scales[j] = scales[difference] if difference > 0 else 1.0
+            scales[j] = powers_of_two[span + min(max(y_exponents[j] - x_exponents[i], -span), span)]
         sums = similarities[i]
         for at in range(indptr[i], indptr[i + 1]):
-            column = coordinates[at]
-            if column >= 0:
-                value = values[at]
-                for place in range(colptr[column], colptr[column + 1]):
+            position = positions[at]
+            if position >= 0:
+                x = values[at]
+                start, stop = colptr[position], colptr[position + 1]
+                if stop - start == n_y:  # every row holds it: a loop over neighbours, which compiles to vectors
+                    for j in range(bound):
+                        y = column_values[start + j] * scales[j]
+                        sums[j] += x if x < y else y
+                    continue
+                for place in range(start, stop):
                     j = rows[place]
                     if j >= bound:
                         break
-                    x = value * x_scales[j]
-                    y = column_values[place] * y_scales[j]
+                    y = column_values[place] * scales[j]
                     sums[j] += x if x < y else y
         for j in range(bound):
-            total = x_totals[i] * x_scales[j] + y_totals[j] * y_scales[j]
+            total = x_totals[i] + y_totals[j] * scales[j]
             if total > 0.0:
                 sums[j] = min(sums[j] / (total - sums[j]), 1.0)
-            if is_symmetric:
-                similarities[j, i] = sums[j]
+
+
+@kernel
+def mirror_lower(square: NDArray[np.float64], tile: int) -> None:
+    """Copy the lower triangle onto the upper, tile by tile: columns of a large matrix do not fit a cache."""
+    n = square.shape[0]
+    for top in range(0, n, tile):
+        for left in range(0, top + 1, tile):
+            for i in range(top, min(top + tile, n)):
+                for j in range(left, min(left + tile, i)):
+                    square[j, i] = square[i, j]

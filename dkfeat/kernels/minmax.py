@@ -11,20 +11,25 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.minmax import minmax_similarities
+from dkfeat.compiled.minmax import minmax_similarities, mirror_lower
 from dkfeat.errors import InputError
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
 __all__ = ["gmm"]
 
 
+_TILE = 64
+_SPAN = 2200
+"""Differences of exponents that are told apart: 2^2200 is beyond any float64, either way."""
+
+
 class _SplitRows(NamedTuple):
-    """Rows after the sign split, each scaled by a power of two so that its largest value is in [0.5, 1)."""
+    """Rows after the sign split, raised to the power p; each scaled by a power of two, so that no value overflows."""
 
     indptr: NDArray[np.int64]
     coordinates: NDArray[np.int64]  # 2 * feature + (1 for the negative part); ascending in each row
-    values: NDArray[np.float64]  # scaled, then raised to the power p
-    exponents: NDArray[np.int64]  # a row is values * 2^(p * exponent)
+    values: NDArray[np.float64]  # in (0, 2)
+    exponents: NDArray[np.int64]  # a row is values * 2^exponent
     totals: NDArray[np.float64]
 
 
@@ -67,9 +72,9 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     Time is proportional to the pairs of nonzeros that share a column and a sign, plus n_x * n_y; memory to the
     nonzeros plus the result, for any n_features. For a Gram matrix larger than memory, call it on blocks of rows.
 
-    Each row is first scaled by a power of two, which is exact, to a largest value in [0.5, 1); two rows are
-    compared at the scale of the larger one. So nothing overflows, from 1e-308 to 1e308 and for every p;
-    only a value whose p-th power is below about 1e-300 of the larger row's maximum counts as zero.
+    Each row is scaled by a power of two, which is exact, before it is raised to p, and two rows are brought to one
+    scale before they are compared. So nothing overflows, from 1e-308 to 1e308 and for every p; a value
+    whose p-th power is below about 1e-300 of the row's largest counts as zero, as does such a similarity.
 
     References
     ----------
@@ -104,27 +109,35 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
         by_column.data,
         right.exponents,
         right.totals,
-        _scales(left.exponents, right.exponents, p),
+        _powers_of_two(),
         Y is None,
         similarities,
     )
+    if Y is None:
+        mirror_lower(similarities, _TILE)
     return similarities
 
 
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
-    indptr = rows.indptr.astype(np.int64)
-    sizes = np.diff(indptr)
-    largest = np.zeros(rows.shape[0])
+    n_samples = rows.shape[0]
+    owners = np.repeat(np.arange(n_samples), np.diff(rows.indptr))
     magnitudes = np.abs(rows.data.astype(np.float64))
-    starts = indptr[:-1][sizes > 0]
-    largest[sizes > 0] = np.maximum.reduceat(magnitudes, starts) if len(starts) else 0.0
+    largest = np.zeros(n_samples)
+    np.maximum.at(largest, owners, magnitudes)
     exponents = np.frexp(largest)[1].astype(np.int64)
-    values = np.ldexp(magnitudes, -np.repeat(exponents, sizes)) ** p
-    owners = np.repeat(np.arange(rows.shape[0]), sizes)
-    totals = np.zeros(rows.shape[0])
+    # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n the whole part of pe
+    whole = np.floor(p * exponents)
+    values = np.ldexp(magnitudes, -exponents[owners]) ** p * np.exp2(p * exponents - whole)[owners]
+    kept = values > 0  # a power may underflow
+    totals = np.zeros(n_samples)
     np.add.at(totals, owners, values)  # one by one, in order
-    coordinates = 2 * rows.indices.astype(np.int64) + (rows.data < 0)
-    return _SplitRows(indptr, coordinates, values, exponents, totals)
+    return _SplitRows(
+        indptr=np.searchsorted(owners[kept], np.arange(n_samples + 1)),
+        coordinates=(2 * rows.indices.astype(np.int64) + (rows.data < 0))[kept],
+        values=values[kept],
+        exponents=whole.astype(np.int64),
+        totals=totals,
+    )
 
 
 def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +148,6 @@ def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArr
     return np.where(held[places] == coordinates, places, -1)
 
 
-def _scales(x_exponents: NDArray[np.int64], y_exponents: NDArray[np.int64], p: float) -> NDArray[np.float64]:
-    both = np.concatenate([x_exponents, y_exponents])
-    span = int(np.ptp(both)) if len(both) else 0
-    return np.exp2(-p * np.arange(span + 1))
+def _powers_of_two() -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):  # infinity is meant
+        return np.exp2(np.arange(-_SPAN, _SPAN + 1.0))

@@ -57,7 +57,7 @@ class GCWSFeatures(FeatureMap):
     Parameters
     ----------
     n_components : int, default=256
-        Number of samples (k in the paper), at least 1. Output width is n_components * 2^(i_bits + t_bits).
+        Number of samples (k in the paper), from 1 to 2^24. Output width is n_components * 2^(i_bits + t_bits).
     i_bits : int, default=8
         Bits kept of the sampled coordinate i* (b in the paper), from 1 to 16.
     t_bits : int, default=0
