@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -77,6 +77,7 @@ def test_check_columns__passes_equal_widths():
         check_columns(3, 4, "Map")
 
 
+@settings(deadline=None)  # loaded machines stall
 @given(X=BLOCKS)
 def test_rows_as_csr__dense_and_sparse_give_the_same_canonical_rows(X):
     rows = rows_as_csr(X)
