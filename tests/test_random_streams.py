@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from dkfeat import random_streams
+from dkfeat.random_streams import check_seed, draw_seed
+
+
+def test_streams__are_distinct():
+    streams = [value for name, value in vars(random_streams).items() if name.startswith("STREAM_")]
+    assert len(set(streams)) == len(streams) >= 2
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**64 - 1, np.int32(5), np.uint64(2**63)])
+def test_check_seed__integer_stands_for_itself(seed):
+    assert check_seed(seed) == int(seed)
+    assert type(check_seed(seed)) is int
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_check_seed__out_of_range(seed):
+    with pytest.raises(ValueError, match=str(seed)):
+        check_seed(seed)
+
+
+@pytest.mark.parametrize("seed", [1.0, "7", True, [1]])
+def test_check_seed__other_types(seed):
+    with pytest.raises(TypeError, match="pass an integer"):
+        check_seed(seed)
+
+
+@pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
+def test_check_seed__generator_draws_and_advances(make):
+    generator = make(3)
+    first, second = check_seed(generator), check_seed(generator)
+    assert first == check_seed(make(3))
+    assert first != second
+    assert 0 <= first < 2**64
+
+
+def test_draw_seed__all_64_bits_move():
+    # a bit that never moves in 64 draws: 64 * 2**-63 of correct programs
+    seeds = [draw_seed() for _ in range(64)]
+    ones, zeros = 0, 2**64 - 1
+    for seed in seeds:
+        ones |= seed
+        zeros &= seed
+    assert ones == 2**64 - 1
+    assert zeros == 0
+
+
+def test_check_seed__none_draws():
+    assert check_seed(None) != check_seed(None)
