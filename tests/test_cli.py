@@ -1,0 +1,304 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from dkfeat import __version__, errors
+from dkfeat.cli import _group, cli
+from dkfeat.demo import HELD_OUT
+
+COMMANDS = ("demo", "featurize", "inspect", "plan", "predict", "train", "verify")
+SMALL = ("--n-components", "32", "--i-bits", "4")
+
+
+def run(*arguments, status=0):
+    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
+    assert outcome.exit_code == status, outcome.output
+    if status:
+        assert re.match(r"dkfeat: error: \S+: \S", outcome.stderr), outcome.stderr
+        assert ("Traceback" in outcome.stderr) == (status == 1)
+    return outcome
+
+
+def process(*arguments, **options):
+    program = "from dkfeat.cli import main; main()"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Rows, shards and a model, made by the commands."""
+    folder = tmp_path_factory.mktemp("job")
+    for name, rows in (("train", 120), ("test", 40)):
+        lines = [f"{1 + i % 2} {1 + i % 2}:{1 + i % 7} {3 + i % 5}:0.5\n" for i in range(rows)]
+        (folder / f"{name}.svm").write_text("".join(lines))
+    train = run("featurize", folder / "train.svm", *SMALL, "--out", folder / "train")
+    test = run("featurize", folder / "test.svm", "--like", folder / "train", "--out", folder / "test")
+    fit = run("train", folder / "train", "--test", folder / "test", "--epochs", 3, "--out", folder / "model")
+    return folder, train, test, fit
+
+
+def test_featurize__tells_what_it_made(job):
+    folder, train, test, _ = job
+    assert train.stdout.split("\n")[0].split() == ["rows", "120"]
+    assert str(folder / "test") in test.stdout
+    assert "featurize: done, 120 rows" in train.stderr
+    assert (folder / "train" / "_SUCCESS").exists()
+
+
+def test_featurize__again_is_done_at_once(job):
+    folder = job[0]
+    before = {path: path.stat().st_mtime_ns for path in (folder / "train").rglob("*") if path.is_file()}
+    run("featurize", folder / "train.svm", *SMALL, "--out", folder / "train")
+    after = {path: path.stat().st_mtime_ns for path in (folder / "train").rglob("*.parquet")}
+    assert all(before[path] == stamp for path, stamp in after.items())
+
+
+def test_featurize__relative_targets_get_their_parents(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("featurize", job[0] / "train.svm", *SMALL, "--out", "new/folder")
+    absolute = tmp_path / "missing" / "folder"  # perhaps on a disk that is not mounted
+    run("featurize", job[0] / "train.svm", *SMALL, "--no-progress", "--out", absolute, status=3)
+
+
+def test_train__tells_the_accuracy_and_progress(job):
+    *_, fit = job
+    assert re.search(r"^test accuracy +100\.00%$", fit.stdout, re.MULTILINE)
+    assert "train: epoch 3 of 3, test accuracy 100.00%" in fit.stderr
+
+
+def test_train__without_out_says_that_nothing_was_saved(job):
+    assert "not saved" in run("train", job[0] / "train", "--epochs", 1).stdout
+
+
+def test_predict__labels_on_stdout_accuracy_on_stderr(job):
+    folder = job[0]
+    outcome = run("predict", folder / "model", folder / "test.svm")
+    assert outcome.stdout.splitlines() == [str(1 + i % 2) for i in range(40)]
+    assert "accuracy 100.00% on the 40" in outcome.stderr
+
+
+def test_predict__into_a_file(job, tmp_path):
+    folder = job[0]
+    assert run("predict", folder / "model", folder / "test.svm", "--out", tmp_path / "labels.txt").stdout == ""
+    assert len((tmp_path / "labels.txt").read_text().splitlines()) == 40
+
+
+def test_plan__writes_nothing(job, tmp_path):
+    outcome = run("plan", job[0] / "train.svm", *SMALL, "--out", tmp_path / "planned", "--scan")
+    assert re.search(r"rows +120", outcome.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["train", "model"])
+def test_inspect__text_and_json_tell_the_map(job, kind):
+    target = job[0] / kind
+    text, known = run("inspect", target).stdout, json.loads(run("inspect", target, "--json").stdout)
+    assert known["kind"] == ("model" if kind == "model" else "shards")
+    assert known["labels"] == [1, 2]
+    assert known["map"]["params"]["n_components"] == 32
+    assert "gcws version 1: n_features=7, n_components=32, i_bits=4" in text
+    if kind == "train":
+        assert known["rows"] == 120
+        assert "bytes a row" in text
+
+
+def test_verify__whole_and_damaged(job, tmp_path):
+    target = tmp_path / "shards"
+    run("featurize", job[0] / "train.svm", *SMALL, "--out", target)
+    assert "all as committed" in run("verify", target).stdout
+    shard = next((target / "data").iterdir())
+    data = bytearray(shard.read_bytes())
+    data[40] ^= 1
+    shard.write_bytes(data)
+    outcome = run("verify", target, status=3)
+    assert re.search(rf"^problem: .*{shard.name}", outcome.stdout, re.MULTILINE)
+    run("train", target, status=3)
+
+
+def test_bad_row__names_its_place(tmp_path):
+    (tmp_path / "bad.svm").write_text("1 1:1\n2 3:1 2:1\n")
+    outcome = run("featurize", tmp_path / "bad.svm", *SMALL, "--out", tmp_path / "out", status=2)
+    assert re.match(r"dkfeat: error: (/.*/)?bad\.svm:2:7: ", outcome.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("featurise",), "did you mean 'featurize'?"),
+        (("quux",), "the commands are demo, featurize"),
+        (("featurize", "a.svm"), "Missing option '--out'"),
+        (("featurize", "a.svm", "--out", "b", "--map", "gcsw"), "did you mean 'gcws'?"),
+        (("featurize", "a.svm", "--out", "b", "--zero-based", "maybe"), "neither auto nor true nor false"),
+        (("featurize", "a.svm", "--out", "b", "--labels", "x"), "not a list of numbers"),
+        (("featurize", "a.svm", "--out", "b", "--like", "c", "--i-bits", "4"), "leave out --i-bits"),
+        (("featurize", "none.svm", "--out", "b"), "none.svm"),
+        (("featurize", "rows.svm", "--out", "b", "--no-progress", "--n-components", "0"), "n_components"),
+        (("featurize", "none.svm", "--out", "b", "--blocksize", "big"), "blocksize"),
+        (("plan", "none.svm", "--out", "b"), "none.svm"),
+        (("train", "x", "--loss", "squared"), "'squared'"),
+        (("predict", "none", "x.svm"), "holds no model"),
+        (("demo", "--test", "x.svm"), "--test goes with --data"),
+        (("demo", "--data", "none.svm"), "none.svm"),
+    ],
+)
+def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    assert words in run(*arguments, status=2).stderr
+
+
+def test_conflicts__exit_4(job, tmp_path):
+    folder = job[0]
+    run("featurize", folder / "train.svm", *SMALL, "--seed", 9, "--out", folder / "train", status=4)
+    run("featurize", folder / "test.svm", *SMALL, "--seed", 9, "--out", tmp_path / "other")
+    outcome = run("train", folder / "train", "--test", tmp_path / "other", status=4)
+    assert "different maps" in outcome.stderr
+
+
+def test_multilabel__training_is_refused(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,2 1:1\n2 2:1\n")
+    run("featurize", tmp_path / "rows.svm", *SMALL, "--multilabel", "--out", tmp_path / "out")
+    assert "multi-label" in run("train", tmp_path / "out", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ConfigError("x"), 2),
+        (errors.ParseError("x", path="a.svm", line=1), 2),
+        (errors.ShardError("x"), 3),
+        (PermissionError(13, "Permission denied", "a"), 3),
+        (errors.CommitConflictError("x"), 4),
+        (errors.ClusterError("x"), 5),
+        (KeyboardInterrupt(), 130),
+        (_group._Terminated(), 143),
+        (ZeroDivisionError("x"), 1),
+    ],
+)
+def test_exit_status__of_each_error(error, status, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("dkfeat.engine.dataset.open_shards", fail)
+    outcome = run("verify", "somewhere", status=status)
+    assert ("please report it" in outcome.stderr) == (status == 1)
+
+
+def test_traceback__is_shown_on_request():
+    outcome = CliRunner().invoke(cli, ["--traceback", "predict", "none", "x.svm"])
+    assert outcome.exit_code == 2
+    assert "Traceback" in outcome.stderr
+
+
+def test_errors__cannot_steer_the_terminal(tmp_path):
+    outcome = run("predict", tmp_path / "\x1b[2Jmodel", "x.svm", status=2)
+    assert "\x1b" not in outcome.stderr
+    assert "\\x1b[2Jmodel" in outcome.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help__has_an_example_that_fits_80_columns(command):
+    text = run(command, "--help").stdout
+    assert f"  dkfeat {command} " in text or command == "demo"
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_help__lists_all_commands_and_the_version():
+    text = run("--help").stdout
+    assert [line.split()[0] for line in text.split("Commands:\n")[1].splitlines()] == list(COMMANDS)
+    assert run("--version").stdout == f"dkfeat {__version__}\n"
+
+
+def test_help__loads_nothing_heavy():
+    program = (
+        "import sys\nfrom dkfeat.cli import cli\n"
+        "for words in (['--help'], *([name, '--help'] for name in cli.commands)):\n"
+        "    cli.main(words, standalone_mode=False)\n"
+        "heavy = {'dask', 'distributed', 'numba', 'numpy', 'pyarrow', 'scipy', 'sklearn', 'yaml'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_dask_entry_point__is_the_group():
+    from importlib.metadata import entry_points
+
+    (point,) = (point for point in entry_points(group="dask_cli") if point.name == "dkfeat")
+    assert point.load() is cli
+
+
+def test_demo__twice_with_the_digits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = run("demo", "--n-components", 64)
+    shards = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    second = run("demo", "--n-components", 64)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == shards
+    for text in (first.stdout, second.stdout):
+        assert text.count("\n$ dkfeat ") == 3
+        accuracies = [float(value) for value in re.findall(r"test accuracy, .* (\d+\.\d+)%", text)]
+        assert len(accuracies) == 2
+        assert min(accuracies) > 90
+        assert re.search(r"bytes per row in the shards +\d+\.\d", text)
+        assert "\x1b" not in text
+    commands = [line[2:] for line in first.stdout.splitlines() if line.startswith("$ dkfeat ")]
+    assert commands[1] == (
+        "dkfeat featurize demo/test.svm --like demo/features-k64-b8-s0/train --out demo/features-k64-b8-s0/test"
+    )
+
+
+def test_demo__with_a_compressed_file_of_the_users(job, tmp_path):
+    import gzip
+
+    rows = (job[0] / "train.svm").read_bytes()
+    (tmp_path / "my.svm.gz").write_bytes(gzip.compress(b"# a comment\n\n" + rows.rstrip(b"\n")))
+    out = tmp_path / "demo"
+    run("demo", "--data", tmp_path / "my.svm.gz", "--n-components", 32, "--out", out)
+    dealt = [(out / name).read_bytes().splitlines() for name in ("train.svm", "test.svm")]
+    assert sorted(dealt[0] + dealt[1]) == sorted(rows.splitlines())
+    assert abs(len(dealt[1]) / 120 - HELD_OUT) < 0.2
+
+
+def test_demo__stops_at_the_first_error(tmp_path):
+    (tmp_path / "bad.svm").write_text("1 1:1\n2 1:x\n" * 10)
+    outcome = run("demo", "--data", tmp_path / "bad.svm", "--out", tmp_path / "demo", status=2)
+    assert outcome.stdout.count("\n$ dkfeat ") == 1
+    assert outcome.stderr.count("dkfeat: error:") == 1
+
+
+def test_process__a_mistake_has_its_status_and_no_traceback(tmp_path):
+    done = process("train", tmp_path / "none")
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 3
+    assert out == ""
+    assert err.startswith("dkfeat: error: train: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_process__interrupted_then_resumed(tmp_path, number, status):
+    source, target = tmp_path / "rows.svm", tmp_path / "out"
+    with source.open("w") as file:
+        for i in range(200_000):
+            file.write(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n")
+    options = ("featurize", source, *SMALL, "--blocksize", "32KiB", "--out", target)
+    done = process(*options, "--scheduler", "synchronous")
+    deadline = time.monotonic() + 60
+    while not list(target.glob("data/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(done.pid, number)
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == status, err
+    assert "Traceback" not in err
+    assert not (target / "_SUCCESS").exists()
+    assert run(*options).stdout.split()[:2] == ["rows", "200,000"]

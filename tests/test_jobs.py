@@ -1,0 +1,72 @@
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dkfeat.config import load_config
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_script(name, conf, folder):
+    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), str(conf)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def letter(tmp_path_factory):
+    """The Letter job with a few rows in place of Letter's."""
+    folder = tmp_path_factory.mktemp("job")
+    settings = yaml.safe_load((ROOT / "conf" / "letter.yaml").read_text())
+    for part, rows in zip(settings["featurize"], (60, 30), strict=True):
+        path = folder / part["source"]["urlpath"].removesuffix(".xz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{1 + i % 2} {1 + i % 2}:{1 + i % 5}\n" for i in range(rows)))
+        part["source"]["urlpath"] = str(path)
+    settings["train"]["epochs"] = 2
+    (folder / "conf.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["letter", "rcv1"])
+def test_conf__reads_strictly(name):
+    job = load_config(ROOT / "conf" / f"{name}.yaml")
+    assert [part.out for part in job.featurize] == [job.train.shards, job.train.test]
+    assert job.featurize[1].like == job.featurize[0].out
+
+
+def test_jobs__featurize_then_train(letter):
+    made = run_script("featurize", "conf.yaml", letter)
+    assert made.stdout.splitlines() == [
+        "features/letter-train: 60 rows in 1 shards",
+        "features/letter-test: 30 rows in 1 shards",
+    ]
+    trained = run_script("train", "conf.yaml", letter)
+    assert trained.stdout.splitlines() == ["models/letter: model of 2 classes", "test accuracy 100.00%"]
+    assert (letter / "models" / "letter" / "model.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "words"),
+    [
+        ("featurize", "featurise: []", "did you mean `featurize`?"),
+        ("featurize", "run: {}", "lists nothing under `featurize`"),
+        ("train", "run: {}", "holds no `train` part"),
+        ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
+        ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcws, ibits: 4}, out: b}]", "'i_bits'?"),
+    ],
+)
+def test_jobs__mistakes_exit_2(tmp_path, script, text, words):
+    (tmp_path / "conf.yaml").write_text(text)
+    main = runpy.run_path(str(ROOT / "jobs" / f"{script}.py"))["main"]
+    outcome = CliRunner().invoke(main, [str(tmp_path / "conf.yaml")])
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith("dkfeat: error: main: ")
+    assert words in outcome.stderr
+    assert "Traceback" not in outcome.stderr
