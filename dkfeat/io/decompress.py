@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from dkfeat.errors import ParseError
@@ -136,12 +135,11 @@ class _Decoder:
     """One member of a compressed file, behind one interface for all libraries."""
 
     def __init__(self, compression: str) -> None:
+        self._compression, self._tail = compression, b""
         self._object: Any
         self.errors: tuple[type[Exception], ...]
-        self.decode: Callable[[bytes, int], bytes] = self._decode_bounded
         if compression == "gzip":
             self._object, self.errors = zlib.decompressobj(wbits=31), (zlib.error,)
-            self.decode = self._decode_gzip
         elif compression == "bz2":
             self._object, self.errors = bz2.BZ2Decompressor(), (OSError, ValueError)
         elif compression == "xz":
@@ -151,8 +149,6 @@ class _Decoder:
             import zstandard  # late: only zstd files need it
 
             self._object, self.errors = zstandard.ZstdDecompressor().decompressobj(), (zstandard.ZstdError,)
-            self.decode = self._decode_zstd
-        self._tail = b""
 
     @property
     def needs_input(self) -> bool:
@@ -169,13 +165,11 @@ class _Decoder:
         """Bytes that follow the member."""
         return self._object.unused_data
 
-    def _decode_bounded(self, data: bytes, limit: int) -> bytes:
-        return self._object.decompress(data, limit)
-
-    def _decode_gzip(self, data: bytes, limit: int) -> bytes:
+    def decode(self, data: bytes, limit: int) -> bytes:
+        """Content from more data, up to `limit` bytes where the library can stop there."""
+        if self._compression == "zstd":
+            return self._object.decompress(data)
         content = self._object.decompress(self._tail + data, limit)
-        self._tail = self._object.unconsumed_tail
+        if self._compression == "gzip":
+            self._tail = self._object.unconsumed_tail
         return content
-
-    def _decode_zstd(self, data: bytes, limit: int) -> bytes:  # noqa: ARG002  # the bound is in what goes in
-        return self._object.decompress(data)

@@ -14,6 +14,7 @@ from dkfeat.blocks import RowBlock, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.io.files import check_unchanged
 from dkfeat.io.libsvm_parser import NO_LIMIT, SplitParser, open_split
+from dkfeat.io.pages import empty_array, first_items
 
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
@@ -116,7 +117,7 @@ class _Rows:
         if len(array) >= needed:
             return array
         likely = used * self._likely_bytes // self.text_bytes if self.text_bytes else 0
-        grown = np.empty(max(needed, int(1.05 * likely), 3 * used // 2), array.dtype)
+        grown = empty_array(max(needed, int(1.05 * likely), 3 * used // 2), array.dtype)
         grown[:used] = array[:used]
         return grown
 
@@ -125,14 +126,16 @@ class _Rows:
         rows, nnz, n_labels = int(cursor[loop.ROWS]), int(cursor[loop.NNZ]), int(cursor[loop.LABELS])
         cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
         t = self.tables
-        for array, size in ((t.indices, nnz), (t.values, nnz), (t.indptr, rows + 1), (t.labels, n_labels)):
-            array.resize(size, refcheck=False)  # in place: gives the room that was left over back
-        indptr = t.indptr.astype(t.indices.dtype, copy=False)
-        X = csr_matrix((t.values, t.indices, indptr), shape=(rows, self._n_features), copy=False)
+        indices, values, indptr, labels = (
+            first_items(array, size)
+            for array, size in ((t.indices, nnz), (t.values, nnz), (t.indptr, rows + 1), (t.labels, n_labels))
+        )
+        indptr = indptr.astype(indices.dtype, copy=False)
+        X = csr_matrix((values, indices, indptr), shape=(rows, self._n_features), copy=False)
         X.has_sorted_indices = X.has_canonical_format = True
         return RowBlock(
             X=X,
-            y=t.labels.astype(np.int64) if self._source.label_dtype == "int64" else t.labels,
-            label_offsets=t.label_offsets[: rows + 1].copy() if self._source.multilabel else None,
-            qid=t.qids[:rows].copy() if self._source.query_id else None,
+            y=labels.astype(np.int64) if self._source.label_dtype == "int64" else labels,
+            label_offsets=first_items(t.label_offsets, rows + 1) if self._source.multilabel else None,
+            qid=first_items(t.qids, rows) if self._source.query_id else None,
         )
