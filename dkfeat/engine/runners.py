@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -84,7 +84,9 @@ class LocalRunner:
 
     scheduler: str
     n_workers: int
-    in_flight: int = GRAPH_TASKS
+    in_flight: int
+    pool: Executor | None
+    stop: threading.Event
     memory_limit: None = None
 
     @property
@@ -97,29 +99,27 @@ class LocalRunner:
     def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
         """See `Runner.run`."""
         token = secrets.token_hex(8)  # keys differ between runs, so two runs can share a pool
-        stop = threading.Event()
-        with _pool(self.scheduler, self.n_workers, stop) as pool:
-            # a process cannot see the event: its pool is ended instead
-            function = _Unstoppable(task) if self.scheduler == "processes" else partial(task, stopped=stop.is_set)
-            schedulers: dict[str, Callable[..., object]] = {
-                "synchronous": get_sync,
-                "threads": partial(dask.threaded.get, pool=pool),
-                "processes": partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False),
-            }
-            get = schedulers[self.scheduler]
-            for group in _groups(splits, self.in_flight):
-                # of equal tasks, these schedulers start the one with the highest key first
-                by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
-                graph = {key: (function, split) for key, split in by_key.items()}
-                with Callback(posttask=lambda key, result, *_: done(by_key[key], result)):  # noqa: B023 - used within the turn
-                    try:
-                        get(graph, list(graph))
-                    except BrokenProcessPool as error:
-                        message = (
-                            "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
-                            "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
-                        )
-                        raise ClusterError(message) from error
+        # a process cannot see the event: its pool is ended instead
+        function = _Unstoppable(task) if self.scheduler == "processes" else partial(task, stopped=self.stop.is_set)
+        schedulers: dict[str, Callable[..., object]] = {
+            "synchronous": get_sync,
+            "threads": partial(dask.threaded.get, pool=self.pool),
+            "processes": partial(dask.multiprocessing.get, pool=self.pool, chunksize=1, optimize_graph=False),
+        }
+        get = schedulers[self.scheduler]
+        for group in _groups(splits, self.in_flight):
+            # of equal tasks, these schedulers start the one with the highest key first
+            by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
+            graph = {key: (function, split) for key, split in by_key.items()}
+            with Callback(posttask=lambda key, result, *_: done(by_key[key], result)):  # noqa: B023 - used within the turn
+                try:
+                    get(graph, list(graph))
+                except BrokenProcessPool as error:
+                    message = (
+                        "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
+                        "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
+                    )
+                    raise ClusterError(message) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,29 +141,29 @@ def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
 
 
 @contextmanager
-def _pool(scheduler: str, n_workers: int, stop: threading.Event) -> Iterator[Executor | None]:
-    """Yield the pool of one run; on the way out no task of it runs any more."""
+def _open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
+    """Yield a runner with its pool; on the way out no task runs any more."""
+    stop = threading.Event()
+    blas_threads = max(1, CPU_COUNT // n_workers)
     if scheduler == "synchronous":
-        yield None
-        return
-    if scheduler == "threads":
-        with threadpool_limits(max(1, CPU_COUNT // n_workers)):
-            pool: Executor = dask.threaded.ContextAwareThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+        yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
+    elif scheduler == "threads":
+        threads = dask.threaded.ContextAwareThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+        with threadpool_limits(blas_threads):
             try:
-                yield pool
+                yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
             finally:
                 stop.set()
-                pool.shutdown(cancel_futures=True)
-        return
-    context = dask.multiprocessing.get_context()
-    limit = partial(_start_process, max(1, CPU_COUNT // n_workers))
-    processes = ProcessPoolExecutor(n_workers, mp_context=context, initializer=limit)
-    try:
-        yield processes
-        processes.shutdown()
-    except BaseException:
-        _end(processes)
-        raise
+                threads.shutdown(cancel_futures=True)
+    else:
+        context = dask.multiprocessing.get_context()
+        processes = ProcessPoolExecutor(n_workers, context, initializer=_start_process, initargs=(blas_threads,))
+        try:
+            yield LocalRunner(scheduler, n_workers, in_flight, processes, stop)
+            processes.shutdown()
+        except BaseException:
+            _end(processes)
+            raise
 
 
 def _start_process(blas_threads: int) -> None:
@@ -235,7 +235,7 @@ def open_runner(
         raise ConfigError(message)
     if client is None and scheduler in SCHEDULERS[:3]:
         workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
-        return nullcontext(LocalRunner(scheduler, workers, in_flight or GRAPH_TASKS))
+        return _open_local(scheduler, workers, in_flight or GRAPH_TASKS)
     if scheduler == "cluster":
         share_cores(n_workers, threads_per_worker)
     return _open_client(client, str(scheduler), n_workers, threads_per_worker, memory_limit, in_flight)

@@ -1,29 +1,30 @@
-"""What tests of the engine share."""
+"""What tests of the engine share; ``python -m tests.engine.helpers SOURCE TARGET SCHEDULER`` runs one featurization."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import dkfeat
+
+BLOCK = 4_000
+"""Bytes of a split: some twenty in the tiny source."""
 
 
 def gcws(n_components: int = 24, **params: Any) -> Any:
     return dkfeat.GCWSFeatures(n_components, **{"random_state": 11, **params})
 
 
-def state(folder: Path) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Shards by name with their SHA-256, and every manifest without its run block: what IDENTICAL compares."""
-    shards = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "data").iterdir()}
-    manifests = []
-    for path in sorted((folder / "_dkfeat").glob("manifest-*.json")):
-        manifest = json.loads(path.read_bytes())
-        del manifest["run"]
-        manifests.append(manifest)
-    return shards, manifests
-
-
 def featurized(source: Any, target: Path, **options: Any) -> Any:
     return dkfeat.featurize(source, options.pop("map", gcws()), target, **{"progress": False, **options})
+
+
+def tell(state: Any) -> None:
+    sys.stdout.write(f"{state.stage} {state.tasks}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    pattern, folder, name = sys.argv[1:]
+    featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), Path(folder), scheduler=name, n_workers=2, progress=tell)

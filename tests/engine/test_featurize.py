@@ -20,7 +20,8 @@ from dkfeat.errors import (
     SourceNotFoundError,
     SpecConflictError,
 )
-from tests.engine.helpers import featurized, gcws, state
+from tests.engine.helpers import featurized, gcws
+from tests.invariants import dataset_state as state
 
 
 @pytest.fixture

@@ -87,7 +87,8 @@ def test_local_runner__gives_every_result(scheduler):
 def test_local_runner__starts_tasks_in_the_order_given():
     order = []
     splits = fake_splits(30)[::-1]
-    LocalRunner("synchronous", 1, in_flight=20).run(Double(), splits, lambda split, result: order.append(split))
+    with open_runner(scheduler="synchronous", in_flight=20) as runner:
+        runner.run(Double(), splits, lambda split, result: order.append(split))
     assert order == splits
 
 
@@ -102,7 +103,7 @@ def test_client_runner__gives_every_result(cluster_client):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_local_runner__error_arrives_with_its_place(scheduler):
-    with open_runner(scheduler=scheduler, n_workers=2) as runner, pytest.raises(ParseError) as caught:
+    with pytest.raises(ParseError) as caught, open_runner(scheduler=scheduler, n_workers=2) as runner:
         run(runner, FailAt(3), 10)
     assert str(caught.value) == "fake.svm:7:5: indices must ascend"
     assert (caught.value.line, caught.value.column, caught.value.offset) == (7, 5, 99)
@@ -135,8 +136,8 @@ def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
                     raise Stopped
                 time.sleep(0.01)
 
-    with pytest.raises(ParseError):
-        run(LocalRunner("threads", 2), Slow(), 2)
+    with pytest.raises(ParseError), open_runner(scheduler="threads", n_workers=2) as runner:
+        run(runner, Slow(), 2)
     assert left.is_set()
 
 
@@ -153,7 +154,8 @@ def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
             yield group
 
     monkeypatch.setattr(runners, "_groups", watched)
-    assert len(run(LocalRunner(scheduler, 2), Double(), 3000)) == 3000
+    with open_runner(scheduler=scheduler, n_workers=2) as runner:
+        assert len(run(runner, Double(), 3000)) == 3000
     assert sizes == [1024, 1024, 952]
 
 
@@ -192,8 +194,8 @@ def test_client_runner__task_that_kills_its_workers_is_named():
 
 def test_local_runner__dead_process_is_a_cluster_error():
     with (
-        open_runner(scheduler="processes", n_workers=1) as runner,
         pytest.raises(ClusterError, match="ended abruptly"),
+        open_runner(scheduler="processes", n_workers=1) as runner,
     ):
         run(runner, DieAt(1), 3)
 

@@ -7,9 +7,8 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.runners import LocalRunner
-from tests.engine.helpers import featurized, gcws, state
-
-BLOCK = 4_000  # some twenty splits
+from tests.engine.helpers import BLOCK, featurized, gcws
+from tests.invariants import dataset_state as state
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def test_featurize__equal_rows_for_any_blocksize(blocksize, tiny_folder, tiny_ro
     assert data.n_shards == (2 if blocksize > 4_000 else data.n_shards)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_scan__equal_on(scheduler, source, tiny_rows):
     found = dkfeat.scan(source, scheduler=scheduler, n_workers=2)
     assert found == dkfeat.scan(source)

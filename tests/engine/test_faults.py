@@ -1,0 +1,158 @@
+"""Processes that die in the middle of a run lose nothing, and the next run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+
+import dkfeat
+from dkfeat.engine.cluster import local_cluster
+from tests.engine.helpers import BLOCK, featurized
+from tests.invariants import assert_dataset_whole, dataset_state
+
+ROOT = Path(dkfeat.__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def pattern(tiny_folder):
+    return str(tiny_folder / "*.svm")
+
+
+@pytest.fixture(scope="module")
+def golden(pattern, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden") / "features"
+    featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), folder)
+    return dataset_state(folder)
+
+
+def start(pattern, target, scheduler, **environment):
+    command = [sys.executable, "-m", "tests.engine.helpers", pattern, str(target), scheduler]
+    environment = {**os.environ, **environment}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def resumed(pattern, target, counted):
+    """Finish the run; returns how many blocks were encoded for it."""
+    counted.clear()
+    featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), target)
+    return len(counted)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    calls = []
+    encode = dkfeat.GCWSFeatures.encode
+    monkeypatch.setattr(dkfeat.GCWSFeatures, "encode", lambda self, X: (calls.append(X.shape[0]), encode(self, X))[1])
+    return calls
+
+
+def check_killed_and_resumed(kill_at, pattern, golden, target, counted):
+    with start(pattern, target, "threads", DKFEAT_KILL_AT=kill_at) as driver:
+        _, errors = driver.communicate(timeout=60)
+    assert driver.returncode == -signal.SIGKILL, errors
+    assert_dataset_whole(target, finished=False)
+    made = len(list((target / "data").iterdir()))
+    assert resumed(pattern, target, counted) == len(golden[0]) - made
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:9", "after_publish:6", "before_manifest:1"])
+def test_driver_killed__resume_is_identical(kill_at, pattern, golden, tmp_path, counted):
+    check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kill_at",
+    [
+        *(f"{point}:{k}" for point in ("before_tmp", "mid_write", "after_tmp") for k in (1, 3, 5, 8, 13, 20)),
+        *(f"after_publish:{k}" for k in (1, 2, 9, 17)),
+        *("after_manifest:1", "after_success:1"),
+    ],
+)
+def test_driver_killed__resume_is_identical_at_every_point(kill_at, pattern, golden, tmp_path, counted):
+    check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("scheduler", ["threads", "cluster", pytest.param("processes", marks=pytest.mark.slow)])
+def test_driver_interrupted__workers_leave_and_resume_is_identical(scheduler, pattern, golden, tmp_path, counted):
+    target = tmp_path / "features"
+    with start(pattern, target, scheduler) as driver:
+        for line in driver.stdout:
+            if line.startswith("featurize 2"):
+                break
+        workers = psutil.Process(driver.pid).children(recursive=True)
+        driver.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        _, errors = driver.communicate(timeout=30)
+    assert time.monotonic() - begin < 15
+    assert driver.returncode != 0
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert alive == []
+    assert_dataset_whole(target, committed=False)
+    made = len(list((target / "data").iterdir()))
+    assert made >= 2
+    assert resumed(pattern, target, counted) == len(golden[0]) - made
+    assert dataset_state(target) == golden
+
+
+@pytest.mark.cluster
+def test_worker_killed__run_completes_identical(pattern, golden, tmp_path):
+    target = tmp_path / "features"
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        pids = list(client.run(os.getpid).values())
+
+        def kill_one(state):
+            if state.stage == "featurize" and state.tasks == 3:
+                os.kill(pids[0], signal.SIGKILL)
+
+        featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), target, client=client, progress=kill_one)
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.cluster
+def test_workers_that_die_while_they_write__run_completes_identical(pattern, golden, tmp_path):
+    target = tmp_path / "features"
+    with (
+        dask.config.set({"distributed.nanny.environ": {"DKFEAT_KILL_AT": "mid_write:8"}}),
+        local_cluster(n_workers=2, threads_per_worker=1) as client,
+    ):
+        before = set(client.run(os.getpid).values())
+        featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), target, client=client)
+        client.wait_for_workers(1)
+        assert set(client.run(os.getpid).values()) - before  # at least one died
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.cluster
+def test_two_runs_on_one_target__second_is_told_who_holds_it(pattern, golden, tmp_path):
+    target = tmp_path / "features"
+    with start(pattern, target, "synchronous") as first:
+        next(line for line in first.stdout if line.startswith("featurize 1"))
+        first.send_signal(signal.SIGSTOP)
+        try:
+            with start(pattern, target, "synchronous") as second:
+                _, errors = second.communicate(timeout=60)
+        finally:
+            first.send_signal(signal.SIGCONT)
+        first.communicate(timeout=60)
+    assert second.returncode == 1
+    assert "CommitConflictError" in errors
+    assert str(first.pid) in errors
+    assert first.returncode == 0
+    assert dataset_state(target) == golden
