@@ -72,11 +72,17 @@ class FileLock:
         _HELD.add(self)
 
     def release(self) -> None:
-        """Remove the file, then free the lock; a second call does nothing."""
-        if self._open:
-            with suppress(FileNotFoundError):
-                os.unlink(self._name, dir_fd=self._folder)
-                os.fsync(self._folder)
+        """Remove the file, then free the lock; a second call does nothing, and a file that stays does no harm."""
+        if not self._open:
+            return
+        try:
+            os.unlink(self._name, dir_fd=self._folder)
+            os.fsync(self._folder)
+        except FileNotFoundError:
+            pass
+        except OSError as fault:
+            logger.warning("%s could not be removed: %s; the next run will take it over", self._name, fault)
+        finally:
             self.close()
 
     def close(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from dkfeat.errors import CommitConflictError, ShardError
+from dkfeat.errors import CommitConflictError, DkfeatError, ShardError
 from dkfeat.io import decoding
 from dkfeat.io.entries import ShardEntry, check_shard_name
 from dkfeat.io.storage import DATA, LOCK, Storage
@@ -76,7 +77,8 @@ def existing_entry(
         "source_sha256": source_sha256,
         "last": last,
     }
-    return _existing(storage, name, {key: value for key, value in expected.items() if value is not None}, run_id)
+    with _named_faults(storage, name):
+        return _existing(storage, name, {key: value for key, value in expected.items() if value is not None}, run_id)
 
 
 def publish(storage: Storage, name: str, data: bytes | memoryview, entry: ShardEntry, *, run_id: str) -> ShardEntry:
@@ -114,36 +116,31 @@ def publish(storage: Storage, name: str, data: bytes | memoryview, entry: ShardE
     spec_fp = decoding.read_footer(data, name).spec_fp
     expected = {"spec_fp": spec_fp, "split": entry.split, "piece": entry.piece, "range": entry.range}
     expected |= {"source_sha256": entry.source_sha256, "last": entry.last}
-    for _ in range(_ATTEMPTS):
-        try:
-            storage.create(path, data)
-        except FileExistsError:
-            there = _existing(storage, name, expected, run_id)
-            if there is None:
-                continue
-            if there.sha256 != entry.sha256:
-                logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
-            return there
-        except OSError as fault:
-            raise _refused(storage, name, len(data), fault) from fault
-        size = storage.size(path)
-        if size != entry.size:
-            message = f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}"
-            raise ShardError(message)
-        return entry
+    with _named_faults(storage, name, len(data)):
+        for _ in range(_ATTEMPTS):
+            try:
+                storage.create(path, data)
+            except FileExistsError:
+                there = _existing(storage, name, expected, run_id)
+                if there is None:
+                    continue
+                if there.sha256 != entry.sha256:
+                    logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
+                return there
+            size = storage.size(path)
+            if size != entry.size:
+                message = f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}"
+                raise ShardError(message)
+            return entry
     message = f"{storage.url}/{path}: a damaged shard came back {_ATTEMPTS} times after it was set aside"
     raise ShardError(message)
 
 
 def _existing(storage: Storage, name: str, expected: Mapping[str, object], run_id: str) -> ShardEntry | None:
     path = f"{DATA}/{check_shard_name(name)}"
-    try:
-        if storage.size(path) is None:
-            return None
-        data = storage.load(path)
-    except OSError as fault:
-        message = f"{storage.url}/{path}: cannot be read: {fault.strerror or fault}"
-        raise ShardError(message) from fault
+    if storage.size(path) is None:
+        return None
+    data = storage.load(path)
     try:
         footer, sha256 = decoding.check_whole(data, name)
         for key, value in expected.items():
@@ -168,14 +165,23 @@ def _check_holder(storage: Storage, run_id: str) -> None:
         raise CommitConflictError(message)
 
 
-def _refused(storage: Storage, name: str, size: int, fault: OSError) -> ShardError:
-    room = ""
-    if fault.errno in _FULL:
-        try:
-            free = storage.free_bytes()
-        except OSError:
-            free = None
-        room = (
-            f"; it needs {size:,} bytes, {'unknown' if free is None else f'{free:,}'} are free: make room and run again"
-        )
-    return ShardError(f"{storage.url}/{DATA}/{name}: cannot be written: {fault.strerror or fault}{room}")
+@contextmanager
+def _named_faults(storage: Storage, name: str, size: int = 0) -> Iterator[None]:
+    """Turn a fault of the storage into a `ShardError` that names the shard and, on a full disk, the room left."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        room = f"; it needs {size:,} bytes, {_free(storage)} are free: make room and run again"
+        cause = f"{fault.strerror or fault}{room if fault.errno in _FULL else ''}"
+        message = f"{storage.url}/{DATA}/{name}: cannot be {'written' if size else 'read'}: {cause}"
+        raise ShardError(message) from fault
+
+
+def _free(storage: Storage) -> str:
+    try:
+        free = storage.free_bytes()
+    except OSError:
+        free = None
+    return "an unknown number" if free is None else f"{free:,}"
