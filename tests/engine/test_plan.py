@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import dkfeat
+from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from tests.engine.helpers import featurized, gcws
+
+
+@pytest.fixture
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=10_000)
+
+
+def settled(source):
+    return source.settle(dkfeat.scan(source))
+
+
+def test_plan__twice_is_equal(source):
+    scan = dkfeat.scan(source)
+    first, second = (dkfeat.plan(source, gcws(), "out", scan=scan) for _ in range(2))
+    assert first == second
+    assert first.describe() == second.describe()
+
+
+def test_plan__tasks_cover_each_byte_once(source):
+    plan = dkfeat.plan(source, gcws())
+    for file in plan.files:
+        spans = [(task.split.start, task.split.stop) for task in plan.tasks if task.split.file == file]
+        assert spans[0][0] == 0
+        assert spans[-1][1] == file.size
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(spans))
+    assert [task.split.number for task in plan.tasks] == list(range(len(plan.tasks)))
+
+
+def test_plan__writes_and_reads_nothing(source, tmp_path, monkeypatch):
+    for name in ("read", "scan_split"):
+        monkeypatch.setattr(dkfeat.LibsvmSource, name, lambda *_: pytest.fail("rows were read"))
+    plan = dkfeat.plan(source, gcws(), tmp_path / "features")
+    assert plan.needs_scan
+    assert plan.n_rows is plan.output_bytes is plan.spec_fp is None
+    assert "reads the source once more" in plan.describe()
+    assert not (tmp_path / "features").exists()
+
+
+def test_plan__tells_what_featurize_then_does(source, tmp_path):
+    plan = dkfeat.plan(source, gcws(), tmp_path / "features", scan=dkfeat.scan(source))
+    manifest = featurized(source, tmp_path / "features")
+    assert plan.spec_fp == manifest.spec_fp
+    assert plan.n_rows == manifest.rows
+    assert plan.output_bytes == 24 * manifest.rows
+    assert [task.first_shard for task in plan.tasks] == [entry.name for entry in manifest.shards if entry.piece == 0]
+
+
+def test_plan__settled_source_needs_no_scan(source):
+    plan = dkfeat.plan(settled(source), gcws())
+    assert not plan.needs_scan
+    assert plan.n_rows is None
+    assert plan.tasks[0].first_shard.startswith("part-000000-0000-")
+
+
+def test_plan__like_settles(source, tmp_path):
+    featurized(source, tmp_path / "train")
+    plan = dkfeat.plan(source, None, tmp_path / "test", like=tmp_path / "train")
+    assert plan.spec["map"] == dkfeat.open_shards(tmp_path / "train").spec["map"]
+
+
+def test_plan__sees_the_conflict_that_featurize_would(source, tmp_path):
+    featurized(source, tmp_path / "train")
+    with pytest.raises(SpecConflictError, match="n_components"):
+        dkfeat.plan(source, gcws(25), tmp_path / "train")
+
+
+def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
+    with pytest.raises(ConfigError, match="scan again"):
+        dkfeat.plan(settled(source), gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
+
+
+def test_check__names_the_task_and_the_setting(source):
+    plan = dkfeat.plan(settled(source), gcws())
+    plan.check(None)
+    plan.check(plan.projected_bytes)
+    with pytest.raises(PlanError, match=r"split 0 of a\.svm projects .* lower blocksize") as caught:
+        plan.check(plan.projected_bytes - 1)
+    assert caught.value.exit_code == 2
+
+
+def test_projected_bytes__follow_the_blocksize(tiny_folder):
+    small, large = (
+        dkfeat.plan(dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=size), gcws()).projected_bytes
+        for size in (1_000, 20_000)
+    )
+    assert 0 < small < large
+
+
+def test_describe__is_a_table(source):
+    text = dkfeat.plan(source, gcws(), "out", scan=dkfeat.scan(source)).describe(n_tasks=3)
+    lines = text.splitlines()
+    assert lines[0].split() == ["target", "out"]
+    assert any(line.startswith("split") and "first shard" in line for line in lines)
+    assert sum("part-" in line for line in lines) == 3
+    assert lines[-1].startswith("… and ")
