@@ -53,9 +53,20 @@ class ConfigError(DkfeatError, ValueError):
 
 
 class InputError(DkfeatError, ValueError):
-    """An array's shape, dtype, sign or values are not what the call accepts."""
+    """An array's shape, dtype, sign or values are not what the call accepts.
+
+    Parameters
+    ----------
+    message : str
+    row, column : int or None
+        The cell to blame, counted from 0, where it is a single one.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, *, row: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.row, self.column = row, column
 
 
 class SourceError(DkfeatError, OSError):

@@ -19,7 +19,6 @@ from dkfeat.errors import ConfigError, InputError
 
 __all__ = [
     "MAX_POWER",
-    "cell_error",
     "check_choice",
     "check_columns",
     "check_finite",
@@ -108,13 +107,6 @@ def check_columns(got: int, expected: int, owner: str) -> None:
         raise InputError(message)
 
 
-def cell_error(message: str, *, row: int, column: int) -> InputError:
-    """Make an InputError that keeps its cell, 0-based, in the attributes ``row`` and ``column``."""
-    error = InputError(message)
-    vars(error).update(row=row, column=column)
-    return error
-
-
 def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, cause: str = "") -> None:
     """Raise InputError naming the first cell that holds NaN or an infinity.
 
@@ -140,7 +132,7 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
         f"{name} holds {value} at row {row:,}, column {column:,} (counted from 0){after}, but every value must be "
         "finite, neither NaN nor inf; replace or drop such cells first"
     )
-    raise cell_error(message, row=row, column=column)
+    raise InputError(message, row=row, column=column)
 
 
 def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix:

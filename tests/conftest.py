@@ -6,9 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from scipy import sparse
+
+# the time of an example depends on the machine, so it decides nothing
+hypothesis.settings.register_profile("dkfeat", deadline=None)
+hypothesis.settings.load_profile("dkfeat")
 
 ROWS, COLUMNS = 400, 300
 
@@ -67,11 +72,8 @@ def cluster_client() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """Folder of the papers' data sets, named by the environment variable DKFEAT_DATA."""
-    value = os.environ.get("DKFEAT_DATA")
-    if not value:
-        pytest.skip("DKFEAT_DATA does not name a folder with the papers' data sets")
-    folder = Path(value)
+    """Folder of the papers' data sets: DKFEAT_DATA, or ``shared/data`` beside the project."""
+    folder = Path(os.environ.get("DKFEAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not folder.is_dir():
-        pytest.skip(f"DKFEAT_DATA={value} is not a folder")
+        pytest.skip(f"no data sets of the papers at {folder}; DKFEAT_DATA names another folder")
     return folder

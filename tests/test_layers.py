@@ -42,6 +42,7 @@ TABLE = {
 EXCEPTIONS = {
     ("io", "dkfeat.compiled.libsvm"),  # the byte parser is io's own loop
     ("maps", "dkfeat.engine.collections"),  # maps/_base.py hands a Dask collection over, by a late import
+    ("cli", "dkfeat.__version__"),  # a plain string
 }
 
 
@@ -62,9 +63,7 @@ def imported_modules(source: str, *, only_at_run_time: bool) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            names += (
-                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "dkfeat" else [node.module]
-            )
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
     return names
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +11,12 @@ from sklearn.datasets import load_svmlight_file
 
 from dkfeat.io.libsvm import LibsvmSource, Scan
 
-FOLDER = Path(os.environ.get("DKFEAT_DATA") or Path(__file__).parents[2] / "../shared/data")
-
 
 @pytest.mark.data
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["letter", "rcv1"])
-def test_data_set__equals_scikit_learn(name, dtype):
-    path = FOLDER / name / "test.svm.xz"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; set DKFEAT_DATA to the folder of the data sets")
+def test_data_set__equals_scikit_learn(data_folder, name, dtype):
+    path = data_folder / name / "test.svm.xz"
     source = LibsvmSource(str(path), dtype=dtype, blocksize="1MiB")
     files = source.files()
     splits = source.splits(files)
