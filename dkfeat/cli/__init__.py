@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from dkfeat import __version__
+import dkfeat
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup
 from dkfeat.cli.demo import demo
 from dkfeat.cli.featurize import featurize, plan
@@ -21,7 +21,7 @@ __all__ = ["DkfeatCommand", "cli", "main"]
 
 
 @click.group(cls=DkfeatGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
+@click.version_option(dkfeat.__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
 def cli(traceback: bool) -> None:
     """Features on which linear learning matches kernel machines, for big data.
