@@ -1,0 +1,239 @@
+"""Does GCWS sample by the law? Counts over components and seeds against the exact kernel.
+
+Seeds are fixed. Each test says how often a correct program with fresh seeds would fail it.
+"""
+
+import numba
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dkfeat.compiled import cws
+from dkfeat.maps import FEATURE_MAPS
+from tests.reference.gcws import gmm
+
+GCWSFeatures = FEATURE_MAPS["gcws"]
+N_SEEDS, N_COMPONENTS = 20, 256
+TRIALS = N_SEEDS * N_COMPONENTS
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large counts")
+
+
+def collisions(u, v, p=1.0):
+    """Collisions of (i*, t*), and of i* alone, of each pair of rows over all components and seeds."""
+    X = sparse.csr_matrix(np.concatenate([u, v]))
+    full, coordinate = np.zeros(len(u), np.int64), np.zeros(len(u), np.int64)
+    for seed in range(N_SEEDS):
+        i_star, t_star = GCWSFeatures(n_components=N_COMPONENTS, p=p, random_state=seed).fit(X).sample(X)
+        same = i_star[: len(u)] == i_star[len(u) :]
+        coordinate += same.sum(axis=1)
+        full += (same & (t_star[: len(u)] == t_star[len(u) :])).sum(axis=1)
+    return full, coordinate
+
+
+def scores(counts, probabilities, trials=TRIALS):
+    return (counts - trials * probabilities) / np.sqrt(trials * probabilities * (1 - probabilities))
+
+
+def assert_binomial(counts, probabilities):
+    # |z| of a count beyond 5: 6e-7 each; root mean square of n scores off by 4.5 of its standard errors: 7e-6
+    # Of pairs with few expected collisions or misses, too few for z, only the count is bounded: 1e-6 each.
+    few = TRIALS * probabilities * (1 - probabilities) < 20
+    assert (np.abs(counts - TRIALS * probabilities)[few] < 40).all()
+    z = scores(counts[~few], probabilities[~few])
+    assert len(z) >= 20
+    assert np.abs(z).max() < 5, f"largest |z| is {np.abs(z).max():.2f}"
+    n = len(z)
+    assert abs((z**2).mean() - 1) < 4.5 * np.sqrt(2 / n), f"mean square of z is {(z**2).mean():.3f}"
+    assert abs(z.mean()) < 4.5 / np.sqrt(n), f"mean of z is {z.mean():.3f}"
+
+
+def noisy_pairs(rng, n_pairs, n_features, noise, signed=False, tail=1.0, density=1.0):
+    """Pairs of rows whose similarity falls with `noise`, an array of shape (n_pairs,)."""
+    u = np.exp(tail * rng.normal(size=(n_pairs, n_features)))
+    v = u * np.exp(noise[:, None] * rng.normal(size=u.shape))
+    if signed:
+        u *= rng.choice([-1, 1], size=u.shape)
+        v *= np.sign(u) * np.where(rng.random(u.shape) < noise[:, None] / 8, -1, 1)
+    keep = rng.random(u.shape) < density
+    keep[:, 0] = True
+    return np.where(keep, u, 0), np.where(keep | (rng.random(u.shape) < density * noise[:, None] / 8), v, 0)
+
+
+def many_pairs():
+    """210 pairs: plain, signed, sparse, heavy-tailed, some with coordinates of opposite sign only."""
+    rng = np.random.default_rng(12)
+    noise = np.geomspace(0.02, 6, 50)
+    kinds = [
+        noisy_pairs(rng, 50, 40, noise),
+        noisy_pairs(rng, 50, 40, noise, signed=True),
+        noisy_pairs(rng, 50, 40, noise, signed=True, density=0.2),
+        noisy_pairs(rng, 50, 40, noise, tail=4.0),
+    ]
+    u, v = (np.concatenate(parts) for parts in zip(*kinds, strict=True))
+    a = np.abs(rng.normal(size=(10, 40)))
+    b = a.copy()
+    b[:, : len(b[0]) // 2] *= -1
+    return np.concatenate([u, a]), np.concatenate([v, b])
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    u, v = many_pairs()
+    similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
+    return u, v, similarity, *collisions(u, v)
+
+
+def test_law__pairs_cover_all_similarities(pairs):
+    similarity = pairs[2]
+    assert len(similarity) == 210
+    assert similarity.min() < 0.02
+    assert similarity.max() > 0.98
+    assert (np.histogram(similarity, bins=10, range=(0, 1))[0] >= 8).all()
+
+
+def test_law__collisions_are_binomial(pairs):
+    _, _, similarity, full, _ = pairs
+    assert_binomial(full, similarity)
+
+
+def test_zero_bit__bias(pairs, record_property):
+    # i* alone collides more often: by little where many coordinates share the mass, by much where one coordinate
+    # holds most of the mass of both rows, for then it is sampled whatever its value
+    _, _, similarity, full, coordinate = pairs
+    assert (coordinate >= full).all()
+    excess = coordinate / TRIALS - similarity
+    names = ("plain", "signed", "sparse and signed", "heavy-tailed", "half of the signs opposite")
+    for name, part in zip(names, np.split(excess, [50, 100, 150, 200]), strict=True):
+        record_property(f"0-bit bias, {name}", f"mean {part.mean():.4f}, largest {part.max():.4f}")
+        print(f"\n0-bit bias, {name}: mean {part.mean():.4f}, largest {part.max():.4f}")  # noqa: T201  # shown by -s
+    assert 0 < excess[:50].mean() < 0.05
+    assert 0.1 < excess[150:200].mean() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype"),
+    [(1e30, np.float32), (1e-30, np.float32), (1e300, np.float64), (1e-300, np.float64), (3.7, np.float32)],
+)
+def test_law__holds_at_any_scale(scale, dtype):
+    rng = np.random.default_rng(5)
+    u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60), signed=True)
+    u, v = (u * scale).astype(dtype), (v * scale).astype(dtype)
+    similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
+    assert_binomial(collisions(u, v)[0], similarity)
+
+
+def test_law__mixed_scales_in_a_row():
+    rng = np.random.default_rng(6)
+    u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60), tail=40.0)
+    similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
+    assert_binomial(collisions(u, v)[0], similarity)
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 2.0, 8.0])
+def test_law__powers(p):
+    rng = np.random.default_rng(7)
+    u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60) / p, signed=True)
+    powered = [np.sign(w) * np.abs(w) ** p for w in (u, v)]
+    similarity = np.array([gmm(x, y) for x, y in zip(*powered, strict=True)])
+    assert_binomial(collisions(u, v, p=p)[0], similarity)
+
+
+def test_law__opposite_signs_share_no_draws():
+    u, v = np.array([[1.0, 1.0]]), np.array([[-1.0, 1.0]])
+    full, _ = collisions(u, v)
+    assert abs(scores(full, np.array([1 / 3]))[0]) < 4.5  # 7e-6
+
+
+def test_law__each_coordinate_in_proportion():
+    # i* of a row has coordinate f with probability u_f / sum(u)
+    u = np.array([1.0, -2.0, 3.0, 0.5, -0.25])
+    X = np.tile(u, (1, 1))
+    i_star, _ = GCWSFeatures(n_components=50_000, random_state=1).fit(X).sample(X)
+    share = np.abs(u) / np.abs(u).sum()
+    counts = np.array([(i_star == 2 * f + (u[f] < 0)).sum() for f in range(5)])
+    assert counts.sum() == 50_000
+    assert (np.abs(scores(counts, share, 50_000)) < 5).all()  # 3e-6
+
+
+def one_coordinate_codes(n_rows, n_components, i_bits, mode, seed=3):
+    """Codes of rows that hold one coordinate each, which is what they sample."""
+    columns = np.random.default_rng(0).choice(2**30, n_rows, replace=False)
+    logs, negative = cws.signed_logs(np.ones(n_rows))
+    packed, _ = cws.encode(np.arange(n_rows + 1), columns, logs, negative, n_components, seed, i_bits, 0, mode)
+    bits = np.unpackbits(packed, axis=1, bitorder="little").reshape(n_rows, -1, i_bits)[:, :n_components]
+    return (bits.astype(np.int64) << np.arange(i_bits)).sum(axis=2)
+
+
+@pytest.mark.parametrize("i_bits", [1, 4, 8, 12])
+def test_mixed_codes__pairs_collide_independently(i_bits):
+    codes = one_coordinate_codes(400, 1024, i_bits, "mixed")
+    counts = np.array([(codes[i] == codes[:i]).sum(axis=1) for i in range(1, 400)], dtype=object)
+    counts = np.concatenate(list(counts)).astype(float)
+    rate, trials = 2.0**-i_bits, 1024
+    variance = trials * rate * (1 - rate)
+    # 79,800 pairs: mean and spread of their counts, 5 standard errors (pairs of uniform codes are uncorrelated): 1e-6
+    assert abs(counts.mean() - trials * rate) < 5 * np.sqrt(variance / len(counts))
+    fourth = variance**2 * (3 + (1 - 6 * rate * (1 - rate)) / variance)  # central moment of the binomial
+    assert abs(((counts - trials * rate) ** 2).mean() - variance) < 5 * np.sqrt((fourth - variance**2) / len(counts))
+
+
+def test_mixed_codes__are_uniform():
+    codes = one_coordinate_codes(500, 1024, 8, "mixed")
+    counts = np.bincount(codes.ravel(), minlength=256)
+    chi_square = ((counts - 2000) ** 2 / 2000).sum()
+    assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)  # 1e-6
+
+
+def test_lowest_codes__repeat_a_chance_collision_in_all_components():
+    # what mixing by component avoids
+    codes = one_coordinate_codes(200, 64, 4, "lowest")
+    counts = np.concatenate([(codes[i] == codes[:i]).sum(axis=1) for i in range(1, 200)])
+    assert set(counts.tolist()) == {0, 64}
+
+
+def test_mixed_codes__do_not_depend_on_the_draws():
+    # codes of the sampled coordinates are uniform too: selection must not favour codes
+    rng = np.random.default_rng(2)
+    X = sparse.random(300, 5000, 0.01, format="csr", random_state=rng)
+    logs, negative = cws.signed_logs(X.data)
+    packed, _ = cws.encode(X.indptr, X.indices, logs, negative, 2048, 9, 8, 0, "mixed")
+    i_star, _ = cws.sample(X.indptr, X.indices, logs, negative, 2048, 9)
+    _, first = np.unique(i_star + np.arange(2048) * 20_000, return_index=True)  # a coordinate once a component
+    counts = np.bincount(packed.ravel()[first], minlength=256)
+    expected = len(first) / 256
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)  # 1e-6
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    """Many q, r, beta and h."""
+    from dkfeat.compiled._jit import kernel
+    from dkfeat.compiled.gcws_parameters import CODE_LOW, fill_tables
+
+    @kernel
+    def fill(coordinates, shifts, table, codes):
+        fill_tables(coordinates, 0, len(coordinates), 0, np.uint64(5), CODE_LOW, 8, shifts, table, codes)
+
+    n = 60_000
+    table, codes = np.empty(n * 64, np.float32), np.empty(n * 16, np.uint8)
+    fill(np.arange(n), np.zeros(16, np.uint32), table, codes)
+    return table.reshape(n, 4, 16).transpose(1, 0, 2).reshape(4, -1).astype(np.float64)
+
+
+def test_parameters__follow_their_laws(parameters):
+    q, r, beta, h = parameters
+    n = r.size
+    c = np.exp(h + r)
+    # Gamma(2, 1): mean 2, variance 2, fourth central moment 24; 5 standard errors: 6e-7 each
+    for gamma in (r, c):
+        assert gamma.min() > 0
+        assert abs(gamma.mean() - 2) < 5 * np.sqrt(2 / n)
+        assert abs(((gamma - 2) ** 2).mean() - 2) < 5 * np.sqrt((24 - 4) / n)
+    assert 0 < beta.min() < 1e-4
+    assert 1 - 1e-4 < beta.max() < 1
+    assert abs(beta.mean() - 0.5) < 5 * np.sqrt(1 / 12 / n)
+    assert np.abs(q * r - 1).max() < 2.0**-23
+    for x, y in ((r, c), (r, beta), (c, beta)):
+        assert abs(np.corrcoef(x, y)[0, 1]) < 5 / np.sqrt(n)
