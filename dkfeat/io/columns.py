@@ -51,6 +51,8 @@ def to_table(
     labels: NDArray[Any],
     label_offsets: NDArray[np.int64] | None,
     qid: NDArray[np.int64] | None,
+    *,
+    values: bool = True,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Columns of a shard, and how Parquet is to keep each of them.
 
@@ -75,7 +77,7 @@ def to_table(
     if layout == "codes":
         found["codes"] = _codes_column(encoded)
     elif layout == "sparse":
-        found.update(_sparse_columns(encoded))
+        found.update(_sparse_columns(encoded, values))
     elif layout == "dense":
         found["features"] = _dense_column(encoded)
     else:
@@ -90,7 +92,13 @@ def to_table(
 
 
 def schema_of(
-    layout: str, n_columns: int, label_dtype: str, *, multilabel: bool = False, query_id: bool = False
+    layout: str,
+    n_columns: int,
+    label_dtype: str,
+    *,
+    multilabel: bool = False,
+    query_id: bool = False,
+    values: bool = True,
 ) -> dict[str, str]:
     """Columns and types of every shard of a data set, as the manifest states them.
 
@@ -104,6 +112,8 @@ def schema_of(
         Type of one label.
     multilabel, query_id : bool, default=False
         Whether rows have lists of labels, and query ids.
+    values : bool, default=True
+        Sparse only: whether values are kept; without them all are 1.
 
     Examples
     --------
@@ -118,7 +128,7 @@ def schema_of(
         encoded = csr_matrix((0, n_columns), dtype=np.float32)
     offsets = np.zeros(1, np.int64) if multilabel else None
     qid = np.zeros(0, np.int64) if query_id else None
-    table, _ = to_table(layout, encoded, np.zeros(0, label_dtype), offsets, qid)
+    table, _ = to_table(layout, encoded, np.zeros(0, label_dtype), offsets, qid, values=values)
     return kinds(table.schema)
 
 
@@ -173,13 +183,17 @@ def _codes_column(packed: PackedCodes) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
 
 
-def _sparse_columns(matrix: csr_matrix) -> dict[str, pa.Array]:
+def _sparse_columns(matrix: csr_matrix, values: bool) -> dict[str, pa.Array]:
     kind = np.int32 if matrix.shape[1] < _INT32_COLUMNS else np.int64
     if not matrix.has_canonical_format:
         message = "a sparse shard holds rows with sorted indices and no duplicates; call sum_duplicates first"
         raise InputError(message)
     columns = {"indices": _lists(matrix.indptr, pa.array(matrix.indices.astype(kind, copy=False)))}
-    columns["values"] = _lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
+    if values:
+        columns["values"] = _lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
+    elif not (matrix.data == 1).all():
+        message = f"a sparse shard without values holds ones only, got {matrix.data[matrix.data != 1][0]}"
+        raise InputError(message)
     return columns
 
 

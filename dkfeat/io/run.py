@@ -179,7 +179,9 @@ class Run:
         try:
             try:
                 self._storage.create(name, text)
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):  # the latter: a rival that won swept our temporary file
+                if self._storage.size(name) is None:
+                    raise
                 there = Manifest.from_json(self._storage.read(name), name)
                 if there.run.get("id") != self.id:
                     message = f"{self._storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"

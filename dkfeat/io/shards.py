@@ -151,6 +151,7 @@ def encode_shard(
     labels: NDArray[Any],
     label_offsets: NDArray[np.int64] | None = None,
     qid: NDArray[np.int64] | None = None,
+    values: bool = True,
     footer: ShardFooter,
 ) -> EncodedShard:
     """Canonical Parquet bytes of one shard, sealed.
@@ -167,6 +168,8 @@ def encode_shard(
         Multi-label only.
     qid : ndarray of int64, shape (n_rows,), optional
         Query of each row.
+    values : bool, default=True
+        Sparse only: whether values are kept. Without them all must be 1, as one-hot rows are.
     footer : ShardFooter
         Its counts must be those of the rows.
 
@@ -180,7 +183,7 @@ def encode_shard(
     InputError
         When the parts disagree about the rows.
     """
-    table, settings = columns.to_table(layout, encoded, labels, label_offsets, qid)
+    table, settings = columns.to_table(layout, encoded, labels, label_offsets, qid, values=values)
     if table.num_rows != footer.rows:
         message = f"the shard's footer states {footer.rows:,} rows, its columns have {table.num_rows:,}"
         raise InputError(message)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -259,6 +260,32 @@ def test_commit__number_was_taken_meanwhile__is_a_conflict(job):
         rival.commit(entries, schema=schema, n_features=10, versions={})
         with pytest.raises(CommitConflictError, match="f" * 32):
             run.commit(entries, schema=schema, n_features=10, versions={})
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_commit__twelve_at_once__exactly_one_wins(job):
+    storage = open_storage(job.target)
+    barrier, ends = threading.Barrier(12), []
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        schema = shards.schema_of("codes", 32, "int64")
+
+        def race(number):
+            rival = commit.Run(storage, run._lock, f"{number:032x}", "then", run.spec_fp, None, run.plan)
+            barrier.wait()
+            try:
+                ends.append(rival.commit(entries, schema=schema, n_features=10, versions={}).run["id"])
+            except CommitConflictError as fault:
+                ends.append(fault.exit_code)
+
+        threads = [threading.Thread(target=race, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [winner] = [end for end in ends if end != 4]
+    assert len(ends) == 12
+    assert reader.read_manifest(storage).run["id"] == winner
     assert_dataset_whole(job.target, committed=True)
 
 

@@ -167,6 +167,17 @@ def test_encode__size_is_that_of_the_codes(labels):
     assert len(shard.data) <= rows * (1.02 * width + 1)
 
 
+def test_encode__sparse_ones__need_no_values():
+    given = parts("sparse", 40)
+    with pytest.raises(InputError, match="ones only"):
+        shards.encode_shard(**given, values=False)
+    given["encoded"].data[:] = 1
+    shard = shards.encode_shard(**given, values=False)
+    schema = shards.schema_of("sparse", WIDTH["sparse"], "int64", values=False)
+    assert list(schema) == ["label", "indices"]
+    assert same("sparse", read_back("sparse", shard, schema=schema).encoded, given["encoded"])
+
+
 def test_encode__sparse_indices__are_int64_beyond_int32():
     wide = csr_matrix((np.ones(2, np.float32), np.array([5, 2**40]), np.array([0, 1, 2])), shape=(2, 2**40 + 1))
     shard = shards.encode_shard(layout="sparse", encoded=wide, labels=np.zeros(2, np.int64), footer=footer(2))
