@@ -18,12 +18,15 @@ _HUGE_PAGE_BYTES = 1 << 21
 
 
 def empty_array(size: int, dtype: DTypeLike) -> NDArray:
-    """Uninitialised array of shape (size,)."""
+    """Uninitialised array of shape (size,), or somewhat longer."""
     n_bytes = size * np.dtype(dtype).itemsize
     if n_bytes <= _SMALL_BYTES:
         return np.empty(size, dtype)
-    pages = mmap.mmap(-1, n_bytes)
-    if n_bytes >= 2 * _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+    is_large = n_bytes >= 2 * _HUGE_PAGE_BYTES
+    if is_large:  # whole huge pages: the kernel puts those where it can use them
+        n_bytes = -(-n_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if is_large and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
 
