@@ -105,7 +105,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
     quick = arguments.parse_args().quick
-    megabytes, repeats = (2, 2) if quick else (96, 6)
+    megabytes, repeats = (2, 2) if quick else (64, 6)
     table = []
     with tempfile.TemporaryDirectory() as folder:
         for name, form in FORMS.items():
