@@ -137,8 +137,12 @@ def _pin(
     fresh = [file for file in files if file.name not in listed]
     pinned = _pinned(storage, number)
     if manifest is not None and pinned is None and not fresh:
-        _finish(storage, manifest)
-        return Run(storage, lock, run_id, started, spec_fp, manifest, None)
+        repairs = _repairs(storage, manifest, files)
+        if repairs is None:
+            mark_success(storage, manifest)
+        else:
+            storage.remove(SUCCESS)
+        return Run(storage, lock, run_id, started, spec_fp, manifest, repairs)
     storage.remove(SUCCESS)
     if pinned is None:
         first = manifest.n_splits if manifest else 0
@@ -187,13 +191,24 @@ def _pinned(storage: Storage, number: int) -> PinnedPlan | None:
     return metadata.read_plan(storage, number)
 
 
-def _finish(storage: Storage, manifest: Manifest) -> None:
+def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> PinnedPlan | None:
+    """Plan the splits again whose committed shards are missing or of another size; None if there are none."""
     sizes = storage.list(DATA)
-    for entry in manifest.shards:
-        if sizes.get(entry.name) != entry.size:
-            message = (
-                f"{storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were committed, "
-                f"{sizes.get(entry.name, 'none')} are there; restore it from a copy"
-            )
-            raise ShardError(message)
-    mark_success(storage, manifest)
+    damaged = [entry for entry in manifest.shards if sizes.get(entry.name) != entry.size]
+    if not damaged:
+        return None
+    logger.warning(
+        "%s: %d of %d committed shards are missing or cut, such as %s; making them again",
+        storage.url,
+        len(damaged),
+        len(manifest.shards),
+        damaged[0].name,
+    )
+    wanted = {entry.split for entry in damaged}
+    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
+    return PinnedPlan(
+        number=manifest.number,
+        spec_fp=manifest.spec_fp,
+        files=tuple(file for plan in plans for file in plan.files),
+        splits=tuple(split for plan in plans for split in plan.splits if split.number in wanted),
+    ).located(files)

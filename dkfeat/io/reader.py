@@ -99,7 +99,9 @@ class ShardReader:
         hashed = verify == "sha256" and entry.name not in self._checked
         if hashed:
             if hashlib.sha256(data).hexdigest() != entry.sha256:
-                message = f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; restore it from a copy"
+                message = (
+                    f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and featurize again"
+                )
                 raise ShardError(message)
             self._checked.add(entry.name)
         return decoding.decode(

@@ -45,14 +45,15 @@ class Run:
         self.manifest = manifest
         """Newest manifest, or None before the first commit."""
         self.plan = plan
-        """What this batch covers, or None if there is nothing to do."""
+        """What this batch covers, or None if there is nothing to do. One with the number of the newest manifest
+        makes shards again that were committed and then lost."""
         self._storage = storage
         self._lock = lock
         self._started = started
 
     @property
     def is_done(self) -> bool:
-        """Whether the newest manifest lists every source already."""
+        """Whether the newest manifest lists every source already and every shard of it is there."""
         return self.plan is None
 
     @property
@@ -122,6 +123,8 @@ class Run:
         fresh.sort(key=lambda entry: (entry.split, entry.piece))
         self._check_present(fresh)
         former = self.manifest
+        if former is not None and former.number == self.plan.number:
+            return self._confirm(former, fresh)
         shards = (*(former.shards if former else ()), *fresh)
         run = {
             "id": self.id,
@@ -151,6 +154,26 @@ class Run:
             raise CommitError(message) from fault
         self.manifest = self._publish(made.to_json())
         return self.manifest
+
+    def _confirm(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> Manifest:
+        listed = {entry.name: entry for entry in manifest.shards}
+        others = [entry.name for entry in entries if listed.get(entry.name) != entry]
+        try:
+            for name in others:
+                self._storage.set_aside(f"{DATA}/{name}")
+            if not others:
+                mark_success(self._storage, manifest)
+                self._storage.sweep()
+        except OSError as fault:
+            message = f"{self._storage.url}: cannot repair {manifest.name}: {fault.strerror or fault}"
+            raise CommitError(message) from fault
+        if others:
+            message = (
+                f"{self._storage.url}: {others[0]} was made again, with other bytes than were committed by versions "
+                f"{manifest.run.get('versions')}; run those versions, or restore it from a copy"
+            )
+            raise CommitError(message)
+        return manifest
 
     def _check_present(self, entries: Sequence[ShardEntry]) -> None:
         expected = [split.number for split in self.splits]

@@ -209,11 +209,34 @@ def test_begin__target_with_foreign_files__is_refused(job):
         job.run()
 
 
-def test_begin__committed_shard_is_gone__names_it(job):
+@pytest.mark.parametrize("damage", ["gone", "cut", "emptied"])
+def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, damage, caplog):
+    job.run()
+    write_sources(job.sources, files=1, first=4)
+    manifest = job.run()
+    before = dataset_state(job.target)
+    done = len(job.transforms)
+    for entry in (manifest.shards[2], manifest.shards[-1]):
+        path = job.target / "data" / entry.name
+        path.unlink() if damage == "gone" else os.truncate(path, 0 if damage == "emptied" else entry.size - 1)
+    assert job.run() == manifest
+    assert "making them again" in caplog.text
+    assert sorted(job.transforms[done:]) == [(entry.split, entry.piece) for entry in (manifest.shards[2], entry)]
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__lost_shard_is_made_again_with_other_bytes__is_refused(job, monkeypatch):
     manifest = job.run()
     (job.target / "data" / manifest.shards[2].name).unlink()
-    with pytest.raises(ShardError, match=manifest.shards[2].name):
-        job.run()
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.io.shards.versions", lambda: {"dkfeat": "9"})
+        for _ in range(2):
+            with pytest.raises(CommitError, match=manifest.shards[2].name):
+                job.run()
+    assert not (job.target / "_SUCCESS").exists()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
 
 
 @pytest.mark.parametrize("case", ["missing", "doubled", "lost", "cut"])

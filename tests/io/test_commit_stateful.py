@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import tempfile
 from contextlib import suppress
@@ -121,7 +120,6 @@ class DataSetMachine(RuleBasedStateMachine):
         return reader.read_manifest(open_storage(self.job.target))
 
 
-logging.getLogger("dkfeat.io").setLevel(logging.ERROR)
 TestDataSet = DataSetMachine.TestCase
 TestDataSet.settings = settings(
     max_examples=15, stateful_step_count=10, deadline=None, suppress_health_check=[HealthCheck.too_slow]
