@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled._jit import inlined, kernel
 from dkfeat.compiled.words import as_float, bit_length_gap, byte_at, high_product, trailing_zeros
 
-__all__ = ["MALFORMED", "ROUNDED", "UNDECIDED", "count_digits", "eight_digits", "read_number"]
+__all__ = ["MALFORMED", "ROUNDED", "UNDECIDED", "count_digits", "eight_digits", "nearest_float", "read_number"]
 
 ROUNDED, MALFORMED, UNDECIDED = 0, 1, 2
 """How `read_number` ended: a value, no number at all, or more digits than 128 bits decide."""

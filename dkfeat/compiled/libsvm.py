@@ -25,6 +25,7 @@ from dkfeat.compiled.decimals import (
     UNDECIDED,
     count_digits,
     eight_digits,
+    nearest_float,
     read_number,
 )
 from dkfeat.compiled.words import byte_at, word_at
@@ -289,10 +290,21 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 integer = integer * _TENS[n] + (eight_digits(more, n) if n > 0 else _U0)
                 decimals += n
                 i += decimals
-                fast = n < 8 and i - start <= 19  # so no more than 18 digits
+                if n == 8:
+                    n, digits = count_digits(word_at(text, i))
+                    fast = n < 8 and i + n - start <= 20  # a point and no more than 19 digits
+                    if fast and n > 0:
+                        integer = integer * _TENS[n] + eight_digits(digits, n)
+                        decimals += n
+                        i += n
+                else:
+                    fast = i - start <= 20
             c = byte_at(text, i)
-            if fast and integer <= _TWO_53 and (c == _BLANK or c == _LF):
-                value = np.float64(integer) / POWERS_OF_TEN[decimals]
+            if fast and (c == _BLANK or c == _LF):
+                if integer <= _TWO_53:
+                    value = np.float64(integer) / POWERS_OF_TEN[decimals]
+                else:
+                    value = nearest_float(integer, -decimals)
                 value = -value if negative else value
             else:
                 value, i, how = read_number(text, start)

@@ -124,6 +124,17 @@ def test_read__value_is_the_float_of_its_text(tmp_path, value):
     assert data.tobytes() == np.array([expected, 1] if expected else [1.0]).tobytes()
 
 
+@pytest.mark.parametrize(
+    "form", ["repr", ".1f", ".7g", ".8g", ".9g", ".14f", ".15f", ".16f", ".17f", ".18f", ".19f", ".20g"]
+)
+def test_read__every_length_of_digits(tmp_path, form):
+    rng = np.random.default_rng(6)
+    values = (rng.choice([-1, 1], 2000) * rng.lognormal(0, 4, 2000)).tolist()
+    texts = [repr(value) if form == "repr" else format(value, form) for value in values]
+    data = read(tmp_path, "".join(f"1 7:{text}\n" for text in texts), dtype="float64").X.data
+    assert data.tolist() == [float(text) for text in texts if float(text) != 0]
+
+
 @given(X=csr_blocks(dtype="float64"), data=st.data())
 @in_one_folder
 def test_write_then_read__is_identity(tmp_path, X, data):
