@@ -29,12 +29,11 @@ def demo(
       dkfeat demo
       dkfeat demo --data my.svm
     """
+    from dkfeat.cli import cli  # which mounts this command
     from dkfeat.demo import run_demo
 
-    group = ctx.find_root().command if ctx.parent is None else ctx.parent.command
-
     def run(arguments: list[str]) -> None:
-        status = group.main(arguments, prog_name="dkfeat", standalone_mode=False)
+        status = cli.main(arguments, prog_name="dkfeat", standalone_mode=False)
         if status:
             ctx.exit(status)
 

@@ -87,8 +87,9 @@ class LinearModel:
             message = "the weights are not all finite; train again with a larger alpha"
             raise InputError(message)
         for name, array in (("classes", classes), ("coef", coef), ("intercept", intercept)):
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+            kept = array.view()  # the caller's own array stays writable
+            kept.flags.writeable = False
+            object.__setattr__(self, name, kept)
 
     @cached_property
     def map(self) -> FeatureMap:

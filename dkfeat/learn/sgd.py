@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -138,7 +139,7 @@ def train(
         history.append(entry)
         if tell is not None:
             tell(entry)
-    return LinearModel(**{**vars(model), "history": tuple(history)})
+    return replace(model, history=tuple(history))
 
 
 def _opened(shards: Any) -> Any:
