@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from dkfeat.io.lines import ByteStream
 __all__ = ["check_unchanged", "find_files", "open_content", "printable"]
 
 _READ_AHEAD_BYTES = 4 << 20
+_USER = re.compile(r"://[^/@\s]*@")
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -118,13 +120,14 @@ def open_content(
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters and undecodable bytes, for messages.
+    r"""Make a name fit for messages: control characters escaped, user and password of a URL left out.
 
     Examples
     --------
-    >>> print(printable("red \x1b[31m"))
-    red \x1b[31m
+    >>> print(printable("red \x1b[31m"), printable("s3://key:secret@host/rows.svm"))
+    red \x1b[31m s3://host/rows.svm
     """
+    text = _USER.sub("://", text)
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 

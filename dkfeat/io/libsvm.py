@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError
-from dkfeat.io.files import find_files
+from dkfeat.io.files import find_files, printable
 from dkfeat.io.libsvm_pieces import Piece, read_pieces
 from dkfeat.io.libsvm_scan import Scan, SplitScan, scan_pieces
 
@@ -88,6 +88,11 @@ class LibsvmSource:
                 message = "labels is empty, but rows have labels; leave it out to allow all"
                 raise ConfigError(message)
             self._set("labels", labels)
+
+    def __repr__(self) -> str:
+        shown = {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
+        shown["urlpath"] = tuple(printable(path) for path in self.urlpath)
+        return f"LibsvmSource({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

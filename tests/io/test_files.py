@@ -170,8 +170,9 @@ def test_urls__one_pattern_and_folder(memory):
         find_files(["memory://in/none*"])
     with pytest.raises(SourceNotFoundError, match="is a folder"):
         find_files(["memory://in"])
-    with pytest.raises(ConfigError, match="cannot be opened"):
-        find_files(["nosuchprotocol://x"])
+    with pytest.raises(ConfigError, match="nosuchprotocol://x cannot be opened") as caught:
+        find_files(["nosuchprotocol://me:secret@x"])
+    assert "secret" not in str(caught.value)
 
 
 def test_urls__are_read_by_ranges(memory):

@@ -350,6 +350,7 @@ def test_settings__mapping_holds_what_affects_values_only():
         "query_id": False, "labels": [-1, 1], "label_dtype": "auto", "blocksize": 1000,
     }  # fmt: skip
     assert "secret" not in repr(source)
+    assert "secret" not in repr(LibsvmSource("s3://me:secret@host/rows.svm"))
     assert pickle.loads(pickle.dumps(source)) == source
     assert isinstance(hash(source), int)
 
