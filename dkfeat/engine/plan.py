@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockTask", "Plan", "make_plan", "plan"]
 
-TEXT_FACTOR = 5
+TEXT_FACTOR = 8
 """Bytes a task holds for each byte of its text, at most: the text, its parsed rows and the map's working arrays."""
 ENCODED_FACTOR = 3
 """Bytes for each encoded byte: the codes, the columns and the Parquet file made of them."""

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dkfeat
+from dkfeat.engine.settle import as_source, like_spec, settle
+from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from tests.engine.helpers import featurized, gcws
+
+
+@pytest.fixture
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"))
+
+
+def no_scan(_):
+    pytest.fail("scanned")
+
+
+def test_settle__spec_says_all_that_affects_values(source):
+    settled = settle(source, gcws(), scan=dkfeat.scan)
+    assert settled.spec == {
+        "format": 1,
+        "map": json.loads(json.dumps(settled.map.to_spec())),
+        "input": {
+            "kind": "libsvm",
+            "n_features": 300,
+            "zero_based": False,
+            "dtype": "float32",
+            "multilabel": False,
+            "query_id": False,
+            "label_dtype": "int64",
+            "labels": None,
+            "blocksize": 64 << 20,
+        },
+        "split": {"blocksize": 64 << 20, "max_piece_rows": (64 << 20) // 24},
+        "output": {"schema": 1, "layout": "codes", "n_features_out": 24 * 256, "row_bytes": 24},
+    }
+    assert settled.scan.n_rows == 400
+
+
+def test_settle__given_options_need_no_scan(tiny_folder):
+    source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), n_features=300, zero_based=False, label_dtype="int64")
+    assert settle(source, gcws(), scan=no_scan).scan is None
+
+
+def test_settle__same_spec_whatever_settled_it(source):
+    scanned = settle(source, gcws(), scan=dkfeat.scan).spec
+    again = settle(source, None, target=("there", scanned), scan=no_scan).spec
+    like = settle(source, gcws(random_state=None), like=("there", scanned), scan=no_scan).spec
+    assert scanned == again == like
+
+
+def test_settle__wide_row_still_has_a_piece(source):
+    settled = settle(source, gcws(2**24, i_bits=16, t_bits=2), scan=dkfeat.scan, layout="sparse")
+    assert settled.max_piece_rows == 1
+
+
+def test_settle__target_and_like_that_differ_are_a_conflict(source):
+    one, other = (settle(source, gcws(random_state=seed), scan=dkfeat.scan).spec for seed in (1, 2))
+    with pytest.raises(SpecConflictError, match=r"map\.seed: 2 there, 1 asked"):
+        settle(source, None, target=("out", one), like=("train", other), scan=no_scan)
+
+
+def test_settle__other_layout_than_the_target_is_a_conflict(source):
+    spec = settle(source, gcws(), scan=dkfeat.scan).spec
+    with pytest.raises(SpecConflictError, match=r"output\.layout"):
+        settle(source, None, target=("out", spec), layout="sparse", scan=no_scan)
+    assert settle(source, None, like=("out", spec), layout="sparse", scan=no_scan).spec["output"]["layout"] == "sparse"
+
+
+def test_settle__option_of_a_newer_version_is_a_conflict(source):
+    spec = settle(source, gcws(), scan=dkfeat.scan).spec
+    newer = {**spec, "input": {**spec["input"], "missing": "keep"}}
+    with pytest.raises(SpecConflictError, match="missing"):
+        settle(source, None, like=("out", newer), scan=no_scan)
+
+
+def test_like_spec__of_a_model(source, tmp_path):
+    spec = settle(source, gcws(), scan=dkfeat.scan).spec
+    (tmp_path / "model.json").write_text(json.dumps({"format": 1, "map": spec["map"], "input": spec["input"]}))
+    taken = like_spec(tmp_path)
+    manifest = featurized(source, tmp_path / "features", map=None, like=tmp_path)
+    assert taken == {"map": spec["map"], "input": spec["input"]}
+    assert dkfeat.open_shards(tmp_path / "features").spec["map"] == spec["map"]
+    assert manifest.rows == 400
+
+
+def test_like_spec__of_a_model_that_says_too_little(tmp_path):
+    (tmp_path / "model.json").write_text('{"format":1}')
+    with pytest.raises(ShardError, match="train it again"):
+        like_spec(tmp_path)
+
+
+def test_like_spec__of_nothing(tmp_path):
+    with pytest.raises(SourceNotFoundError, match="neither a folder of shards"):
+        like_spec(tmp_path)
+
+
+@pytest.mark.parametrize("value", [None, 7, [], ["a", 3], {"a": 1}])
+def test_as_source__refuses(value):
+    with pytest.raises(ConfigError, match="source="):
+        as_source(value)
+
+
+def test_as_source__options_twice(source):
+    with pytest.raises(ConfigError, match="given twice"):
+        as_source(source, {"anon": True})
+    assert as_source(source) is source
+    assert as_source(["a.svm", "b.svm"]).urlpath == ("a.svm", "b.svm")
