@@ -50,3 +50,10 @@ def test_draw_seed__all_64_bits_move():
 
 def test_check_seed__none_draws():
     assert check_seed(None) != check_seed(None)
+
+
+def test_streams__are_those_that_compiled_loops_use():
+    from dkfeat.compiled import cws, gcws_parameters
+
+    assert int(gcws_parameters._STREAM) == random_streams.STREAM_GCWS
+    assert int(cws._STREAM_CODE_SHIFT) == random_streams.STREAM_CODE_SHIFT

@@ -64,7 +64,7 @@ f32, u64 = np.float32, np.uint64
 @kernel
 def _signed_logs(values: Any, power: Any, logs: Any, negative: Any) -> None:
     for i in range(values.shape[0]):
-        x = values[i]
+        x = np.float64(values[i])
         logs[i] = f32(log_scalar(abs(x)) * power)
         negative[i] = x < 0.0
 
@@ -91,7 +91,7 @@ def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32
     >>> logs.tolist(), negative.tolist()
     ([0.0, 2.0, -inf], [False, True, False])
     """
-    values = _owned(values, np.float64)
+    values = _owned(values, np.float32 if values.dtype == np.float32 else np.float64)
     logs, negative = np.empty(len(values), np.float32), np.empty(len(values), np.bool_)
     _signed_logs(values, float(power), logs, negative)
     return logs, negative
@@ -213,7 +213,7 @@ def _groups(
     indptr: NDArray, columns: NDArray, logs: NDArray[np.float32], negative: NDArray[np.bool_]
 ) -> Iterator[tuple[slice, FeatureMajor]]:
     # rows in equal groups of at most _GROUP_ROWS, feature-major
-    indptr, columns = _owned(indptr, np.int64), _owned(columns, np.int64)
+    indptr, columns = _owned(indptr, np.int64), _owned(columns, np.int32 if columns.dtype == np.int32 else np.int64)
     logs, negative = _owned(logs, np.float32), _owned(negative, np.bool_)
     n_rows = len(indptr) - 1
     n_groups = -(-n_rows // _GROUP_ROWS)

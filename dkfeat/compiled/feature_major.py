@@ -38,7 +38,7 @@ class FeatureMajor(NamedTuple):
 
 
 def turn(
-    indptr: NDArray[np.int64], columns: NDArray[np.int64], negative: NDArray[np.bool_], logs: NDArray[np.float32]
+    indptr: NDArray[np.int64], columns: NDArray[np.integer], negative: NDArray[np.bool_], logs: NDArray[np.float32]
 ) -> FeatureMajor:
     """Turn rows feature-major.
 
@@ -51,7 +51,7 @@ def turn(
     indptr : ndarray of shape (n_rows + 1,), int64
         At least one row; the first item may exceed 0.
     columns, negative, logs : ndarrays of shape (nnz,)
-        Entries of these rows alone.
+        Entries of these rows alone; columns int32 or int64.
     """
     n_rows, nnz = len(indptr) - 1, len(columns)
     ranks = np.empty(nnz, np.int32)
@@ -82,7 +82,7 @@ def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> A
     # rank of each entry's coordinate, and the coordinates, by a table of all possible ones
     rank_of = np.zeros(n_keys, np.int32)
     for p in range(columns.shape[0]):
-        rank_of[2 * columns[p] + negative[p]] = 1
+        rank_of[2 * np.int64(columns[p]) + negative[p]] = 1
     n_present = 0
     for key in range(n_keys):
         n_present += rank_of[key]
@@ -94,7 +94,7 @@ def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> A
             rank_of[key] = rank
             rank += 1
     for p in range(columns.shape[0]):
-        ranks[p] = rank_of[2 * columns[p] + negative[p]]
+        ranks[p] = rank_of[2 * np.int64(columns[p]) + negative[p]]
     return coordinates
 
 
@@ -105,7 +105,7 @@ def _rank_by_sorting(columns: Any, negative: Any, key_bits: Any, ranks: Any) -> 
     keys, entries = np.empty(n, np.int64), np.empty(n, np.int32)
     sorted_keys, sorted_entries = np.empty(n, np.int64), np.empty(n, np.int32)
     for p in range(n):
-        keys[p] = 2 * columns[p] + negative[p]
+        keys[p] = 2 * np.int64(columns[p]) + negative[p]
         entries[p] = p
     begins = np.empty((1 << _DIGIT) + 1, np.int64)
     mask = (1 << _DIGIT) - 1

@@ -1,0 +1,120 @@
+"""GCWS codes of blocks of rows against datasketch's weighted MinHash: nanoseconds of CPU per (nonzero x component).
+
+    python benchmarks/gcws.py [--quick]
+
+Ours is all of the work from CSR arrays to packed 8-bit codes, on one thread: logarithms, the turn to feature-major
+order, the parameter tables and the packing. The peer is ``WeightedMinHashGenerator.minhash_many`` on 400 rows; its
+tables are made before and not counted. Both are timed in turn, in one process; medians of CPU time. Needs the extra
+`bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from datasketch import WeightedMinHashGenerator
+from scipy.sparse import csr_matrix
+from workloads import rcv1_like, webspam_like
+
+from dkfeat.compiled import cws
+
+PEER_ROWS = 400
+WORKLOADS = {"W1": webspam_like, "W2": rcv1_like}
+TARGETS = {("W1", 512): 0.20, ("W2", 512): 0.40}
+COLUMNS = ("workload", "k", "rows", "ours_ns", "ours_best_ns", "peer_ns", "ratio", "target_ns")
+
+COLD_START = """
+import time
+start = time.perf_counter(); cpu = time.process_time()
+import numpy as np
+from dkfeat.compiled import cws
+logs, negative = cws.signed_logs(np.ones(2, np.float32))
+cws.encode(np.array([0, 2]), np.array([0, 1]), logs, negative, 16, 0, 8, 0, "mixed")
+print(time.perf_counter() - start, time.process_time() - cpu)
+"""
+
+
+def encode(X: csr_matrix, n_components: int) -> None:
+    logs, negative = cws.signed_logs(X.data)
+    cws.encode(X.indptr, X.indices, logs, negative, n_components, 1, 8, 0, "mixed")
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def compare(name: str, X: csr_matrix, n_components: int, repeats: int) -> dict:
+    few = X[:PEER_ROWS]
+    peer = WeightedMinHashGenerator(X.shape[1], sample_size=n_components, seed=1)
+    encode(few, n_components)
+    ours, theirs = [], []
+    for _ in range(repeats):
+        ours.append(cpu_seconds(lambda: encode(X, n_components)) / X.nnz / n_components * 1e9)
+        theirs.append(cpu_seconds(lambda: peer.minhash_many(few)) / few.nnz / n_components * 1e9)
+    return {
+        "benchmark": "gcws",
+        "workload": name,
+        "k": n_components,
+        "rows": X.shape[0],
+        "nnz_per_row": round(X.nnz / X.shape[0], 1),
+        "ours_ns": round(statistics.median(ours), 3),
+        "ours_best_ns": round(min(ours), 3),
+        "peer": "datasketch minhash_many",
+        "peer_ns": round(statistics.median(theirs), 1),
+        "ratio": round(statistics.median(t / o for t, o in zip(theirs, ours, strict=True)), 1),
+        "target_ns": TARGETS.get((name, n_components)),
+    }
+
+
+def cold_start() -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(Path(__file__).parents[1])}
+        seconds = []
+        for _ in range(2):
+            command = [sys.executable, "-c", COLD_START]
+            run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            seconds.append([round(float(value), 2) for value in run.stdout.split()])
+    (cold, cold_cpu), (warm, warm_cpu) = seconds
+    return {
+        "benchmark": "gcws start",
+        "cold_seconds": cold,
+        "cold_cpu_seconds": cold_cpu,
+        "warm_seconds": warm,
+        "warm_cpu_seconds": warm_cpu,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small blocks, few repeats: a check that it runs")
+    quick = parser.parse_args().quick
+    n_rows, repeats, sizes = (500, 1, (128,)) if quick else (20_000, 7, (128, 512, 1024))
+    start = cold_start()
+    print(json.dumps(start), flush=True)
+    records = []
+    for name, make in WORKLOADS.items():
+        X = make(n_rows)
+        for n_components in sizes:
+            records.append(compare(name, X, n_components, repeats))
+            print(json.dumps(records[-1]), flush=True)
+    print(" ".join(f"{column:>12}" for column in COLUMNS))
+    for record in records:
+        print(" ".join(f"{'' if record[column] is None else record[column]:>12}" for column in COLUMNS))
+    cold, warm = start["cold_seconds"], start["warm_seconds"]
+    print(f"import and first block: {cold} s with an empty compile cache, {warm} s after")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

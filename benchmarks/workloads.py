@@ -1,0 +1,43 @@
+"""Sparse rows like those of the data sets that the papers use, from fixed seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+
+def webspam_like(n_rows: int, seed: int = 7) -> csr_matrix:
+    """W1: 254 columns, about 85 nonzeros a row, columns of uneven frequency, unit rows of log-normal values."""
+    rng = np.random.default_rng(seed)
+    frequency = rng.beta(0.6, 1.2, 254)
+    frequency = np.clip(frequency * 85 / frequency.sum(), 0.01, 0.999)
+    rows = []
+    for _ in range(n_rows):
+        columns = np.flatnonzero(rng.random(254) < frequency)
+        rows.append((columns, rng.lognormal(0, 1.2, len(columns))))
+    return _normalised(rows, 254)
+
+
+def rcv1_like(n_rows: int, n_features: int = 47_236, mean_nnz: int = 75, seed: int = 7) -> csr_matrix:
+    """W2: columns of Zipf frequency in random order, log-normal numbers of nonzeros, unit rows of log-normal values."""
+    rng = np.random.default_rng(seed)
+    cumulative = np.cumsum(1 / np.arange(1, n_features + 1))
+    cumulative /= cumulative[-1]
+    order = rng.permutation(n_features)
+    rows = []
+    for _ in range(n_rows):
+        nnz = max(5, int(rng.lognormal(np.log(mean_nnz) - 0.125, 0.5)))
+        drawn = np.empty(0, int)
+        while len(drawn) < nnz:
+            more = np.searchsorted(cumulative, rng.random(nnz)).clip(0, n_features - 1)
+            drawn = np.unique(np.concatenate([drawn, more]))
+        columns = np.sort(order[rng.permutation(drawn)[:nnz]])
+        rows.append((columns, rng.lognormal(0, 1.0, nnz)))
+    return _normalised(rows, n_features)
+
+
+def _normalised(rows: list[tuple[np.ndarray, np.ndarray]], n_features: int) -> csr_matrix:
+    indptr = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in rows])])
+    values = np.concatenate([weights / np.sqrt((weights**2).sum()) for _, weights in rows]).astype(np.float32)
+    columns = np.concatenate([columns for columns, _ in rows])
+    return csr_matrix((values, columns, indptr), shape=(len(rows), n_features))
