@@ -12,7 +12,7 @@ from dkfeat.errors import ShardError
 __all__ = ["dumps", "parse_object"]
 
 MAX_BYTES = 512 << 20
-MAX_INTEGER = (1 << 63) - 1
+LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bits; counts have a limit of their own
 
 
 def dumps(value: object) -> bytes:
@@ -35,7 +35,7 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
     Returns
     -------
     value : dict
-        Numbers are finite; integers fit 64 signed bits.
+        Numbers are finite; integers fit 64 bits, signed or unsigned.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 20 or abs(int(digits)) > MAX_INTEGER:
+    if len(digits) > 20 or not LEAST_INTEGER <= int(digits) <= MOST_INTEGER:
         message = f"integer {digits[:60]} does not fit 64 bits"
         raise ValueError(message)
     return int(digits)
