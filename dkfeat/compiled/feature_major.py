@@ -21,7 +21,11 @@ AHEAD = 16
 
 _ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level cache
 _USES = 32  # entries of a coordinate in a block of rows that pay for reading its parameters again
-_DIGIT = 11  # bits that one pass of the radix sort orders
+_SMALLEST_TABLE = 1 << 16  # slots of a hash table
+_ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
+_WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+u64 = np.uint64
 
 
 class FeatureMajor(NamedTuple):
@@ -59,7 +63,7 @@ def turn(
     if n_keys <= 4 * nnz + 65_536:
         coordinates = _rank_by_counting(columns, negative, n_keys, ranks)
     else:
-        coordinates = _rank_by_sorting(columns, negative, n_keys.bit_length(), ranks)
+        coordinates = _rank_by_hashing(columns, negative, ranks)
     block_rows = min(n_rows, max(_ROWS_IN_L1, _USES * n_rows * len(coordinates) // max(nnz, 1)))
     starts = np.empty((-(-n_rows // block_rows), len(coordinates) + 1), np.int64)
     places = aligned(2 * (nnz + AHEAD), np.int32)
@@ -98,37 +102,43 @@ def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> A
     return coordinates
 
 
+def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDArray[np.int64]:
+    # the same by a hash table of those that occur, for coordinates too large for a table of all
+    size = _SMALLEST_TABLE
+    while True:
+        keys = np.full(size, -1, np.int64)
+        if _find_slots(columns, negative, keys, ranks):
+            break
+        size *= 4
+    used = np.flatnonzero(keys >= 0)
+    used = used[np.argsort(keys[used])]
+    rank_of = np.empty(size, np.int32)
+    rank_of[used] = np.arange(len(used))
+    np.take(rank_of, ranks, out=ranks)
+    return keys[used]
+
+
 @kernel
-def _rank_by_sorting(columns: Any, negative: Any, key_bits: Any, ranks: Any) -> Any:
-    # the same by a radix sort, lowest digit first, for coordinates too large for a table
-    n = columns.shape[0]
-    keys, entries = np.empty(n, np.int64), np.empty(n, np.int32)
-    sorted_keys, sorted_entries = np.empty(n, np.int64), np.empty(n, np.int32)
-    for p in range(n):
-        keys[p] = 2 * np.int64(columns[p]) + negative[p]
-        entries[p] = p
-    begins = np.empty((1 << _DIGIT) + 1, np.int64)
-    mask = (1 << _DIGIT) - 1
-    for shift in range(0, key_bits, _DIGIT):
-        begins[:] = 0
-        for p in range(n):
-            begins[((keys[p] >> shift) & mask) + 1] += 1
-        for digit in range(1 << _DIGIT):
-            begins[digit + 1] += begins[digit]
-        for p in range(n):
-            digit = (keys[p] >> shift) & mask
-            at = begins[digit]
-            begins[digit] = at + 1
-            sorted_keys[at], sorted_entries[at] = keys[p], entries[p]
-        keys, sorted_keys = sorted_keys, keys
-        entries, sorted_entries = sorted_entries, entries
-    rank = -1
-    for p in range(n):
-        if p == 0 or keys[p] != keys[p - 1]:
-            rank += 1
-            sorted_keys[rank] = keys[p]
-        ranks[entries[p]] = rank
-    return sorted_keys[: rank + 1].copy()
+def _find_slots(columns: Any, negative: Any, keys: Any, slots: Any) -> Any:
+    # slot of each entry's coordinate in an open hash table; False if the table fills beyond a half
+    mask, free = u64(keys.shape[0] - 1), keys.shape[0] // 2
+    for p in range(columns.shape[0]):
+        key = 2 * np.int64(columns[p]) + negative[p]
+        # products of 32-bit halves by odd constants, folded: no product leaves 64 bits
+        h = (u64(key) & _WORD) * _ODD_1 ^ ((u64(key) >> _HALF_WORD) + u64(1)) * _ODD_2
+        h = (h >> _HALF_WORD ^ h) & _WORD
+        h = (h * _ODD_2) >> _HALF_WORD ^ h * _ODD_1
+        slot = (h ^ h >> u64(29)) & mask
+        while keys[slot] != key:
+            if keys[slot] < 0:
+                if free == 0:
+                    return False
+                free -= 1
+                keys[slot] = key
+                break
+            slot = (slot + u64(1)) & mask
+        slots[p] = slot
+    return True
 
 
 @kernel

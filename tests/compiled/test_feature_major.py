@@ -66,3 +66,14 @@ def test_aligned__begins_at_a_cache_line(dtype):
         assert array.shape == (size,)
         assert array.dtype == dtype
         assert array.ctypes.data % 64 == 0 or size == 0
+
+
+@pytest.mark.parametrize("smallest", [4, 1 << 16])
+def test_turn__hashed_coordinates_have_the_ranks_of_small_ones(smallest, monkeypatch):
+    monkeypatch.setattr(feature_major, "_SMALLEST_TABLE", smallest)
+    indptr, columns, negative, logs = random_entries(80, 300)
+    far = np.sort(np.random.default_rng(1).integers(0, 2**40 // 300, 300)) + np.arange(300) * (2**40 // 300)
+    near, wide = turn(indptr, columns, negative, logs), turn(indptr, far[columns], negative, logs)
+    assert np.array_equal(wide.coordinates, 2 * far[near.coordinates // 2] + near.coordinates % 2)
+    assert np.array_equal(wide.starts, near.starts)
+    assert np.array_equal(wide.places, near.places)
