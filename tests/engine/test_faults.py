@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
+import distributed  # noqa: F401 - its settings must be there before one of them is changed for a while
 import psutil
 import pytest
 
