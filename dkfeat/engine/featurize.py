@@ -138,7 +138,7 @@ def featurize(
     asked, storage = as_source(source, storage_options), open_storage(fspath(target))
     files = asked.files()
     _keep_apart(asked, files, storage)
-    _check_writable(storage)
+    _check_writable(storage, fspath(target))
     spec = target_spec(storage)
     reporter = Progress(progress)
     opening = open_runner(
@@ -228,12 +228,16 @@ def _keep_apart(source: LibsvmSource, files: Sequence[SourceFile], storage: Stor
             raise ConfigError(message)
 
 
-def _check_writable(storage: Storage) -> None:
+def _check_writable(storage: Storage, target: str) -> None:
     """Tell early, and without making anything, that the target cannot be written."""
     root = Path(storage.url)
     nearest = next(folder for folder in (root, *root.parents) if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         message = f"target {storage.url} cannot be written: {nearest} is not a folder in which files can be made"
+        raise CommitError(message)
+    # the parents of a relative path are made; where an absolute one has none, most often a disk is not mounted
+    if Path(target.removeprefix("file://")).is_absolute() and not root.parent.exists():
+        message = f"target {storage.url} cannot be made: its parent folder is missing; make that first"
         raise CommitError(message)
 
 

@@ -273,6 +273,19 @@ def test_featurize__target_below_a_file_is_refused_before_work(source, tmp_path,
     assert counted == []
 
 
+def test_featurize__target_without_a_parent_is_refused_before_work(source, tmp_path, counted):
+    with pytest.raises(CommitError, match="parent folder is missing"):
+        featurized(source, tmp_path / "nowhere" / "features")
+    assert counted == []
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_featurize__parents_of_a_relative_target_are_made(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert featurized(source, Path("features/train")).rows == 400
+    assert (tmp_path / "features/train/_SUCCESS").exists()
+
+
 def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, monkeypatch):
     caught = []
     run_split = job.run_split
