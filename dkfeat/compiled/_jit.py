@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -27,8 +25,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import config
-from numba.core.caching import FunctionCache
-from numba.core.serialize import dumps
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 __all__ = ["inlined", "kernel"]
 
@@ -92,48 +89,40 @@ def _sources() -> str:
 
 
 class _Entries:
-    """Files of one function's machine code, one for each thing that it depends on."""
+    """Files of one function's machine code, an index with a single entry for each thing that it depends on."""
 
     def __init__(self, folder: str, name: str, depends_on: tuple[Any, ...]) -> None:
-        self._folder, self._name, self._depends_on = Path(folder), name, depends_on
+        self._folder, self._name, self._depends_on = folder, name, depends_on
 
-    def _path(self, key: Any) -> Path:
-        return (
-            self._folder / f"{self._name}.{hashlib.sha256(repr((self._depends_on, key)).encode()).hexdigest()[:32]}.nbc"
-        )
+    def _file(self, key: Any) -> IndexDataCacheFile:
+        stamp = hashlib.sha256(repr((self._depends_on, key)).encode()).hexdigest()[:32]
+        return IndexDataCacheFile(self._folder, f"{self._name}.{stamp}", stamp)
 
     def load(self, key: Any) -> Any:
-        data = self._path(key).read_bytes()
-        checksum, payload = data[:32], data[32:]
-        return pickle.loads(payload) if hashlib.sha256(payload).digest() == checksum else None
+        return self._file(key).load(key)
 
     def save(self, key: Any, code: Any) -> None:
-        payload = dumps(code)
-        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=f"{self._name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(payload).digest() + payload)
-            Path(temporary).replace(self._path(key))
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        file = self._file(key)
+        file.flush()  # an index that does not read back would stand in the way
+        file.save(key, code)
 
     def flush(self) -> None:
-        for path in self._folder.glob(f"{self._name}.*.nbc"):
+        for path in Path(self._folder).glob(f"{self._name}.*.nb[ic]"):
             path.unlink(missing_ok=True)
 
 
 class _Cache(FunctionCache):
-    """numba's cache of a function with our naming of entries; a full or vanished disk costs speed, never a run."""
+    """numba's cache of a function with our naming of entries; whatever happens to the disk costs speed, never a run."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         depends_on = (numba.__version__, _sources(), self._impl.locator.get_source_stamp())
-        entries = _Entries(self._cache_path, self._impl.filename_base, depends_on)
-        self._cache_file = entries  # type: ignore[assignment]  # it has all that numba calls: load, save, flush
+        self._cache_file = _Entries(  # type: ignore[assignment]  # the same methods
+            self._cache_path, self._impl.filename_base, depends_on
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        with suppress(OSError):
+        with suppress(Exception):  # numba reads what may have been cut, and then raises anything
             return super().load_overload(sig, target_context)
         return None
 

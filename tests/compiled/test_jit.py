@@ -56,14 +56,16 @@ def test_cache__other_cpu_is_not_used(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic") == [WORD, "0", "1"]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _: b"", lambda data: data[:-9] + b"x" + data[-8:]])
-def test_cache__damaged_entry_is_made_again(tmp_path, damage):
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _: b""])
+@pytest.mark.parametrize("suffix", ["nbc", "nbi"])
+def test_cache__damaged_entry_is_made_again(tmp_path, damage, suffix):
     run(NUMBA_CACHE_DIR=str(tmp_path))
-    (entry,) = tmp_path.glob("*/*draw_words*.nbc")
+    (entry,) = tmp_path.glob(f"*/*draw_words*.{suffix}")
     whole = entry.read_bytes()
     entry.write_bytes(damage(whole))
-    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "0", "1"]
+    assert run(NUMBA_CACHE_DIR=str(tmp_path))[0] == WORD
     assert len(entry.read_bytes()) == len(whole)
+    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
 
 
 def test_cache__nowhere_to_write(tmp_path):
