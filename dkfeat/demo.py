@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -54,14 +56,14 @@ def run_demo(
     DkfeatError
         From reading the files.
     """
-    root = Path(out)
     if data is None and test is not None:
         message = "--test goes with --data; the digits bring their own test rows"
         raise ConfigError(message)
-    place = root / f"features-k{n_components}-b{i_bits}-s{seed}"
+    folder = Path(out) / _case(data, test, seed)
+    place = folder / f"k{n_components}-b{i_bits}"
     place.mkdir(parents=True, exist_ok=True)
-    train_file, test_file = _files(data, test, root, seed)
-    train_shards, test_shards, model_folder = str(place / "train"), str(place / "test"), str(root / "model")
+    train_file, test_file = _files(data, test, folder, seed)
+    train_shards, test_shards, model_folder = (str(place / name) for name in ("train", "test", "model"))
     featurizing = _Timer(run)
     options = ["--map", "gcws", "--n-components", str(n_components), "--i-bits", str(i_bits), "--seed", str(seed)]
     featurizing(["featurize", train_file, *options, "--out", train_shards])
@@ -84,10 +86,22 @@ class _Timer:
         self.seconds += time.perf_counter() - started
 
 
-def _files(data: str | None, test: str | None, root: Path, seed: int) -> tuple[str, str]:
+def _case(data: str | None, test: str | None, seed: int) -> str:
+    """Name a folder after the rows that are used: changed files get another one, so shards always fit their rows."""
+    if data is None:
+        return f"digits-{seed}" if seed else "digits"
+    from dkfeat.io.libsvm import LibsvmSource
+
+    paths = [data] if test is None else [data, test]
+    identities = [file.identity for path in paths for file in LibsvmSource(path).files()]
+    stem = re.sub(r"[^A-Za-z0-9_-]", "-", Path(data).name.split(".")[0])
+    return f"{stem}-{fingerprint([*identities, seed])[:8]}"
+
+
+def _files(data: str | None, test: str | None, folder: Path, seed: int) -> tuple[str, str]:
     if data is not None and test is not None:
         return data, test
-    train_file, test_file = root / "train.svm", root / "test.svm"
+    train_file, test_file = folder / "train.svm", folder / "test.svm"
     if data is None:
         click.echo(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
         lines: Iterator[bytes] = _digit_lines()

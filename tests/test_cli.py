@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import re
@@ -236,6 +237,7 @@ def test_dask_entry_point__is_the_group():
 
     (point,) = (point for point in entry_points(group="dask_cli") if point.name == "dkfeat")
     assert point.load() is cli
+    assert cli.name == "dkfeat"  # what Dask calls it
 
 
 def test_demo__twice_with_the_digits(tmp_path, monkeypatch):
@@ -253,20 +255,22 @@ def test_demo__twice_with_the_digits(tmp_path, monkeypatch):
         assert "\x1b" not in text
     commands = [line[2:] for line in first.stdout.splitlines() if line.startswith("$ dkfeat ")]
     assert commands[1] == (
-        "dkfeat featurize demo/test.svm --like demo/features-k64-b8-s0/train --out demo/features-k64-b8-s0/test"
+        "dkfeat featurize demo/digits/test.svm --like demo/digits/k64-b8/train --out demo/digits/k64-b8/test"
     )
 
 
 def test_demo__with_a_compressed_file_of_the_users(job, tmp_path):
-    import gzip
-
     rows = (job[0] / "train.svm").read_bytes()
     (tmp_path / "my.svm.gz").write_bytes(gzip.compress(b"# a comment\n\n" + rows.rstrip(b"\n")))
     out = tmp_path / "demo"
     run("demo", "--data", tmp_path / "my.svm.gz", "--n-components", 32, "--out", out)
-    dealt = [(out / name).read_bytes().splitlines() for name in ("train.svm", "test.svm")]
+    (case,) = out.iterdir()
+    dealt = [(case / name).read_bytes().splitlines() for name in ("train.svm", "test.svm")]
     assert sorted(dealt[0] + dealt[1]) == sorted(rows.splitlines())
     assert abs(len(dealt[1]) / 120 - HELD_OUT) < 0.2
+    (tmp_path / "my.svm.gz").write_bytes(gzip.compress(rows[: len(rows) // 2 + 1]))
+    run("demo", "--data", tmp_path / "my.svm.gz", "--n-components", 32, "--out", out)
+    assert len(list(out.iterdir())) == 2  # other rows do not meet the shards of the first
 
 
 def test_demo__stops_at_the_first_error(tmp_path):

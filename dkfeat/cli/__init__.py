@@ -20,7 +20,9 @@ from dkfeat.cli.verify import verify
 __all__ = ["DkfeatCommand", "cli", "main"]
 
 
-@click.group(cls=DkfeatGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    "dkfeat", cls=DkfeatGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(dkfeat.__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
 def cli(traceback: bool) -> None:

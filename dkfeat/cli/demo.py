@@ -13,7 +13,7 @@ __all__ = ["demo"]
 @click.option("--data", metavar="FILE", help="Your LIBSVM file. Default: handwritten digits that scikit-learn brings.")
 @click.option("--test", metavar="FILE", help="Held-out rows for it. Default: a random half of FILE, by seed.")
 @click.option("--out", default="demo", show_default=True, metavar="DIR", help="Folder for everything that is made.")
-@click.option("--n-components", type=int, default=512, show_default=True, help="Samples of a row.")
+@click.option("--n-components", type=int, default=1024, show_default=True, help="Samples of a row.")
 @click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Root of all random numbers.")
 @click.pass_context

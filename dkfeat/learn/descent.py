@@ -18,6 +18,8 @@ __all__ = ["DEFAULT_ALPHA", "LOSSES", "Batches", "fit_epochs"]
 Batches = Iterable[tuple[csr_matrix, NDArray[Any]]]
 
 LOSSES = ("hinge", "log_loss")
+WORTH_THREADS = 40_000_000
+"""Updates of a batch, stored values times classes, that take about 0.1 s on one core."""
 DEFAULT_ALPHA = 1e-6
 STEP_SIZE = {"hinge": 1.0, "log_loss": 4.0}
 """Constant learning rates for rows of unit length."""
@@ -67,7 +69,6 @@ def fit_epochs(
         shuffle=False,  # the batches come mixed
         random_state=random_state,
         fit_intercept=fit_intercept,
-        n_jobs=None if len(classes) == 2 else -1,  # classes are trained side by side, in threads
     )
     numbers = np.arange(len(classes))
     values = np.empty(0)
@@ -78,6 +79,8 @@ def fit_epochs(
                 if X.nnz > len(values):
                     values = np.full(X.nnz, scale)  # one array serves all batches
                 X = csr_matrix((values[: X.nnz], X.indices, X.indptr), shape=X.shape, copy=False)
+            # classes are trained side by side in threads where that is worth joblib's waiting loops
+            classifier.n_jobs = -1 if len(classes) > 2 and X.nnz * len(classes) >= WORTH_THREADS else None
             try:
                 classifier.partial_fit(X, _numbered(y, classes), classes=numbers)
             except ValueError as error:

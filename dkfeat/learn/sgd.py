@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-ROWS_SHOWN = 150_000
-"""Rows for each class that all epochs together should show the classifier."""
+ROWS_A_CLASS = 150_000
+"""Rows that all epochs together should show the classifier, for each class."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
 BATCH_NONZEROS = 1 << 21
 """Stored values in a batch, about: 32 MiB with their column numbers."""
@@ -152,7 +152,7 @@ def _opened(shards: Any) -> Any:
 
 
 def _epochs_for(n_rows: int, n_classes: int) -> int:
-    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_SHOWN / n_rows)))
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_A_CLASS / n_rows)))
 
 
 def _batch_rows(data: Any) -> int:
