@@ -49,13 +49,14 @@ from dkfeat.compiled.packing import pack_bytes, pack_tile
 from dkfeat.compiled.philox import draw_words
 from dkfeat.compiled.simd import LANES
 
-__all__ = ["CodeMode", "encode", "sample", "signed_logs"]
+__all__ = ["SWEPT_ROWS", "CodeMode", "encode", "sample", "signed_logs"]
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
 """How the code of a coordinate is made; see the table above."""
+SWEPT_ROWS = 20_480
+"""Rows swept together: their accumulators, 80 bytes a row, fit a second-level cache of 2 MB."""
 
 _MODES = {"injective": CODE_LOW, "lowest": CODE_LOW, "signed": CODE_SIGNED, "mixed": CODE_MIXED}
-_GROUP_ROWS = 20_480  # rows swept together: their accumulators, 80 bytes a row, fit a second-level cache of 2 MB
 _STREAM_CODE_SHIFT = np.uint64(1)
 
 f32, u64 = np.float32, np.uint64
@@ -212,11 +213,11 @@ def _owned(array: NDArray, dtype: Any) -> NDArray:
 def _groups(
     indptr: NDArray, columns: NDArray, logs: NDArray[np.float32], negative: NDArray[np.bool_]
 ) -> Iterator[tuple[slice, FeatureMajor]]:
-    # rows in equal groups of at most _GROUP_ROWS, feature-major
+    # rows in equal groups of at most SWEPT_ROWS, feature-major
     indptr, columns = _owned(indptr, np.int64), _owned(columns, np.int32 if columns.dtype == np.int32 else np.int64)
     logs, negative = _owned(logs, np.float32), _owned(negative, np.bool_)
     n_rows = len(indptr) - 1
-    n_groups = -(-n_rows // _GROUP_ROWS)
+    n_groups = -(-n_rows // SWEPT_ROWS)
     for g in range(n_groups):
         rows = slice(n_rows * g // n_groups, n_rows * (g + 1) // n_groups)
         part = indptr[rows.start : rows.stop + 1]

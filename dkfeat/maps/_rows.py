@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.cws import SWEPT_ROWS
 from dkfeat.compiled.rows import L1, L2, MAX, normalise_rows
 from dkfeat.errors import ConfigError
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
@@ -19,6 +20,8 @@ __all__ = ["RowPreparation", "owned"]
 
 _BLOCK_CELLS = 2**23
 """Values that a dense or centred block may hold: bounds what a call needs beside its result."""
+_BLOCK_NONZEROS = 2**22
+"""Nonzeros that a sparse block holds about: hashing needs 27 bytes for each."""
 _CENTER_LIMIT = 2**24
 """Columns that a centre may fill in; beyond, each row would be a dense vector of more than 128 MiB."""
 _NORMS = {"l1": L1, "l2": L2, "max": MAX}
@@ -46,20 +49,25 @@ class RowPreparation:
         Parameters
         ----------
         X : ndarray or CSR of shape (n_samples, n_features), float32 or float64
-            Sparse rows without a centre come as one block, without a copy where they are canonical.
         """
         center = self._center_row()
-        if center is None and sp.issparse(X):
-            yield self._normalised(rows_as_csr(X))
-            return
-        cells = center.nnz if center is not None and sp.issparse(X) else self.n_features
-        step = max(1, _BLOCK_CELLS // cells)
-        for first in range(0, max(1, X.shape[0]), step):
-            rows = rows_as_csr(X[first : first + step], first_row=first)
+        for rows in self._cut(X, center):
+            block = rows_as_csr(_slice(X, rows), first_row=rows.start)
             if center is not None:
-                rows = _subtract(rows, center)
-                check_finite(rows, first_row=first, cause="after the centre was subtracted")
-            yield self._normalised(rows)
+                block = _subtract(block, center)
+                check_finite(block, first_row=rows.start, cause="after the centre was subtracted")
+            yield self._normalised(block)
+
+    def _cut(self, X: Any, center: sp.csr_matrix | None) -> Iterator[slice]:
+        """Equal ranges of rows that bound what a block holds beside its result."""
+        n_samples = X.shape[0]
+        if center is None and sp.issparse(X):
+            n_blocks = max(-(-n_samples // SWEPT_ROWS), -(-X.nnz // _BLOCK_NONZEROS), 1)
+        else:
+            cells = center.nnz if center is not None and sp.issparse(X) else self.n_features
+            n_blocks = max(-(-n_samples // max(1, _BLOCK_CELLS // cells)), 1)
+        for block in range(n_blocks):
+            yield slice(n_samples * block // n_blocks, n_samples * (block + 1) // n_blocks)
 
     def _center_row(self) -> sp.csr_matrix | None:
         if self.center is None or not np.any(self.center):
@@ -103,6 +111,16 @@ def _check_filled(n_columns: int) -> None:
             f"most {_CENTER_LIMIT:,} are taken; centre only the columns that need it, or none"
         )
         raise ConfigError(message)
+
+
+def _slice(X: Any, rows: slice) -> Any:
+    if not sp.issparse(X):
+        return X[rows]
+    if rows == slice(0, X.shape[0]):
+        return X
+    indptr = X.indptr[rows.start : rows.stop + 1]
+    held = slice(indptr[0], indptr[-1])
+    return sp.csr_matrix((X.data[held], X.indices[held], indptr - indptr[0]), shape=(len(indptr) - 1, X.shape[1]))
 
 
 def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:

@@ -362,8 +362,10 @@ class GCWSFeatures(FeatureMap):
 
     def _encode_rows(self, X: Any) -> PackedCodes:
         s = self._fitted
-        parts = [
-            cws.encode(
+        n_samples, first = X.shape[0], 0
+        packed = PackedCodes(np.empty((n_samples, self.encoded_row_bytes), np.uint8), np.empty(n_samples, np.bool_))
+        for columns in self._columns(X):
+            codes, empty = cws.encode(
                 *columns,
                 n_components=s.n_components,
                 seed=s.seed,
@@ -371,11 +373,10 @@ class GCWSFeatures(FeatureMap):
                 t_bits=s.t_bits,
                 mode=s.mode,
             )
-            for columns in self._columns(X)
-        ]
-        if len(parts) == 1:
-            return PackedCodes(*parts[0])
-        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            last = first + len(empty)
+            packed.codes[first:last], packed.empty[first:last] = codes, empty
+            first = last
+        return packed
 
     def _columns(self, X: Any) -> Iterator[tuple[NDArray, NDArray, NDArray[np.float32], NDArray[np.bool_]]]:
         """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""

@@ -95,7 +95,7 @@ def test_encode__any_partition_of_rows(n_features, monkeypatch):
         parts = [cws.encode(*csr(rows[a:b]), 40, 1, 6, 1, "mixed") for a, b in pairwise(cuts)]
         assert np.array_equal(np.concatenate([part for part, _ in parts]), whole)
         assert np.array_equal(np.concatenate([part for _, part in parts]), empty)
-    monkeypatch.setattr(cws, "_GROUP_ROWS", 400)
+    monkeypatch.setattr(cws, "SWEPT_ROWS", 400)
     assert np.array_equal(cws.encode(*csr(rows), 40, 1, 6, 1, "mixed")[0], whole)
 
 

@@ -360,6 +360,20 @@ def test_estimate_kernel__of_an_empty_row_is_0(i_bits):
     assert features.estimate_kernel(codes).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
+@pytest.mark.parametrize("limit", ["SWEPT_ROWS", "_BLOCK_NONZEROS"])
+def test_encode__sparse_blocks_of_any_size_give_the_same(limit, monkeypatch, rng):
+    X = sp.random(60, 400, density=0.05, format="csr", random_state=rng)
+    X[10:25] = 0
+    features = GCWSFeatures(n_components=24, t_bits=1, random_state=3).fit(X)
+    whole, samples = features.encode(X), features.sample(X)
+    monkeypatch.setattr(_rows, limit, 17)
+    for again, before in zip([*features.encode(X), *features.sample(X)], [*whole, *samples], strict=True):
+        np.testing.assert_array_equal(again, before)
+    X.data[-1] = np.nan
+    with pytest.raises(InputError, match=f"row {np.flatnonzero(np.diff(X.indptr))[-1]}, column"):
+        features.encode(X)
+
+
 def test_encode__of_a_dask_array_points_elsewhere():
     da = pytest.importorskip("dask.array")
     with pytest.raises(InputError, match="rows in memory"):
