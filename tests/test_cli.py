@@ -289,18 +289,25 @@ def test_process__a_mistake_has_its_status_and_no_traceback(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_process__interrupted_then_resumed(tmp_path, number, status):
+@pytest.mark.parametrize(
+    ("number", "status", "where"),
+    [
+        (signal.SIGINT, 130, ("--scheduler", "synchronous")),
+        (signal.SIGTERM, 143, ("--scheduler", "synchronous")),
+        pytest.param(signal.SIGINT, 130, ("--n-workers", "2"), marks=pytest.mark.cluster),
+    ],
+)
+def test_process__interrupted_then_resumed(tmp_path, number, status, where):
     source, target = tmp_path / "rows.svm", tmp_path / "out"
     with source.open("w") as file:
         for i in range(200_000):
             file.write(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n")
     options = ("featurize", source, *SMALL, "--blocksize", "32KiB", "--out", target)
-    done = process(*options, "--scheduler", "synchronous")
+    done = process(*options, *where)
     deadline = time.monotonic() + 60
     while not list(target.glob("data/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    os.kill(done.pid, number)
+    os.killpg(done.pid, number)  # as a terminal does: workers get it too
     _, err = done.communicate(timeout=60)
     assert done.returncode == status, err
     assert "Traceback" not in err

@@ -28,6 +28,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
 }
 
+# preloaded by each worker: a terminal's Ctrl-C goes to all processes, and only the one that started them acts on it
+_LEAVE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
 
 def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[int, int]:
     """Worker processes and threads in each, filled in so that together they use the cores once.
@@ -69,7 +72,8 @@ def local_cluster(
     """Start worker processes on this machine and stop them at the end of the ``with`` block.
 
     Scheduler and workers listen on the loopback interface alone; there is no dashboard. BLAS and OpenMP run one thread
-    for each thread of a worker. A worker that dies is started again by its nanny.
+    for each thread of a worker. A worker that dies is started again by its nanny. Ctrl-C reaches all processes of a
+    terminal, but only this one acts on it: it stops the workers.
 
     Parameters
     ----------
@@ -103,6 +107,7 @@ def local_cluster(
             host="127.0.0.1",
             scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=logging.CRITICAL,
+            preload=[_LEAVE_INTERRUPTS],
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
