@@ -98,10 +98,10 @@ def featurize(path, folder, cache, *options):
     return seconds, cpu, out
 
 
-def user_script(path, folder, n_rows):
+def user_script(path, folder, n_rows, n_measured):
     few = folder / "few.svm"
     with path.open() as file, few.open("w") as target:
-        target.writelines(line for line, _ in zip(file, range(min(n_rows, 5000)), strict=False))
+        target.writelines(line for line, _ in zip(file, range(n_measured), strict=False))
     command = [sys.executable, "-c", USER_SCRIPT, str(few), str(COLUMNS), str(COMPONENTS), str(folder / "user.parquet")]
     whole, cpu, text = timed(command)
     fixed, rest, rows = (float(word) for word in text.split())
@@ -118,7 +118,7 @@ def user_script(path, folder, n_rows):
     )
 
 
-def on_cluster(path, n_rows, folder, n_workers):
+def on_cluster(path, n_rows, folder, n_workers, repeats):
     """Time on worker processes that have worked before, and their highest memory above what they held then."""
     import psutil
 
@@ -150,7 +150,7 @@ def on_cluster(path, n_rows, folder, n_workers):
 
         thread = threading.Thread(target=watch)
         thread.start()
-        seconds = statistics.median(run(path, CLUSTER_BLOCK) for _ in range(REPEATS))
+        seconds = statistics.median(run(path, CLUSTER_BLOCK) for _ in range(repeats))
         stop.set()
         thread.join()
     return emit(
@@ -177,7 +177,8 @@ def main():
     write_rows(tenth, n_rows // 10)
     emit("input", rows=n_rows, MB=round(path.stat().st_size / 1e6, 1), cores=os.cpu_count())
 
-    user = user_script(path, args.folder, n_rows)["seconds"]
+    n_measured, repeats = (100, 1) if args.quick else (5000, REPEATS)
+    user = user_script(path, args.folder, n_rows, n_measured)["seconds"]
     cache = args.folder / "cache"
     shutil.rmtree(cache, ignore_errors=True)
     ways = {
@@ -201,14 +202,14 @@ def main():
     ideal = COMPONENTS + 8  # a byte a code, and an int64 label
     per_row = emit("bytes per row", bytes=round(shard_bytes / n_rows, 2), ratio=round(shard_bytes / n_rows / ideal, 4))
     small, one, two = (
-        on_cluster(source, rows, args.folder, workers)
+        on_cluster(source, rows, args.folder, workers, repeats)
         for source, rows, workers in ((tenth, n_rows // 10, 1), (path, n_rows, 1), (path, n_rows, 2))
     )
     speed_up = one["seconds"] / two["seconds"]
     emit("two warm worker processes against one", ratio=round(speed_up, 2))
 
     print(f"\n{n_rows:,} rows of W2, k = {COMPONENTS}, 8 bits{'':<17}seconds  times faster")
-    print(f"{'user script, extrapolated from 5,000 rows':<48}{user:>10.1f}")
+    print(f"{f'user script, extrapolated from {n_measured:,} rows':<48}{user:>10.1f}")
     for name, value in seconds.items():
         print(f"{'dkfeat, ' + name:<48}{value:>10.2f}{user / value:>12.1f}")
     print(f"{'two warm worker processes against one':<48}{speed_up:>22.2f}")
