@@ -1,6 +1,6 @@
 """Run every benchmark in turn: JSON lines and a table from each, every figure a ratio against a peer in the same run.
 
-    python benchmarks/run.py [--quick] [gcws|parser|job ...]
+python benchmarks/run.py [--quick] [gcws|parser|job ...]
 """
 
 import argparse

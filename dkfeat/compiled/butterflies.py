@@ -63,7 +63,8 @@ def _register_loader(function: Callable, size: int) -> None:
             return signature(types.UniTuple(f32x16, size), args[0], types.intp, types.intp)
 
     def lower(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-        places = _addresses(context, builder, sig.args[0], *args, size=size)
+        array, at, step = args
+        places = _addresses(context, builder, sig.args[0], array, at, step, size)
         return cgutils.pack_array(builder, [builder.load(place, align=4) for place in places])
 
     infer_global(function)(_Load)
@@ -89,10 +90,10 @@ class _Store(AbstractTemplate):
 
 @lower_builtin(store_group, types.Array, types.intp, types.intp, types.UniTuple)
 def _lower_store(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    vectors = cgutils.unpack_tuple(builder, args[3])
-    for place, vector in zip(
-        _addresses(context, builder, sig.args[0], *args[:3], size=len(vectors)), vectors, strict=True
-    ):
+    array, at, step, group = args
+    vectors = cgutils.unpack_tuple(builder, group)
+    places = _addresses(context, builder, sig.args[0], array, at, step, len(vectors))
+    for place, vector in zip(places, vectors, strict=True):
         builder.store(vector, place, align=4)
     return context.get_dummy_value()
 

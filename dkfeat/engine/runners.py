@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def _open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runn
     if scheduler == "synchronous":
         yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
     elif scheduler == "threads":
-        threads = dask.threaded.ContextAwareThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+        threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
         with threadpool_limits(blas_threads):
             try:
                 yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
