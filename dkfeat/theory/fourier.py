@@ -1,0 +1,217 @@
+r"""Variances of random Fourier features and of GCWS, which decide how many components a kernel needs.
+
+P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §2-3.
+
+Throughout, :math:`\rho` is the cosine of two rows, :math:`\gamma` multiplies :math:`1 - \rho`, and
+:math:`\kappa = e^{-\gamma(1-\rho)}` is the kernel that random Fourier features estimate. A variance here is
+that of one component: an estimate from k components has 1/k of it. All functions broadcast over arrays.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dkfeat.theory._ranges import within
+
+__all__ = [
+    "exponentiated_gcws_relative_variance",
+    "exponentiated_gcws_variance",
+    "gcws_variance",
+    "nrff_bias",
+    "nrff_relative_variance",
+    "nrff_variance",
+    "rff_relative_variance",
+    "rff_variance",
+]
+
+
+def rff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    r"""Variance of one random Fourier feature's estimate, :math:`V_{\rho,\gamma}` (Theorem 2).
+
+    Parameters
+    ----------
+    rho : float or array
+        Cosine of two rows, in [-1, 1].
+    gamma : float or array
+        Factor of 1 - rho, above 0.
+
+    Returns
+    -------
+    variance : float or ndarray
+        Exact for every number of components, in [1/2, 1].
+
+    Notes
+    -----
+    The product of two features :math:`\sqrt 2 \cos(\sqrt\gamma w^\top x + b)` is
+    :math:`\cos\delta + \cos(s + 2b)` with :math:`\delta = \sqrt\gamma w^\top(x - y)` normal of variance
+    :math:`2\gamma(1-\rho)`. The phase b makes both terms uncorrelated, so the variances
+    :math:`\frac12(1 - \kappa^2)^2` and 1/2 add up:
+
+    .. math:: V_{\rho,\gamma} = \tfrac12 + \tfrac12\left(1 - e^{-2\gamma(1-\rho)}\right)^2.
+
+    Examples
+    --------
+    >>> float(rff_variance(1.0, 3.0))
+    0.5
+    """
+    return 0.5 + 0.5 * (1 - _kernel(rho, gamma) ** 2) ** 2
+
+
+def nrff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    r"""Variance of one normalized random Fourier feature's estimate, :math:`V_{n,\rho,\gamma}` (Theorem 3).
+
+    Parameters
+    ----------
+    rho : float or array
+        Cosine of two rows, in [-1, 1].
+    gamma : float or array
+        Factor of 1 - rho, above 0.
+
+    Returns
+    -------
+    variance : float or ndarray
+        Asymptotic: with k components the variance is this over k, with an error of order 1/k².
+
+    Notes
+    -----
+    NRFF divides each row of features by its length. With
+    a, b, c the means of zz', z² and z'² over the components, the estimate is :math:`a / \sqrt{bc}`. The delta method at
+    :math:`(\kappa, 1, 1)` with var(b) = var(c) = 1/2, cov(a, b) = cov(a, c) = κ/2 and cov(b, c) = κ⁴/2 gives
+
+    .. math:: V_n = V_{\rho,\gamma} - \tfrac14 e^{-2\gamma(1-\rho)}\left[3 - e^{-4\gamma(1-\rho)}\right],
+
+    the paper's statement with its c² written as gamma. It is 0 at rho = 1, where RFF keeps 1/2.
+
+    Examples
+    --------
+    >>> float(nrff_variance(1.0, 3.0))
+    0.0
+    """
+    kernel = _kernel(rho, gamma)
+    return rff_variance(rho, gamma) - 0.25 * kernel**2 * (3 - kernel**4)
+
+
+def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    r"""Bias of NRFF times the number of components: it falls as 1/k.
+
+    Parameters
+    ----------
+    rho : float or array
+        Cosine of two rows, in [-1, 1].
+    gamma : float or array
+        Factor of 1 - rho, above 0.
+
+    Returns
+    -------
+    bias : float or ndarray
+        At most 0: NRFF underestimates. Asymptotic, with an error of order 1/k.
+
+    Notes
+    -----
+    The second-order term of the expansion of which `nrff_variance` is the first:
+    :math:`-\frac18 \kappa (1 - \kappa^4)`. The paper does not state it.
+
+    Examples
+    --------
+    >>> float(nrff_bias(0.0, 1e9)) == float(nrff_bias(1.0, 1.0)) == 0
+    True
+    """
+    kernel = _kernel(rho, gamma)
+    return -kernel * (1 - kernel**4) / 8
+
+
+def gcws_variance(similarity: ArrayLike) -> NDArray[np.float64]:
+    """Variance of one GCWS component's estimate of the GMM kernel: a collision is a coin toss.
+
+    Parameters
+    ----------
+    similarity : float or array
+        GMM of two rows, in [0, 1].
+
+    Returns
+    -------
+    variance : float or ndarray
+        Exact for samples kept in full, (i*, t*).
+
+    Examples
+    --------
+    >>> float(gcws_variance(0.5))
+    0.25
+    """
+    g = within(similarity, "similarity", 0, 1)
+    return g * (1 - g)
+
+
+def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    r"""Variance of :math:`e^{-\gamma(1-\hat g)}` with ĝ estimated by GCWS, :math:`V_{g,\gamma}` (Theorem 4).
+
+    Parameters
+    ----------
+    similarity : float or array
+        GMM of two rows, in [0, 1].
+    gamma : float or array
+        Factor of 1 - GMM, above 0.
+
+    Returns
+    -------
+    variance : float or ndarray
+        Asymptotic: with k components the variance is this over k, with an error of order 1/k².
+
+    Notes
+    -----
+    By the delta method, the slope squared times `gcws_variance`:
+    :math:`V_{g,\gamma} = \gamma^2 e^{-2\gamma(1-g)} g (1 - g)`.
+
+    Examples
+    --------
+    >>> float(exponentiated_gcws_variance(1.0, 3.0))
+    0.0
+    """
+    g, factor = within(similarity, "similarity", 0, 1), _factor(gamma)
+    return factor**2 * np.exp(-2 * factor * (1 - g)) * gcws_variance(g)
+
+
+def rff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    """`rff_variance` over the square of the kernel, as figure 3 compares methods.
+
+    Examples
+    --------
+    >>> float(rff_relative_variance(1.0, 3.0))
+    0.5
+    """
+    return rff_variance(rho, gamma) / _kernel(rho, gamma) ** 2
+
+
+def nrff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    """`nrff_variance` over the square of the kernel, as figure 3 compares methods.
+
+    Examples
+    --------
+    >>> bool(nrff_relative_variance(0.9, 1.0) < rff_relative_variance(0.9, 1.0))
+    True
+    """
+    return nrff_variance(rho, gamma) / _kernel(rho, gamma) ** 2
+
+
+def exponentiated_gcws_relative_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    r"""`exponentiated_gcws_variance` over the square of the kernel: :math:`\gamma^2 g (1 - g)`, as in figure 3.
+
+    Compared at equal similarities and gamma near 0, it is below `nrff_relative_variance` up to a similarity of 5/6.
+
+    Examples
+    --------
+    >>> float(exponentiated_gcws_relative_variance(0.5, 2.0))
+    1.0
+    """
+    return _factor(gamma) ** 2 * gcws_variance(similarity)
+
+
+def _factor(gamma: ArrayLike) -> NDArray[np.float64]:
+    return within(gamma, "gamma", 0, math.inf, open_low=True)
+
+
+def _kernel(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    return np.exp(-_factor(gamma) * (1 - within(rho, "rho", -1, 1)))

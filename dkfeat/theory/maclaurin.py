@@ -1,0 +1,153 @@
+r"""Bounds and variances of random Maclaurin features for dot-product kernels.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, §4.
+
+One component draws a degree N, and N vectors of random signs, :math:`w_1 \dots w_N`. Its estimate of
+:math:`f(\langle x, y\rangle) = \sum_n a_n \langle x, y\rangle^n` is
+:math:`\frac{a_N}{P_N} \prod_{j \le N} w_j^\top x \; w_j^\top y`, divided by the weight P_N of the draw:
+
+- ``"paper"``: :math:`P_n = p^{-(n+1)}` as printed, probabilities that add up to 1 for p = 2 only;
+- ``"proper"``: :math:`P_n = (p - 1) p^{-(n+1)}`, a probability for every p > 1;
+- ``"kernel"``: :math:`P_n = a_n R^{2n} / f(R^2)`, which looks at the kernel and at the data's radius.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dkfeat.theory._ranges import within
+
+__all__ = ["component_bound", "component_variance", "degree_probabilities"]
+
+Measure = Literal["paper", "proper", "kernel"]
+_MEASURES = ("paper", "proper", "kernel")
+
+
+def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, measure: Measure = "proper") -> float:
+    r"""Largest absolute value of one component's estimate, :math:`C_\Omega` of §4.
+
+    Parameters
+    ----------
+    f : callable
+        The kernel as a function of the inner product.
+    radius : float
+        R, the largest **l1** norm of a row, above 0: :math:`|w^\top x| \le \|x\|_1`, and rows exist that reach it. An
+        l2 radius would not do.
+    p : float, default=2.0
+        Base of the measure on degrees, above 1; without effect for ``"kernel"``.
+    measure : {"paper", "proper", "kernel"}, default="proper"
+
+    Returns
+    -------
+    bound : float
+        :math:`p f(p R^2)` for ``"paper"``, :math:`\frac p{p-1} f(p R^2)` for ``"proper"``,
+        :math:`f(R^2)` for ``"kernel"``. By Hoeffding's inequality the mean of k components is off by more than ε with
+        probability of at most :math:`2\exp(-k\varepsilon^2 / 2C_\Omega^2)`.
+
+    Notes
+    -----
+    A component of degree n is at most :math:`a_n R^{2n} / P_n`. For ``"paper"`` that is one term of
+    :math:`p \sum_n a_n (p R^2)^n`; for the others likewise.
+
+    Examples
+    --------
+    >>> component_bound(lambda t: t**2, radius=1.0, p=2.0, measure="paper")
+    8.0
+    >>> component_bound(lambda t: t**2, radius=1.0, p=2.0, measure="kernel")
+    1.0
+    """
+    square = float(within(radius, "radius", 0, math.inf, open_low=True)) ** 2
+    base = float(within(p, "p", 1, math.inf, open_low=True))
+    if _checked(measure) == "kernel":
+        return float(f(square))
+    return (base if measure == "paper" else base / (base - 1)) * float(f(base * square))
+
+
+def degree_probabilities(
+    coefficients: ArrayLike, p: float = 2.0, measure: Measure = "proper", radius: float = 1.0
+) -> NDArray[np.float64]:
+    """Weight P_n of each degree; probabilities up to the degrees that the coefficients leave out.
+
+    Parameters
+    ----------
+    coefficients : array of shape (n_degrees,)
+        a_0, a_1, ..., at least 0.
+    p : float, default=2.0
+        Base of the measure, above 1; without effect for ``"kernel"``.
+    measure : {"paper", "proper", "kernel"}, default="proper"
+    radius : float, default=1.0
+        R of ``"kernel"``; without effect for the others.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_degrees,), float64
+
+    Examples
+    --------
+    >>> degree_probabilities([1.0, 1.0, 1.0])
+    array([0.5  , 0.25 , 0.125])
+    >>> degree_probabilities([1.0, 2.0, 1.0], measure="kernel")
+    array([0.25, 0.5 , 0.25])
+    """
+    a = within(coefficients, "coefficients", 0, math.inf)
+    degrees = np.arange(len(a), dtype=np.float64)
+    base = float(within(p, "p", 1, math.inf, open_low=True))
+    if _checked(measure) == "kernel":
+        terms = a * float(within(radius, "radius", 0, math.inf, open_low=True)) ** (2 * degrees)
+        return terms / terms.sum()
+    return (1.0 if measure == "paper" else base - 1) * base ** -(degrees + 1)
+
+
+def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: ArrayLike, y: ArrayLike) -> float:
+    r"""Variance of one component's estimate; the mean of k components has 1/k of it.
+
+    Parameters
+    ----------
+    coefficients : array of shape (n_degrees,)
+        a_0, a_1, ..., at least 0; degrees beyond are taken to have none.
+    probabilities : array of shape (n_degrees,)
+        P_n of each degree, above 0 where the coefficient is, as from `degree_probabilities`; a true measure, not
+        ``"paper"`` with another p than 2.
+    x, y : array of shape (n_features,)
+        Two rows.
+
+    Returns
+    -------
+    variance : float
+        Exact.
+
+    Notes
+    -----
+    Factors are independent, and for random signs :math:`E (w^\top x)^2 (w^\top y)^2 = M` with
+    :math:`M = \|x\|^2\|y\|^2 + 2\langle x, y\rangle^2 - 2\sum_l x_l^2 y_l^2`. So the variance is
+    :math:`\sum_n \frac{a_n^2}{P_n} M^n - f(\langle x, y\rangle)^2`. The paper states the bound only.
+
+    Examples
+    --------
+    >>> component_variance([0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0])
+    0.0
+    """
+    a, weights = within(coefficients, "coefficients", 0, math.inf), within(probabilities, "probabilities", 0, 1)
+    if ((a > 0) & (weights == 0)).any():
+        degree = int(((a > 0) & (weights == 0)).argmax())
+        message = f"degree {degree} has a coefficient above 0 but is never drawn; give it a probability above 0"
+        raise ValueError(message)
+    u, v = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    inner = float(u @ v)
+    moment = float((u @ u) * (v @ v) + 2 * inner**2 - 2 * ((u * v) ** 2).sum())
+    degrees = np.arange(len(a), dtype=np.float64)
+    drawn = a > 0
+    square = (a[drawn] ** 2 / weights[drawn] * moment ** degrees[drawn]).sum()
+    return float(square - (a * inner**degrees).sum() ** 2)
+
+
+def _checked(measure: Measure) -> Measure:
+    if measure not in _MEASURES:
+        message = f"measure={measure!r}, but it must be one of {', '.join(map(repr, _MEASURES))}"
+        raise ValueError(message)
+    return measure
