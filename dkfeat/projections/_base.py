@@ -1,0 +1,109 @@
+"""What every projection is: a linear operator x -> W x that a seed decides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.compiled.philox import draw_words
+from dkfeat.errors import ConfigError
+
+__all__ = ["LARGEST_PADDED", "Projection", "draw_signs", "random_words"]
+
+LARGEST_PADDED = 2**24
+"""Most columns of a projection that fills in rows: each row takes 64 MiB of float32 then."""
+_MATRIX_ENTRIES = 2**26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection(ABC):
+    """Linear operator from n_features to n_components, a value of a few numbers.
+
+    Tables are made where they are used, from the seed, and kept within a budget. A row's projection depends on
+    the row alone, and dense and sparse rows give equal values.
+    """
+
+    n_features: int
+    """Columns of the rows, at least 1."""
+    n_components: int
+    """Rows of W, at least 1."""
+    seed: int
+    """Root of all random numbers, in [0, 2^64)."""
+
+    @abstractmethod
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Rows times W transposed.
+
+        Parameters
+        ----------
+        X : ndarray in C order or csr_matrix in canonical form, of shape (n_samples, n_features), float32
+            Finite; never changed.
+
+        Returns
+        -------
+        projected : ndarray of shape (n_samples, n_components), float32, C order
+        """
+
+    @abstractmethod
+    def _matrix(self) -> NDArray[np.float64]:
+        """W, built entry by entry from its definition."""
+
+    def matrix(self) -> NDArray[np.float64]:
+        """W itself, for small sizes.
+
+        Returns
+        -------
+        W : ndarray of shape (n_components, n_features), float64
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            More than 2^26 entries.
+        """
+        if self.n_features * self.n_components > _MATRIX_ENTRIES:
+            message = (
+                f"W has {self.n_components:,} x {self.n_features:,} entries, but at most {_MATRIX_ENTRIES:,} are "
+                "written out; use project"
+            )
+            raise ConfigError(message)
+        return self._matrix()
+
+    def _check_padded(self) -> None:
+        if self.n_features > LARGEST_PADDED:
+            message = (
+                f"n_features={self.n_features:,}, but a structured projection fills in every row and takes at most "
+                f"{LARGEST_PADDED:,} columns; choose projection='dense', which draws only the columns that occur"
+            )
+            raise ConfigError(message)
+
+
+def random_words(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.uint32]:
+    """Philox words of components 0 to n - 1 of some coordinates, of shape (len(coordinates), n, 4)."""
+    words = np.empty((len(coordinates), n, 4), np.uint32)
+    for row, coordinate in zip(words, coordinates, strict=True):
+        draw_words(np.uint64(coordinate), np.uint64(stream), np.uint64(seed), row)
+    return words
+
+
+def draw_signs(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.float32]:
+    """Independent numbers -1 and 1 of equal chance, of shape (len(coordinates), n), float32."""
+    bits = random_words(coordinates, n, stream, seed)[:, :, 0] >> 31
+    return (1 - 2 * bits.astype(np.float32)).astype(np.float32)
+
+
+def arrays_of(X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Row bounds, columns and values for a compiled loop; the first two are empty for dense rows."""
+    if sp.issparse(X):
+        return X.indptr.astype(np.int64), X.indices.astype(np.int64), _owned(X.data)
+    nothing = np.empty(0, np.int64)
+    return nothing, nothing, _owned(X).reshape(-1)
+
+
+def _owned(array: NDArray) -> NDArray:
+    # read-only arrays would be compiled a second time
+    return np.require(array, requirements=("C", "A", "W"))

@@ -1,0 +1,154 @@
+"""Circulant projections, plain and alternating, by the fast Fourier transform.
+
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2017, §3-4, eq. 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.fft
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.compiled.normal import normals
+from dkfeat.errors import ConfigError
+from dkfeat.projections._base import Projection, draw_signs, random_words
+from dkfeat.random_streams import STREAM_CIRCULANT, STREAM_MIXTURE, STREAM_SIGN
+
+__all__ = ["CirculantProjection", "DrawWeights"]
+
+_CHUNK = 2**17
+"""Numbers of a transform's input at a time: they stay in the second-level cache."""
+
+
+class DrawWeights(Protocol):
+    """Draws independent weights of one law, each a function of (seed, coordinate, component); a module's function."""
+
+    def __call__(
+        self, coordinates: NDArray[np.int64], n_components: int, stream: int, seed: int
+    ) -> NDArray[np.float32]:
+        """Give an array of shape (n_coordinates, n_components), float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CirculantProjection(Projection):
+    r"""W of independent blocks, each circulant or a mixture of circulant matrices.
+
+    A block has n rows, n the number of columns padded to a length that the FFT likes, and
+    :math:`W_{ij} = \sigma_j r^{(s_j)}_{(i - j) \bmod n}`: column j takes its weights from the circulant
+    :math:`s_j`, drawn among n_mixtures (eq. 7), and its sign :math:`\sigma_j` where `flips` is set. Each row of
+    W has independent entries of the right law, whatever the padding; rows of one block share weights, and mixtures
+    and signs make what they share less alike. Padding leaves some weights of a row unused, so that two rows share
+    fewer. The last block is cut.
+
+    Time is O(n_mixtures n_components log n_features) a row, memory O(n_mixtures n_components).
+
+    Parameters
+    ----------
+    n_features, n_components, seed : int
+    n_mixtures : int, default=1
+        Circulant matrices in a block (m), at least 1. 1 is the plain circulant projection.
+    flips : bool, default=True
+        Whether columns get random signs: only for a law of weights that is symmetric.
+    draw : DrawWeights, default=normals
+        Law of the weights; standard Gaussian by default.
+    double : bool, default=False
+        Whether to transform in float64, at twice the time. Rounding errors are relative to the largest weight of a
+        block: a law of heavy tails needs it.
+
+    Examples
+    --------
+    >>> W = CirculantProjection(n_features=3, n_components=3, seed=0, flips=False)
+    >>> matrix = W.matrix()
+    >>> bool(matrix[0, 0] == matrix[1, 1] == matrix[2, 2])
+    True
+    """
+
+    n_mixtures: int = 1
+    flips: bool = True
+    draw: DrawWeights = normals
+    double: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_padded()
+        if not 1 <= self.n_mixtures <= 2**16:
+            message = f"n_mixtures={self.n_mixtures}, but it must be from 1 to 65,536; set n_mixtures in that range"
+            raise ConfigError(message)
+
+    @property
+    def length(self) -> int:
+        """Rows and columns of a block: n_features padded."""
+        return int(scipy.fft.next_fast_len(self.n_features, real=True))
+
+    @property
+    def n_blocks(self) -> int:
+        """Independent blocks, ceil(n_components / length)."""
+        return -(-self.n_components // self.length)
+
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Rows times W transposed; see `Projection.project`."""
+        n, n_samples = self.length, X.shape[0]
+        spectra, masks = _tables(self)
+        out = np.empty((n_samples, self.n_components), np.float32)
+        rows_at_once = max(1, _CHUNK // n)
+        for first in range(0, n_samples, rows_at_once):
+            dense: Any = X[first : first + rows_at_once]
+            if sp.issparse(dense):
+                dense = dense.toarray()
+            if self.double:
+                dense = dense.astype(np.float64)
+            last = first + len(dense)
+            spectrum = None
+            for block in range(self.n_blocks):
+                if masks is None:  # one forward transform serves all blocks
+                    if spectrum is None:
+                        spectrum = scipy.fft.rfft(dense, n)
+                    product = spectrum * spectra[block, 0]
+                else:
+                    product = scipy.fft.rfft(dense * masks[block, 0], n) * spectra[block, 0]
+                    for mixture in range(1, self.n_mixtures):
+                        product += scipy.fft.rfft(dense * masks[block, mixture], n) * spectra[block, mixture]
+                to = block * n
+                width = min(n, self.n_components - to)
+                out[first:last, to : to + width] = scipy.fft.irfft(product, n)[:, :width]
+        return out
+
+    def _weights(self) -> NDArray[np.float32]:
+        """First columns of the circulants, of shape (n_blocks, n_mixtures, length)."""
+        count = self.n_blocks * self.n_mixtures
+        drawn = self.draw(np.arange(count), self.length, STREAM_CIRCULANT, self.seed)
+        return drawn.reshape(self.n_blocks, self.n_mixtures, self.length)
+
+    def _signs_and_choice(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Sign and circulant of each column in each block, of shape (n_blocks, n_features)."""
+        shape = range(self.n_blocks), self.n_features
+        signs = draw_signs(*shape, STREAM_SIGN, self.seed) if self.flips else np.ones((self.n_blocks, 1), np.float32)
+        if self.n_mixtures == 1:
+            return signs, np.zeros((self.n_blocks, 1), np.int64)
+        words = random_words(*shape, STREAM_MIXTURE, self.seed)[:, :, 0].astype(np.uint64)
+        return signs, ((words * np.uint64(self.n_mixtures)) >> np.uint64(32)).astype(np.int64)
+
+    def _matrix(self) -> NDArray[np.float64]:
+        weights, (signs, choice) = self._weights(), self._signs_and_choice()
+        row, column = np.ogrid[: self.n_components, : self.n_features]
+        block = row // self.length
+        at = np.broadcast_to(column, (self.n_components, self.n_features))
+        mixture = np.broadcast_to(choice, (self.n_blocks, self.n_features))[block, at]
+        sign = np.broadcast_to(signs, (self.n_blocks, self.n_features))[block, at]
+        return weights[block, mixture, (row - column) % self.length].astype(np.float64) * sign
+
+
+@lru_cache(maxsize=4)
+def _tables(projection: CirculantProjection) -> tuple[NDArray[np.complexfloating], NDArray[np.float32] | None]:
+    """Spectra of the circulants, and for each circulant the signs of the columns that it weighs, else 0."""
+    weights = projection._weights()
+    spectra = scipy.fft.rfft(weights.astype(np.float64) if projection.double else weights, axis=2)
+    if not projection.flips and projection.n_mixtures == 1:
+        return spectra, None
+    signs, choice = projection._signs_and_choice()
+    chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
+    return spectra, np.where(chosen, signs[:, None, :], np.float32(0))
