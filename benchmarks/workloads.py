@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.sparse import csr_matrix
 
@@ -18,15 +20,26 @@ def webspam_like(n_rows: int, seed: int = 7) -> csr_matrix:
     return _normalised(rows, 254)
 
 
-def rcv1_like(n_rows: int, n_features: int = 47_236, mean_nnz: int = 75, seed: int = 7) -> csr_matrix:
-    """W2: columns of Zipf frequency in random order, log-normal numbers of nonzeros, unit rows of log-normal values."""
+def rcv1_like(n_rows: int, seed: int = 7) -> csr_matrix:
+    """W2: 47,236 columns of Zipf frequency, about 75 nonzeros a row, unit rows of log-normal values."""
+    return _zipf_rows(n_rows, 47_236, lambda rng: max(5, int(rng.lognormal(np.log(75) - 0.125, 0.5))), 1.0, seed)
+
+
+def wide(n_rows: int, seed: int = 7) -> csr_matrix:
+    """W3: 1,000,000 columns of Zipf(0.9) frequency, 4,000 nonzeros a row, unit rows of log-normal values."""
+    return _zipf_rows(n_rows, 1_000_000, lambda rng: 4000, 0.9, seed)  # noqa: ARG005 - a constant draws nothing
+
+
+def _zipf_rows(
+    n_rows: int, n_features: int, draw_nnz: Callable[[np.random.Generator], int], exponent: float, seed: int
+) -> csr_matrix:
     rng = np.random.default_rng(seed)
-    cumulative = np.cumsum(1 / np.arange(1, n_features + 1))
+    cumulative = np.cumsum(1 / np.arange(1, n_features + 1) ** exponent)
     cumulative /= cumulative[-1]
     order = rng.permutation(n_features)
     rows = []
     for _ in range(n_rows):
-        nnz = max(5, int(rng.lognormal(np.log(mean_nnz) - 0.125, 0.5)))
+        nnz = draw_nnz(rng)
         drawn = np.empty(0, int)
         while len(drawn) < nnz:
             more = np.searchsorted(cumulative, rng.random(nnz)).clip(0, n_features - 1)
