@@ -7,6 +7,7 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.config import load_config
 from dkfeat.errors import ConfigError
+from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
 
 
@@ -23,6 +24,8 @@ def main(conf: str) -> None:
         raise ConfigError(message)
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
+    if out is not None:
+        check_target(out)  # before the work, not after
     model = train(shards, **options, progress=job.run.progress)
     if out is not None:
         model.save(out)

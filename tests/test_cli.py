@@ -81,6 +81,14 @@ def test_train__without_out_says_that_nothing_was_saved(job):
     assert "not saved" in run("train", job[0] / "train", "--epochs", 1).stdout
 
 
+def test_train__a_target_that_cannot_hold_a_model_is_told_before_any_work(job, tmp_path, monkeypatch):
+    (tmp_path / "notes.txt").write_text("mine")
+    monkeypatch.setattr("dkfeat.learn.sgd.train", None)  # calling it would be an internal fault
+    assert "not a dkfeat model" in run("train", job[0] / "train", "--out", tmp_path, status=2).stderr
+    below = tmp_path / "notes.txt" / "model"
+    assert "cannot be written" in run("train", job[0] / "train", "--out", below, status=3).stderr
+
+
 def test_predict__labels_on_stdout_accuracy_on_stderr(job):
     folder = job[0]
     outcome = run("predict", folder / "model", folder / "test.svm")

@@ -52,6 +52,15 @@ def test_jobs__featurize_then_train(letter):
     assert (letter / "models" / "letter" / "model.json").exists()
 
 
+def test_jobs__train_tells_a_target_that_cannot_hold_a_model_first(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "conf.yaml").write_text(f"train: {{shards: none, out: '{tmp_path}'}}")
+    main = runpy.run_path(str(ROOT / "jobs" / "train.py"))["main"]
+    outcome = CliRunner().invoke(main, [str(tmp_path / "conf.yaml")])
+    assert outcome.exit_code == 2
+    assert "not a dkfeat model" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("script", "text", "words"),
     [

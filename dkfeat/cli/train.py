@@ -47,8 +47,11 @@ def train(
       dkfeat train features/train --test features/test --out model
       dkfeat train features/train --loss log_loss --epochs 5 --out model
     """
+    from dkfeat.learn.model_files import check_target
     from dkfeat.learn.sgd import train as run
 
+    if out is not None:
+        check_target(out)  # before the work, not after
     model = run(
         shards,
         test=test,

@@ -167,7 +167,7 @@ class LinearModel:
         ConfigError
             If the folder holds something that is not a model.
         OSError
-            If the files cannot be written.
+            If the files cannot be written; a `CommitError` where that can be told beforehand.
         """
         facts = {
             "map": dict(self.map_spec),

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.strict_json import dumps, parse_object
 
-__all__ = ["MODEL_FILE", "read_model", "write_model"]
+__all__ = ["MODEL_FILE", "check_target", "read_model", "write_model"]
 
 MODEL_FILE = "model.json"
 FORMAT = 1
@@ -33,6 +33,26 @@ FACTS: dict[str, type | tuple[type, ...]] = {
 MAX_ARRAY_BYTES = 1 << 40
 
 
+def check_target(folder: str | os.PathLike[str]) -> None:
+    """Find out, without writing, whether a model can be saved in a folder: ask before training, not after.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something that is not a model.
+    CommitError
+        If files cannot be made there.
+    """
+    root = Path(folder)
+    if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
+        message = f"{root} holds something that is not a dkfeat model; choose another folder for it"
+        raise ConfigError(message)
+    existing = next(path for path in (root, *root.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        message = f"{root} cannot be written: {existing} is not a folder in which files can be made; choose another"
+        raise CommitError(message)
+
+
 def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write a model folder; `LinearModel.save` says what a crash leaves.
 
@@ -46,9 +66,7 @@ def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays
         Keys as in `ARRAYS`.
     """
     root = Path(folder)
-    if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
-        message = f"{root} holds something that is not a dkfeat model; choose another folder for it"
-        raise ConfigError(message)
+    check_target(root)
     root.mkdir(parents=True, exist_ok=True)
     listed = {}
     for name in ARRAYS:

@@ -5,7 +5,7 @@ import pytest
 
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
-from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn.model import LinearModel
 
 
@@ -134,6 +134,13 @@ def test_save__will_not_write_into_a_folder_of_something_else(tmp_path):
         make_model().save(tmp_path)
     with pytest.raises(ConfigError, match="not a dkfeat model"):
         make_model().save(tmp_path / "notes.txt")
+
+
+def test_save__will_not_write_where_no_files_can_be_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.learn.model_files.os.access", lambda path, _mode: str(path) != str(tmp_path))
+    with pytest.raises(CommitError, match="cannot be written"):
+        make_model().save(tmp_path / "a" / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_load_model__missing(tmp_path):
