@@ -77,6 +77,12 @@ def test_train__tells_the_accuracy_and_progress(job):
     assert "train: epoch 3 of 3, test accuracy 100.00%" in fit.stderr
 
 
+def test_train__a_seed_of_64_bits(job, tmp_path):
+    run("train", job[0] / "train", "--epochs", 1, "--seed", 2**64 - 1, "--out", tmp_path / "model")
+    known = json.loads(run("inspect", tmp_path / "model", "--json").stdout)
+    assert known["training"]["random_state"] == 2**64 - 1
+
+
 def test_train__without_out_says_that_nothing_was_saved(job):
     assert "not saved" in run("train", job[0] / "train", "--epochs", 1).stdout
 
@@ -155,6 +161,8 @@ def test_bad_row__names_its_place(tmp_path):
         (("featurize", "none.svm", "--out", "b", "--blocksize", "big"), "blocksize"),
         (("plan", "none.svm", "--out", "b"), "none.svm"),
         (("train", "x", "--loss", "squared"), "'squared'"),
+        (("train", "x", "--seed", "-1"), "random_state=-1"),
+        (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("predict", "none", "x.svm"), "holds no model"),
         (("demo", "--test", "x.svm"), "--test goes with --data"),
         (("demo", "--data", "none.svm"), "none.svm"),

@@ -46,8 +46,10 @@ def fit_epochs(
     classes : ndarray of shape (n_classes,)
         All labels, ascending.
     epochs : int
-    loss, alpha, average, random_state
+    loss, alpha, average
         As in `train`.
+    random_state : int, default=0
+        At least 0, of any size.
     scale : float, optional
         All stored values of X count as this: for ones-only features. None: X as it is.
     fit_intercept : bool, default=True
@@ -67,7 +69,7 @@ def fit_epochs(
         learning_rate="constant",
         eta0=STEP_SIZE[loss],
         shuffle=False,  # the batches come mixed
-        random_state=random_state,
+        random_state=int(np.random.SeedSequence(random_state).generate_state(1)[0]),  # it takes 32 bits only
         fit_intercept=fit_intercept,
     )
     numbers = np.arange(len(classes))

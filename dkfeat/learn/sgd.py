@@ -15,6 +15,8 @@ from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
 from dkfeat.learn.descent import DEFAULT_ALPHA, LOSSES, fit_epochs
 from dkfeat.learn.epoch_lines import EpochLines
 from dkfeat.learn.model import LinearModel
+from dkfeat.random_streams import check_seed
+from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +44,7 @@ def train(
     epochs: int | None = None,
     average: bool | None = None,
     shuffle_rows: int | None = None,
-    random_state: int = 0,
+    random_state: Any = 0,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
 ) -> LinearModel:
     """Train a linear classifier on featurized shards that need not fit in memory.
@@ -69,8 +71,8 @@ def train(
     shuffle_rows : int, optional
         Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label. By
         default as many as take 64 MiB in their shards.
-    random_state : int, default=0
-        Seed of the order of shards and rows.
+    random_state : int, None or numpy.random.RandomState or Generator, default=0
+        Seed of the order of shards and rows, in [0, 2**64). None draws one; ``model.training`` tells which.
     progress : bool or callable, default=True
         True tells the epochs on standard error. A callable is given each epoch's entry of the history.
 
@@ -99,13 +101,16 @@ def train(
     scale is folded into the weights afterwards. The step size is constant (1 for hinge, 4 for log_loss), since
     averaging does what a falling one is for. More than two classes are trained one against the rest.
     """
+    check_choice(loss, "loss", LOSSES)
+    alpha = DEFAULT_ALPHA if alpha is None else check_real(alpha, "alpha", above=0)
+    average = True if average is None else average
+    epochs = None if epochs is None else check_integer(epochs, "epochs", low=1)
+    shuffle_rows = None if shuffle_rows is None else check_integer(shuffle_rows, "shuffle_rows", low=1)
+    root_seed = _checked_seed(random_state)
     data = _opened(shards)
     held_out = None if test is None else _opened(test)
-    alpha = DEFAULT_ALPHA if alpha is None else alpha
-    average = True if average is None else average
     classes = _classes_of(data)
     epochs = _epochs_for(data.n_rows, len(classes)) if epochs is None else epochs
-    _check_settings(loss, alpha, epochs, shuffle_rows)
     if held_out is not None:
         _check_same_features(data, held_out)
     n_outputs = 1 if len(classes) == 2 else len(classes)
@@ -115,10 +120,10 @@ def train(
     batch_rows = _batch_rows(data)
 
     def batches(epoch: int) -> Batches:
-        seed = int(np.random.SeedSequence([random_state, epoch]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([root_seed, epoch]).generate_state(1)[0])
         return data.batches(batch_rows, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
 
-    settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": random_state}
+    settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": root_seed}
     scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
     history: list[Mapping[str, Any]] = []
     tell = progress if callable(progress) else EpochLines(epochs) if progress else None
@@ -159,17 +164,11 @@ def _batch_rows(data: Any) -> int:
     return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
 
 
-def _check_settings(loss: str, alpha: float, epochs: int, shuffle_rows: int | None) -> None:
-    if loss not in LOSSES:
-        message = f"loss={loss!r}, but the losses are {' and '.join(map(repr, LOSSES))}"
-        raise ConfigError(message)
-    if not 0 < alpha < math.inf:
-        message = f"alpha={alpha}, but the penalty's strength must be positive and finite; 1e-6 is the default"
-        raise ConfigError(message)
-    for name, value in (("epochs", epochs), ("shuffle_rows", shuffle_rows)):
-        if value is not None and value < 1:
-            message = f"{name}={value}, but it must be at least 1"
-            raise ConfigError(message)
+def _checked_seed(random_state: Any) -> int:
+    try:
+        return check_seed(random_state)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
 
 
 def _classes_of(data: Any) -> NDArray[Any]:

@@ -115,13 +115,33 @@ def test_default_epochs__show_enough_rows(n_rows, n_classes, epochs):
         ({"loss": "squared"}, "loss='squared'"),
         ({"alpha": 0.0}, "alpha=0.0"),
         ({"alpha": float("nan")}, "alpha=nan"),
+        ({"alpha": "x"}, "alpha='x'"),
         ({"epochs": 0}, "epochs=0"),
+        ({"epochs": 2.5}, "epochs=2.5"),
         ({"shuffle_rows": 0}, "shuffle_rows=0"),
+        ({"shuffle_rows": "5"}, "shuffle_rows='5'"),
+        ({"random_state": -1}, "random_state=-1"),
+        ({"random_state": 2**64}, "random_state=18446744073709551616"),
+        ({"random_state": "7"}, "random_state='7'"),
     ],
 )
 def test_train__settings_out_of_range(options, words):
     with pytest.raises(ConfigError, match=words):
         quiet(FakeShards(*blobs(20, 2, seed=1)), **options)
+
+
+def test_train__a_seed_may_have_64_bits():
+    data = FakeShards(*blobs(50, 2, seed=1))
+    low, high = quiet(data, epochs=1, random_state=5), quiet(data, epochs=1, random_state=5 + 2**63)
+    assert high.training["random_state"] == 5 + 2**63
+    assert not np.array_equal(low.coef, high.coef)
+
+
+def test_train__a_drawn_seed_is_recorded_and_gives_the_same_weights_again():
+    data = FakeShards(*blobs(50, 2, seed=1))
+    drawn = quiet(data, epochs=1, random_state=None)
+    again = quiet(data, epochs=1, random_state=drawn.training["random_state"])
+    np.testing.assert_array_equal(drawn.coef, again.coef)
 
 
 def test_train__one_class_only():
