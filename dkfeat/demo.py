@@ -16,6 +16,7 @@ import numpy as np
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from dkfeat.learn.model import LinearModel
@@ -53,13 +54,14 @@ def run_demo(
     Raises
     ------
     ConfigError
-        If `test` is given without `data`.
+        If `test` is given without `data`, or the seed is out of range.
     DkfeatError
         From reading the files.
     """
     if data is None and test is not None:
         message = "--test goes with --data; the digits bring their own test rows"
         raise ConfigError(message)
+    check_integer(seed, "seed", low=0, high=2**64 - 1)
     folder = Path(out) / _case(data, test, seed)
     place = folder / f"k{n_components}-b{i_bits}"
     place.mkdir(parents=True, exist_ok=True)

@@ -166,6 +166,7 @@ def test_bad_row__names_its_place(tmp_path):
         (("predict", "none", "x.svm"), "holds no model"),
         (("demo", "--test", "x.svm"), "--test goes with --data"),
         (("demo", "--data", "none.svm"), "none.svm"),
+        (("demo", "--seed", "-1"), "seed=-1"),
     ],
 )
 def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkeypatch):
