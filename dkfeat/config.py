@@ -128,9 +128,10 @@ class RunConfig(_Settings):
     """Where and how tasks run; nothing here changes a byte of the result."""
 
     scheduler: str | None = None
-    """"threads", "processes", "synchronous", "cluster" (an embedded one), an address, or None to choose by size."""
+    """"threads", "processes", "synchronous", "cluster" (an embedded one) or an address. Left out: worker processes if
+    `n_workers` or `memory_limit` is given, else what Dask is set to, else threads of this process."""
     n_workers: int | None = None
-    """Worker processes, at least 1."""
+    """Threads or worker processes, by the scheduler, at least 1; left out: one for each core."""
     threads_per_worker: int | None = None
     """Threads in each worker, at least 1."""
     memory_limit: int | str | None = None

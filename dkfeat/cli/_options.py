@@ -109,7 +109,9 @@ def run_options(command: Command) -> Command:
     return _together(
         command,
         click.option(
-            "--scheduler", help="threads, processes, synchronous, cluster or an address; chosen by size if left out."
+            "--scheduler",
+            help="threads, processes, synchronous, cluster or an address. Left out: worker processes if --n-workers "
+            "or --memory-limit is given, else threads of this process.",
         ),
         click.option("--n-workers", type=click.IntRange(min=1), help="Workers. Default: one for each core."),
         click.option("--threads-per-worker", type=click.IntRange(min=1), help="Threads in each worker process."),
