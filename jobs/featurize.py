@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import build_map, build_source, make_parents
+from dkfeat.cli.build import build_map, build_source
 from dkfeat.config import load_config
 from dkfeat.engine.featurize import featurize
 from dkfeat.errors import ConfigError
@@ -24,7 +24,6 @@ def main(conf: str) -> None:
         message = f"{conf}: lists nothing under `featurize`"
         raise ConfigError(message)
     for part in job.featurize:
-        make_parents(part.out)
         manifest = featurize(
             build_source(part.source),
             None if part.map is None else build_map(part.map),

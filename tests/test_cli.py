@@ -67,8 +67,15 @@ def test_featurize__again_is_done_at_once(job):
 def test_featurize__relative_targets_get_their_parents(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("featurize", job[0] / "train.svm", *SMALL, "--out", "new/folder")
+    assert (tmp_path / "new" / "folder" / "_SUCCESS").exists()
     absolute = tmp_path / "missing" / "folder"  # perhaps on a disk that is not mounted
     run("featurize", job[0] / "train.svm", *SMALL, "--no-progress", "--out", absolute, status=3)
+
+
+def test_featurize__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("featurize", "none.svm", *SMALL, "--out", "new/folder", status=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_train__tells_the_accuracy_and_progress(job):

@@ -61,6 +61,14 @@ def test_jobs__train_tells_a_target_that_cannot_hold_a_model_first(tmp_path):
     assert "not a dkfeat model" in outcome.stderr
 
 
+def test_jobs__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "conf.yaml").write_text("featurize: [{source: {urlpath: a}, map: {name: gcws}, out: b/c}]")
+    monkeypatch.chdir(tmp_path)
+    main = runpy.run_path(str(ROOT / "jobs" / "featurize.py"))["main"]
+    assert CliRunner().invoke(main, ["conf.yaml"]).exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["conf.yaml"]
+
+
 @pytest.mark.parametrize(
     ("script", "text", "words"),
     [

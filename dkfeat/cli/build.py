@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dkfeat.errors import ConfigError
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_source", "make_parents", "nearest"]
+__all__ = ["build_map", "build_source", "nearest"]
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -52,15 +51,6 @@ def build_source(config: SourceConfig) -> LibsvmSource:
     options = config.to_mapping()
     labels = options.pop("labels")
     return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
-
-
-def make_parents(out: str) -> None:
-    """Make the folders above a target that is given relative to the current folder.
-
-    The parents of an absolute path are not made: a missing one is more likely a disk that is not mounted.
-    """
-    if "://" not in out and not Path(out).is_absolute():
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
 
 
 def nearest(name: str, known: list[str], what: str) -> str:

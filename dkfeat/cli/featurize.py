@@ -10,7 +10,6 @@ import click
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
 from dkfeat.cli._show import facts, show_bytes
-from dkfeat.cli.build import make_parents
 
 __all__ = ["featurize", "plan"]
 
@@ -63,7 +62,6 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
     feature_map = make_map(ctx, options, like)
     given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
-    make_parents(out)
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)
     facts(
