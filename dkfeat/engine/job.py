@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import issparse
 
+from dkfeat.blocks import PackedCodes
 from dkfeat.engine.runners import Stopped
 from dkfeat.io import commit, shards
 from dkfeat.maps import FeatureMap, from_spec
@@ -125,7 +127,7 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         source_sha256=piece.source_sha256,
         rows=block.n_rows,
         nnz=int(block.X.nnz),
-        n_empty=int(np.count_nonzero(np.diff(block.X.indptr) == 0)),
+        n_empty=_count_empty(encoded),
         versions=shards.versions(),
     )
     shard = shards.encode_shard(
@@ -137,6 +139,15 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         footer=footer,
     )
     return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id)
+
+
+def _count_empty(encoded: Any) -> int:
+    """Count rows without features: null codes, no stored columns, or zeros alone; what the source held is not asked."""
+    if isinstance(encoded, PackedCodes):
+        return int(np.count_nonzero(encoded.empty))
+    if issparse(encoded):
+        return int(np.count_nonzero(np.diff(encoded.indptr) == 0))
+    return int(np.count_nonzero(~encoded.any(axis=1)))
 
 
 def merge_labels(

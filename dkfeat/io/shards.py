@@ -86,7 +86,7 @@ class ShardFooter:
     nnz: int
     """Nonzeros of the source's rows."""
     n_empty: int
-    """Rows without features."""
+    """Rows without features: null codes, no stored columns, or zeros alone."""
     versions: Mapping[str, str]
     """What `versions` gave when it was written."""
 

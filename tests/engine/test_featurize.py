@@ -336,6 +336,36 @@ def test_featurize__source_without_rows(text, tmp_path):
     assert data.verify().problems == []
 
 
+@pytest.mark.parametrize("layout", ["codes", "sparse"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"center": 1.0},
+        {"normalize": "l2"},
+        {"center": 0.25, "normalize": "max"},
+        {"center": np.where(np.arange(300) % 7, 0.0, 0.5), "normalize": "l1"},
+    ],
+    ids=["center", "normalize", "both", "center-of-columns"],
+)
+def test_featurize__prepared_rows_are_those_of_the_whole_array(params, layout, source, tiny_rows, tmp_path):
+    X, y = tiny_rows
+    manifest = featurized(source, tmp_path / "features", map=gcws(**params), layout=layout)
+    fitted = gcws(**params).fit(X)
+    Z, labels = dkfeat.open_shards(tmp_path / "features").to_scipy()
+    np.testing.assert_array_equal(Z.toarray(), fitted.transform(X.toarray()).toarray())
+    np.testing.assert_array_equal(labels, y)
+    assert manifest.n_empty_rows == fitted.encode(X).empty.sum()
+
+
+@pytest.mark.parametrize("layout", ["codes", "sparse"])
+def test_featurize__row_that_the_centre_empties_has_no_features(layout, tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1 2:2\n0\n1 1:1 2:1\n")
+    manifest = featurized(str(tmp_path / "a.svm"), tmp_path / "features", map=gcws(center=1.0), layout=layout)
+    assert (manifest.rows, manifest.n_empty_rows) == (3, 1)
+    X, _ = dkfeat.open_shards(tmp_path / "features").to_scipy()
+    assert X.sum(axis=1).A1.tolist() == [24, 24, 0]
+
+
 def test_featurize__sparse_layout_holds_what_transform_gives(source, tiny_rows, tmp_path):
     X, y = tiny_rows
     featurized(source, tmp_path / "features", layout="sparse")

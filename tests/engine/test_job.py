@@ -4,10 +4,12 @@ import pickle
 import weakref
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import dkfeat
-from dkfeat.blocks import RowBlock
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.engine import job
 from dkfeat.engine.job import Job, merge_labels, run_split
@@ -87,6 +89,12 @@ def test_job__is_small_to_send(made):
     given, _ = made
     assert len(pickle.dumps(given)) < 2_000
     assert pickle.loads(pickle.dumps(given)).spec_fp == given.spec_fp
+
+
+def test_count_empty__means_the_same_in_every_layout():
+    dense = np.array([[0, 1], [0, 0], [-1, 1]], dtype=np.float32)
+    codes = PackedCodes(np.zeros((3, 2), np.uint8), np.array([False, True, False]))
+    assert [job._count_empty(encoded) for encoded in (dense, csr_matrix(dense), codes)] == [1, 1, 1]
 
 
 def test_merge_labels__keeps_small_sets_only(monkeypatch):
