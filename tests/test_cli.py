@@ -147,6 +147,19 @@ def test_verify__whole_and_damaged(job, tmp_path):
     run("train", target, status=3)
 
 
+def test_verify__a_model_whole_and_damaged(job, tmp_path):
+    target = tmp_path / "model"
+    run("train", job[0] / "train", "--epochs", 1, "--out", target)
+    assert "model of 2 classes and 512 features, all as saved" in run("verify", target).stdout
+    facts = (target / "model.json").read_text()
+    (target / "model.json").write_text(facts.replace('"n_components":32', '"n_components":31'))
+    assert "496 features" in run("verify", target, status=3).stderr
+    (target / "model.json").write_text(facts)
+    weights = next(target.glob("coef-*.npy"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert "SHA-256" in run("verify", target, status=3).stderr
+
+
 def test_bad_row__names_its_place(tmp_path):
     (tmp_path / "bad.svm").write_text("1 1:1\n2 3:1 2:1\n")
     outcome = run("featurize", tmp_path / "bad.svm", *SMALL, "--out", tmp_path / "out", status=2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-__all__ = ["facts", "show_bytes"]
+__all__ = ["facts", "holds_model", "show_bytes"]
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -14,6 +16,11 @@ def facts(**values: str) -> None:
     width = max(len(name) for name in values)
     for name, value in values.items():
         click.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+def holds_model(target: str) -> bool:
+    """Whether a folder is a model rather than shards."""
+    return (Path(target) / "model.json").is_file()
 
 
 def show_bytes(size: int, rows: int) -> str:

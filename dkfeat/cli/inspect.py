@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._show import facts, show_bytes
+from dkfeat.cli._show import facts, holds_model, show_bytes
 
 __all__ = ["inspect"]
 
@@ -27,7 +26,7 @@ def inspect(target: str, as_json: bool) -> None:
       dkfeat inspect features/train
       dkfeat inspect model --json
     """
-    known = _of_model(target) if (Path(target) / "model.json").is_file() else _of_shards(target)
+    known = _of_model(target) if holds_model(target) else _of_shards(target)
     if as_json:
         click.echo(json.dumps(known, sort_keys=True))
         return

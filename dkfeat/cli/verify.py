@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._show import show_bytes
+from dkfeat.cli._show import holds_model, show_bytes
 
 __all__ = ["verify"]
 
@@ -13,14 +13,36 @@ __all__ = ["verify"]
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
 def verify(target: str) -> None:
-    """Check every shard of a folder against its manifest.
+    """Check every shard of a folder against its manifest, or the files of a model.
 
-    Sizes, SHA-256, page checksums, row counts and fingerprints are compared.
-    The exit status is 3 if anything is wrong.
+    Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
+    a model, the SHA-256, shape and type of its weights. The exit status is 3 if
+    anything is wrong.
 
     For example:
       dkfeat verify features/train
+      dkfeat verify model
     """
+    if holds_model(target):
+        _verify_model(target)
+    else:
+        _verify_shards(target)
+
+
+def _verify_model(target: str) -> None:
+    from dkfeat.errors import ConfigError, InputError, ShardError
+    from dkfeat.learn.model import load_model
+
+    model = load_model(target)
+    try:
+        n_features = model.map.n_features_out
+    except (ConfigError, InputError) as error:
+        message = f"{target}: {error}"
+        raise ShardError(message) from error
+    click.echo(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
+
+
+def _verify_shards(target: str) -> None:
     from dkfeat.engine.dataset import open_shards
     from dkfeat.errors import ShardError
 

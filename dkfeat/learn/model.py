@@ -11,7 +11,7 @@ import numpy as np
 
 from dkfeat import canonical
 from dkfeat.blocks import PackedCodes
-from dkfeat.errors import InputError
+from dkfeat.errors import InputError, ShardError
 from dkfeat.learn.model_files import read_model, write_model
 
 if TYPE_CHECKING:
@@ -202,22 +202,26 @@ def load_model(folder: str | PathLike[str]) -> LinearModel:
     SourceNotFoundError
         If there is no model.
     ShardError
-        If a file is damaged: its hash, shape or type is not what ``model.json`` says.
+        If a file is damaged: its hash, shape or type is not what ``model.json`` says, or that cannot be a model.
     SpecConflictError
         If a newer dkfeat wrote it.
     """
     facts, arrays = read_model(folder)
     kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
-    return LinearModel(
-        map_spec=facts["map"],
-        input_spec=facts["input"],
-        classes=np.array(facts["classes"], dtype=kind),
-        coef=arrays["coef"],
-        intercept=arrays["intercept"],
-        training=facts["training"],
-        history=tuple(facts["history"]),
-        manifest_sha256=facts["manifest_sha256"],
-    )
+    try:
+        return LinearModel(
+            map_spec=facts["map"],
+            input_spec=facts["input"],
+            classes=np.array(facts["classes"], dtype=kind),
+            coef=arrays["coef"],
+            intercept=arrays["intercept"],
+            training=facts["training"],
+            history=tuple(facts["history"]),
+            manifest_sha256=facts["manifest_sha256"],
+        )
+    except (TypeError, ValueError, OverflowError) as error:  # the files are whole, but what they say cannot be
+        message = f"{folder}: not a model that dkfeat saved: {error}"
+        raise ShardError(message) from error
 
 
 def _slices(encoded: Any, n_rows: int) -> Iterator[Any]:
