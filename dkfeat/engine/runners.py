@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import dask
 import dask.multiprocessing
 import dask.threaded
-from dask.callbacks import Callback
 from dask.local import get_sync
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
@@ -85,7 +84,7 @@ class LocalRunner:
     scheduler: str
     n_workers: int
     in_flight: int
-    pool: Executor | None
+    pool: ThreadPoolExecutor | None
     stop: threading.Event
     memory_limit: None = None
 
@@ -98,40 +97,49 @@ class LocalRunner:
 
     def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
         """See `Runner.run`."""
-        token = secrets.token_hex(8)  # keys differ between runs, so two runs can share a pool
-        # a process cannot see the event: its pool is ended instead
-        function = _Unstoppable(task) if self.scheduler == "processes" else partial(task, stopped=self.stop.is_set)
-        schedulers: dict[str, Callable[..., object]] = {
-            "synchronous": get_sync,
-            "threads": partial(dask.threaded.get, pool=self.pool),
-            "processes": partial(dask.multiprocessing.get, pool=self.pool, chunksize=1, optimize_graph=False),
-        }
-        get = schedulers[self.scheduler]
-        for group in _groups(splits, self.in_flight):
-            # of equal tasks, these schedulers start the one with the highest key first
-            by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
-            graph = {key: (function, split) for key, split in by_key.items()}
-            with Callback(posttask=lambda key, result, *_: done(by_key[key], result)):  # noqa: B023 - used within the turn
-                try:
-                    get(graph, list(graph))
-                except BrokenProcessPool as error:
-                    message = (
-                        "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
-                        "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
-                    )
-                    raise ClusterError(message) from error
+        with self._opened(task) as (get, function):
+            for group in _groups(splits, self.in_flight):
+                _run_group(get, function, group, done)
+
+    @contextmanager
+    def _opened(self, task: SplitTask) -> Iterator[tuple[Callable[..., object], Callable[[Split], Any]]]:
+        """Give Dask's function that runs a graph, and what its tasks call with a split."""
+        if self.scheduler == "processes":
+            with _process_pool(self.n_workers, task) as pool:
+                get = partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False)
+                yield get, _run_in_process
+        elif self.scheduler == "threads":
+            yield partial(dask.threaded.get, pool=self.pool), partial(task, stopped=self.stop.is_set)
+        else:
+            yield get_sync, partial(task, stopped=self.stop.is_set)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unstoppable:
-    task: SplitTask
+def _run_group(
+    get: Callable[..., object],
+    function: Callable[[Split], Any],
+    group: Sequence[Split],
+    done: Callable[[Split, Any], None],
+) -> None:
+    token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
+    # of equal tasks, these schedulers start the one with the highest key first
+    by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
 
-    def __call__(self, split: Split) -> Any:
-        return self.task(split, _never)
+    def posttask(key: str, result: Any, *_: Any) -> None:
+        done(by_key[key], result)
 
-
-def _never() -> bool:
-    return False
+    try:
+        # given here, callbacks are those of this graph alone; the registry that Dask has for them is the process's
+        get(
+            {key: (function, split) for key, split in by_key.items()},
+            list(by_key),
+            callbacks=[(None, None, None, posttask, None)],
+        )
+    except BrokenProcessPool as error:
+        message = (
+            "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
+            "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
+        )
+        raise ClusterError(message) from error
 
 
 def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
@@ -142,34 +150,57 @@ def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
 
 @contextmanager
 def _open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
-    """Yield a runner with its pool; on the way out no task runs any more."""
+    """Yield a runner, for threads with its pool; on the way out no task runs any more."""
     stop = threading.Event()
-    blas_threads = max(1, CPU_COUNT // n_workers)
-    if scheduler == "synchronous":
+    if scheduler != "threads":
         yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
-    elif scheduler == "threads":
-        threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
-        with threadpool_limits(blas_threads):
-            try:
-                yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
-            finally:
-                stop.set()
-                threads.shutdown(cancel_futures=True)
-    else:
-        context = dask.multiprocessing.get_context()
-        processes = ProcessPoolExecutor(n_workers, context, initializer=_start_process, initargs=(blas_threads,))
+        return
+    threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+    with threadpool_limits(_blas_threads(n_workers)):
         try:
-            yield LocalRunner(scheduler, n_workers, in_flight, processes, stop)
-            processes.shutdown()
-        except BaseException:
-            _end(processes)
-            raise
+            yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
+        finally:
+            stop.set()
+            threads.shutdown(cancel_futures=True)
 
 
-def _start_process(blas_threads: int) -> None:
+@contextmanager
+def _process_pool(n_workers: int, task: SplitTask) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool whose processes hold `task`, sent once to each; an error ends them at once."""
+    context = dask.multiprocessing.get_context()
+    pool = ProcessPoolExecutor(n_workers, context, _start_process, (task, _blas_threads(n_workers)))
+    try:
+        yield pool
+    except BaseException:
+        _end(pool)
+        raise
+    pool.shutdown()
+
+
+def _blas_threads(n_workers: int) -> int:
+    return max(1, CPU_COUNT // n_workers)
+
+
+_process_task: SplitTask | None = None
+"""In a process of a pool: what it runs."""
+"""In a process of a pool: what it runs."""
+
+
+def _start_process(task: SplitTask, blas_threads: int) -> None:
+    global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
     dask.multiprocessing.initialize_worker_process()
     threadpool_limits(blas_threads)
+    _process_task = task
+
+
+def _run_in_process(split: Split) -> Any:
+    assert _process_task is not None  # the pool's initializer ran
+    return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+
+
+def _never() -> bool:
+    return False
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

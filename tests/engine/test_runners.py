@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -92,6 +93,29 @@ def test_local_runner__starts_tasks_in_the_order_given():
     assert order == splits
 
 
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_local_runner__runs_of_several_threads_keep_to_themselves(scheduler):
+    def work(number):
+        with open_runner(scheduler=scheduler, n_workers=2) as runner:
+            return [run(runner, Double(), 3) for _ in range(50)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = [result for part in pool.map(work, range(4)) for result in part]
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == [{0: 0, 1: 2, 2: 4}] * 200
+
+
+def test_local_runner__task_travels_once_to_each_process(tmp_path):
+    with open_runner(scheduler="processes", n_workers=2) as runner:
+        pids = set(run(runner, Payload(str(tmp_path)), 40).values())
+    times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
+    assert [times[str(pid)] for pid in pids] == [1] * len(pids)
+
+
 @pytest.mark.cluster
 def test_client_runner__gives_every_result(cluster_client):
     with open_runner(cluster_client) as runner:
@@ -121,20 +145,20 @@ def test_client_runner__first_error_stops_submission(cluster_client):
 
 
 def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
-    left = threading.Event()
+    begun, left = threading.Event(), threading.Event()
 
     @dataclass(frozen=True)
     class Slow:
         def __call__(self, split, stopped):
             if split.number == 0:
-                time.sleep(0.05)
+                assert begun.wait(60)
                 reason = "bad"
                 raise ParseError(reason, path="fake.svm")
-            for _ in range(1000):
-                if stopped():
-                    left.set()
-                    raise Stopped
-                time.sleep(0.01)
+            begun.set()
+            while not stopped():
+                time.sleep(0.001)
+            left.set()
+            raise Stopped
 
     with pytest.raises(ParseError), open_runner(scheduler="threads", n_workers=2) as runner:
         run(runner, Slow(), 2)
