@@ -1,4 +1,4 @@
-"""The generalized min-max kernels GMM and pGMM, exact.
+"""The generalized min-max kernels GMM, pGMM and eGMM and the resemblance, exact.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §1.1-1.3.
 """
@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.minmax import minmax_similarities, mirror_lower
-from dkfeat.errors import InputError
+from dkfeat.kernels._rows import check_widths, inner_products, paired_rows
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
-__all__ = ["gmm"]
+__all__ = ["egmm", "gmm", "resemblance"]
 
 
 _TILE = 64
@@ -59,6 +59,8 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     See Also
     --------
     dkfeat.GCWSFeatures : Feature map whose inner products estimate this kernel, in linear time.
+    egmm : Its exponential.
+    resemblance : Its value for rows of zeros and ones.
 
     Notes
     -----
@@ -90,9 +92,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     p = check_real(p, "p", above=0, high=MAX_POWER)
     x = rows_as_csr(X)
     y = x if Y is None else rows_as_csr(Y, name="Y")
-    if x.shape[1] != y.shape[1]:
-        message = f"X has {x.shape[1]:,} features and Y has {y.shape[1]:,}, but both need the same; pad the narrower"
-        raise InputError(message)
+    check_widths(x.shape[1], y.shape[1])
     left = _split(x, p)
     right = left if Y is None else _split(y, p)
     similarities = np.zeros((x.shape[0], y.shape[0]))
@@ -116,6 +116,91 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     if Y is None:
         mirror_lower(similarities, _TILE)
     return similarities
+
+
+def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[np.float64]:
+    r"""Gram block of the exponentiated GMM kernel, :math:`e^{-\gamma (1 - \mathrm{GMM})}`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Rows of any sign, finite; any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    gamma : float, default=1.0
+        Above 0, without unit.
+    p : float, default=1.0
+        Power of pGMM, above 0 and at most 1,000, without unit.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+        In [exp(-gamma), 1]; the diagonal of ``egmm(X)`` is exactly 1, except for all-zero rows, whose GMM is 0.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+    dkfeat.errors.ConfigError
+        gamma or p out of range.
+
+    See Also
+    --------
+    gmm : The kernel in the exponent.
+    dkfeat.theory.fourier.exponentiated_gcws_variance : The spread of its estimate from GCWS.
+
+    References
+    ----------
+    .. [1] P. Li, "Tunable GMM Kernels", arXiv:1701.02046, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> egmm(np.array([[1.0, -2.0]]), np.array([[2.0, -4.0]]), gamma=np.log(4))
+    array([[0.5]])
+    """
+    gamma = check_real(gamma, "gamma", above=0)
+    similarities = gmm(X, Y, p)
+    similarities -= 1
+    similarities *= gamma
+    return np.exp(similarities, out=similarities)
+
+
+def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
+    r"""Gram block of the resemblance, also called Jaccard similarity: common over all nonzero columns.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Sets as rows: a column is a member where its value is not 0, whatever the value.
+    Y : like X, of shape (n_y, n_features), default=X
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+        In [0, 1], each correctly rounded. Two empty sets give 0 by convention.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+
+    See Also
+    --------
+    gmm : The same for weighted sets; equal to it on zeros and ones (§1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> resemblance(np.array([[1, 1, 0]]), np.array([[0, 1, 1], [1, 1, 0], [0, 0, 0]])).round(3)
+    array([[0.333, 1.   , 0.   ]])
+    """
+    x, y = paired_rows(X, Y)
+    left = (x != 0).astype(np.float64)
+    right = left if y is x else (y != 0).astype(np.float64)
+    common = inner_products(left, right)  # counts, exact
+    sizes = [np.asarray(rows.sum(axis=1)).reshape(-1) for rows in (left, right)]
+    either = sizes[0][:, None] + sizes[1] - common
+    return np.divide(common, either, out=np.zeros_like(common), where=either > 0)
 
 
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:

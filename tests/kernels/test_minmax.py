@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels import gmm
+from dkfeat.kernels import egmm, gmm, resemblance
+from tests.reference import kernels as kernels_oracle
 from tests.reference import minmax as oracle
 
 PATIENT = settings(deadline=None)  # the first call compiles
@@ -143,3 +144,24 @@ def test_gmm__refuses_indices_out_of_range():
     X.indices[1] = 3
     with pytest.raises(InputError, match="indices run from 0 to 3"):
         gmm(X)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS, gamma=st.sampled_from([0.1, 1.0, 20.0]), p=st.sampled_from([1.0, 0.5]))
+def test_egmm__is_the_exponential_of_plain_loops(X, Y, gamma, p):
+    wanted = np.exp(-gamma * (1 - np.array(oracle.gram(X.tolist(), Y.tolist(), p))))
+    np.testing.assert_allclose(egmm(sp.csr_matrix(X), Y, gamma, p), wanted, rtol=1e-12)
+
+
+@PATIENT
+@given(X=ROWS, Y=ROWS)
+def test_resemblance__equals_plain_loops_to_the_bit(X, Y):
+    wanted = kernels_oracle.gram(kernels_oracle.resemblance, X.tolist(), Y.tolist())
+    for kind in (np.asarray, sp.csr_matrix):
+        assert np.array_equal(resemblance(kind(X), kind(Y)), wanted)
+
+
+@PATIENT
+@given(X=ROWS)
+def test_resemblance__is_gmm_of_zeros_and_ones(X):
+    np.testing.assert_allclose(resemblance(X), gmm(X != 0), rtol=1e-15)

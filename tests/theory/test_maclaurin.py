@@ -15,7 +15,7 @@ def cubic(t):
 
 
 def simulated(weights, probabilities, x, y, repeats, seed):
-    """Estimates by one component each; `weights` divide, `probabilities` draw, the rest draws a degree without weight."""
+    """Estimates by one component each; `weights` divide, `probabilities` draw, the rest draws an estimate of 0."""
     rng = np.random.default_rng(seed)
     rest = max(1 - probabilities.sum(), 0.0)
     degree = rng.choice(len(CUBIC) + 1, repeats, p=np.append(probabilities, rest))

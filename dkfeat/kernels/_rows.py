@@ -1,0 +1,159 @@
+"""Rows of both sides of a Gram block, checked, and the inner products that several kernels start from."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.errors import InputError
+from dkfeat.validation import rows_as_csr
+
+__all__ = ["Rows", "check_non_negative", "check_widths", "inner_products", "owners", "paired_rows", "row_sums"]
+
+Rows: TypeAlias = Any
+"""A float64 ndarray, or a csr_matrix in canonical form: scipy has no types to say so."""
+
+_PAIRS = 1 << 22
+"""Pairs of rows that a sparse product is taken for at once: its result needs twice the room of a dense one."""
+
+
+def paired_rows(X: Any, Y: Any, *, non_negative: bool = False) -> tuple[Rows, Rows]:
+    """Both sides as finite float64, both dense or both canonical CSR of one width; the second is the first for None.
+
+    Where columns are many more than values, the ones without values are left out: width costs nothing.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Never changed.
+    Y : like X, or None
+    non_negative : bool
+        Refuse negative values.
+
+    Returns
+    -------
+    x, y : ndarray or csr_matrix, float64
+        CSR if either came sparse.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        Other shapes or dtypes, unequal widths, NaN, infinity or negative values; names the cell.
+    """
+    sparse = sp.issparse(X) or sp.issparse(Y)
+    x = _checked(X, "X", sparse=sparse)
+    y = x if Y is None else _checked(Y, "Y", sparse=sparse)
+    check_widths(x.shape[1], y.shape[1])
+    if non_negative:
+        check_non_negative(x)
+        if y is not x:
+            check_non_negative(y, name="Y")
+    if sparse and x.shape[1] > x.nnz + y.nnz:
+        return _narrowed(x, y)
+    return x, y
+
+
+def check_widths(n_features_x: int, n_features_y: int) -> None:
+    """Raise InputError unless both sides have as many columns."""
+    if n_features_x != n_features_y:
+        message = (
+            f"X has {n_features_x:,} features and Y has {n_features_y:,}, but both need the same; pad the narrower"
+        )
+        raise InputError(message)
+
+
+def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> None:
+    """Raise InputError, in scikit-learn's opening words, naming the first negative value.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_matrix of shape (n_samples, n_features)
+    name : str
+        What the caller calls the array.
+    first_row : int
+        Number of the first row in the caller's array.
+
+    Examples
+    --------
+    >>> check_non_negative(np.array([[0.0, 1.0], [-2.0, 1.0]]))
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.InputError: Negative values in data: X holds -2 at row 1, column 0 (counted from 0), but ...
+    """
+    values = rows.data if sp.issparse(rows) else rows.reshape(-1)
+    negative = values < 0
+    if not negative.any():
+        return
+    at = int(negative.argmax())
+    if sp.issparse(rows):
+        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
+    else:
+        row, column = divmod(at, rows.shape[1])
+    row += first_row
+    message = (
+        f"Negative values in data: {name} holds {float(values[at]):g} at row {row:,}, column {column:,} (counted from "
+        "0), but semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel"
+    )
+    raise InputError(message, row=row, column=column)
+
+
+def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
+    """All inner products; exactly symmetric for y = x.
+
+    Parameters
+    ----------
+    x, y : ndarray or csr_matrix, as from `paired_rows`
+
+    Returns
+    -------
+    products : ndarray of shape (n_x, n_y), float64
+        Infinite or NaN where they overflow.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever calls looks at the result
+        if not sp.issparse(x):
+            return np.asarray(x @ y.T)
+        products = np.empty((x.shape[0], y.shape[0]))
+        columns = y.T.tocsr()
+        step = max(1, _PAIRS // max(1, y.shape[0]))
+        for start in range(0, x.shape[0], step):
+            (x[start : start + step] @ columns).toarray(out=products[start : start + step])
+    return products
+
+
+def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
+    """Row of each stored value."""
+    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+
+
+def row_sums(rows: sp.csr_matrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of values over each row's places, one by one, in order."""
+    return np.asarray(np.bincount(owners(rows), weights=values, minlength=rows.shape[0]), dtype=np.float64)
+
+
+def _checked(rows: Any, name: str, *, sparse: bool) -> Rows:
+    if sparse:
+        return rows_as_csr(rows, name=name).astype(np.float64, copy=False)
+    dense: NDArray[Any] = np.asarray(rows)
+    if dense.ndim != 2 or dense.dtype.kind not in "fiub":
+        rows_as_csr(dense, name=name)  # raises
+    finite = np.isfinite(dense).all(axis=1)
+    if not finite.all():
+        row = int(finite.argmin())
+        rows_as_csr(dense[row : row + 1], name=name, first_row=row)  # raises
+    return np.ascontiguousarray(dense, dtype=np.float64)
+
+
+def _narrowed(x: sp.csr_matrix, y: sp.csr_matrix) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    held = np.unique(x.indices if y is x else np.concatenate([x.indices, y.indices]))
+
+    def narrow(rows: sp.csr_matrix) -> sp.csr_matrix:
+        columns = np.searchsorted(held, rows.indices)
+        narrower = sp.csr_matrix((rows.data, columns, rows.indptr), shape=(rows.shape[0], max(1, len(held))))
+        narrower.has_canonical_format = True
+        return narrower
+
+    left = narrow(x)
+    return left, left if y is x else narrow(y)

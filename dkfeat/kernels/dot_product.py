@@ -1,0 +1,265 @@
+"""Kernels of the inner product alone, exact: power series with non-negative coefficients.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels._rows import inner_products, paired_rows
+from dkfeat.validation import check_integer, check_real
+
+__all__ = ["exponential_dot_product", "maclaurin", "polynomial", "vovk_infinite", "vovk_real"]
+
+
+def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> NDArray[np.float64]:
+    r"""Gram block of the polynomial kernel :math:`(x^\top y + c)^r`; homogeneous for c = 0.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Finite; any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    degree : int, default=3
+        r, at least 1.
+    coef0 : float, default=1.0
+        c, at least 0.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+    dkfeat.errors.ConfigError
+        degree or coef0 out of range.
+
+    See Also
+    --------
+    maclaurin : Any power series.
+
+    Notes
+    -----
+    scikit-learn's ``polynomial_kernel`` with gamma = 1. Time is that of one product of matrices, sparse or dense.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> polynomial(np.array([[1.0, 2.0]]), np.array([[3.0, 0.0], [0.0, 1.0]]), degree=2)
+    array([[16.,  9.]])
+    """
+    degree = check_integer(degree, "degree", low=1)
+    coef0 = _check_non_negative_real(coef0, "coef0")
+    products = _inner(X, Y)
+    with np.errstate(over="ignore"):
+        products += coef0
+        return _without_overflow(np.power(products, degree, out=products))
+
+
+def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
+    r"""Gram block of Vovk's real polynomial kernel, :math:`\frac{1 - (x^\top y)^r}{1 - x^\top y}`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Finite; any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    degree : int, default=3
+        r, at least 1.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+    dkfeat.errors.ConfigError
+        degree out of range.
+
+    See Also
+    --------
+    vovk_infinite : Its limit.
+
+    Notes
+    -----
+    Computed as the sum it stands for, :math:`\sum_{n < r} (x^\top y)^n`: rows of any length are in the domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vovk_real(np.array([[1.0]]), np.array([[0.5], [1.0], [2.0]]), degree=3)
+    array([[1.75, 3.  , 7.  ]])
+    """
+    degree = check_integer(degree, "degree", low=1)
+    return _series(_inner(X, Y), np.ones(degree))
+
+
+def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float64]:
+    r"""Gram block of Vovk's infinite polynomial kernel, :math:`(1 - x^\top y)^{-\alpha}`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Finite; inner products in (-1, 1), as all rows shorter than 1 have. Any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    alpha : float, default=1.0
+        Above 0.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        Two rows have an inner product out of range, named by their numbers, the first as ``row``; X and Y differ in
+        width; a value is NaN or infinite.
+    dkfeat.errors.ConfigError
+        alpha out of range.
+
+    See Also
+    --------
+    vovk_real : A finite part of it, for rows of any length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vovk_infinite(np.array([[1.0]]), np.array([[0.5], [0.75]]))
+    array([[2., 4.]])
+    """
+    alpha = check_real(alpha, "alpha", above=0)
+    products = _inner(X, Y)
+    outside = ~(np.abs(products) < 1)
+    if outside.any():
+        i, j = np.unravel_index(outside.argmax(), outside.shape)
+        message = (
+            f"row {i:,} of X and row {j:,} of {'X' if Y is None else 'Y'} (counted from 0) have the inner product "
+            f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
+            "by more than the longest one's length"
+        )
+        raise InputError(message, row=int(i))
+    with np.errstate(over="ignore"):
+        return _without_overflow((1 - products) ** -alpha)
+
+
+def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
+    r"""Gram block of the exponential dot-product kernel, :math:`e^{\gamma x^\top y}`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Finite; any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    gamma : float, default=1.0
+        Above 0, in 1 / (unit of the values)²; the :math:`1/\sigma^2` of the paper.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+    dkfeat.errors.ConfigError
+        gamma out of range.
+
+    See Also
+    --------
+    dkfeat.kernels.exponential_semigroup : Another kernel, of sums of non-negative rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> exponential_dot_product(np.array([[1.0, 1.0]]), np.array([[2.0, 1.0]]), gamma=np.log(2)).round(12)
+    array([[8.]])
+    """
+    gamma = check_real(gamma, "gamma", above=0)
+    products = _inner(X, Y)
+    with np.errstate(over="ignore"):
+        products *= gamma
+        return _without_overflow(np.exp(products, out=products))
+
+
+def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0)) -> NDArray[np.float64]:
+    r"""Gram block of any power series of the inner product, :math:`\sum_n a_n (x^\top y)^n`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Finite; any real dtype, any sparse format.
+    Y : like X, of shape (n_y, n_features), default=X
+    coefficients : iterable of float, default=(1.0, 1.0)
+        :math:`a_0, a_1, \dots`, at least one, none negative: then, and only then, is it a kernel in every dimension.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_x, n_y), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+    dkfeat.errors.ConfigError
+        No coefficients, or one that is negative or not finite.
+
+    See Also
+    --------
+    polynomial, vovk_real, vovk_infinite, exponential_dot_product : Series with a closed form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> maclaurin(np.array([[2.0]]), coefficients=[1.0, 0.0, 0.5, 0.25])
+    array([[25.]])
+    """
+    given = [_check_non_negative_real(value, f"coefficients[{n}]") for n, value in enumerate(coefficients)]
+    if not given:
+        message = "coefficients are empty, but a kernel needs at least one; give a_0, a_1, ..."
+        raise ConfigError(message)
+    return _series(_inner(X, Y), np.array(given))
+
+
+def _check_non_negative_real(value: object, name: str) -> float:
+    number = check_real(value, name)
+    if number < 0:
+        message = f"{name}={value!r}, but it must be at least 0; set {name} in that range"
+        raise ConfigError(message)
+    return number
+
+
+def _inner(X: Any, Y: Any) -> NDArray[np.float64]:
+    x, y = paired_rows(X, Y)
+    return _without_overflow(inner_products(x, y))
+
+
+def _series(products: NDArray[np.float64], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Horner's scheme; its partial sums overflow only where the result does, up to cancellation."""
+    total = np.full_like(products, coefficients[-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for a in coefficients[-2::-1]:
+            total *= products
+            total += a
+    return _without_overflow(total)
+
+
+def _without_overflow(block: NDArray[np.float64]) -> NDArray[np.float64]:
+    finite = np.isfinite(block)
+    if not finite.all():
+        i, j = np.unravel_index(finite.argmin(), finite.shape)
+        message = (
+            f"the kernel overflows float64 for row {i:,} of the first block and row {j:,} of the second (counted from "
+            "0); divide all rows by a common number"
+        )
+        raise InputError(message, row=int(i))
+    return block

@@ -1,0 +1,100 @@
+"""The RBF kernels against plain loops, scikit-learn and their laws."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.metrics.pairwise import rbf_kernel
+
+from dkfeat.kernels import rbf, rbf_cosine
+from tests.reference import kernels as oracle
+
+VALUES = st.sampled_from([0.0, 0.0, 0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -7.25, 0.1, 1e-3, -25.0])
+ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(5)), elements=VALUES)
+GAMMAS = st.sampled_from([1e-3, 0.3, 1.0, 4.0])
+KINDS = pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+
+
+@KINDS
+@given(X=ROWS, Y=ROWS, gamma=GAMMAS)
+def test_rbf__equals_plain_loops(kind, X, Y, gamma):
+    wanted = oracle.gram(oracle.rbf, X.tolist(), Y.tolist(), gamma)
+    # an exponent of size e carries a relative error of about e times rounding; e is at most 2,800
+    np.testing.assert_allclose(rbf(kind(X), kind(Y), gamma), wanted, rtol=1e-11, atol=1e-300)
+
+
+@KINDS
+@given(X=ROWS, Y=ROWS, gamma=GAMMAS)
+def test_rbf_cosine__equals_plain_loops(kind, X, Y, gamma):
+    wanted = oracle.gram(oracle.rbf_cosine, X.tolist(), Y.tolist(), gamma)
+    np.testing.assert_allclose(rbf_cosine(kind(X), kind(Y), gamma), wanted, rtol=1e-13)
+
+
+@KINDS
+def test_rbf__equals_scikit_learn(kind, rng):
+    X, Y = rng.standard_normal((40, 30)), rng.standard_normal((25, 30))
+    X[rng.random(X.shape) < 0.6] = 0
+    np.testing.assert_allclose(rbf(kind(X), kind(Y), 0.05), rbf_kernel(X, Y, 0.05), rtol=1e-12)
+    units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (X, Y)]
+    np.testing.assert_allclose(rbf_cosine(kind(X), kind(Y), 3.0), rbf_kernel(*units, gamma=1.5), rtol=1e-12)
+
+
+@KINDS
+@given(X=ROWS, gamma=GAMMAS)
+def test_rbf__diagonal_is_1(kind, X, gamma):
+    for kernel in (rbf, rbf_cosine):
+        block = kernel(kind(X), gamma=gamma)
+        assert (np.diag(block) == 1).all()
+        assert ((block >= 0) & (block <= 1)).all()
+
+
+@KINDS
+def test_rbf__close_rows_far_from_the_origin_keep_their_digits(kind):
+    X = 1e6 + np.arange(4.0)[:, None] * np.array([[1e-3, 2e-3, -1e-3]])
+    wanted = oracle.gram(oracle.rbf, X.tolist(), X.tolist(), 1e5)
+    np.testing.assert_allclose(rbf(kind(X), gamma=1e5), wanted, rtol=1e-12)
+    np.testing.assert_allclose(rbf(kind(X), kind(X.copy()), gamma=1e5), wanted, rtol=1e-12)
+    angles = np.array([0.0, 1e-7, 3e-7])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    wanted = np.exp(-1e13 * (angles[:, None] - angles) ** 2 / 2)
+    np.testing.assert_allclose(rbf_cosine(kind(rows), gamma=1e13), wanted, rtol=1e-7)
+
+
+def test_rbf__close_rows_differ_in_which_columns_they_hold():
+    X = sp.csr_matrix(np.array([[5.0, 1e-9, 0.0, 3.0], [5.0, 0.0, 1e-9, 3.0], [5.0, 0.0, 0.0, 3.0 + 2**-30]]))
+    wanted = oracle.gram(oracle.rbf, X.toarray().tolist(), X.toarray().tolist(), 1e17)
+    np.testing.assert_allclose(rbf(X, gamma=1e17), wanted, rtol=1e-13)
+
+
+@KINDS
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**-500, 2.0**500, 2.0**1000])
+def test_rbf__extremes_neither_overflow_nor_vanish(kind, scale):
+    X = np.array([[1.0, -0.5, 0.25], [0.5, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert np.array_equal(rbf_cosine(kind(scale * X)), rbf_cosine(kind(X)))
+    assert np.array_equal(rbf_cosine(kind(scale * X), kind(X)), rbf_cosine(kind(X), kind(X)))
+    wanted = 1.0 if scale < 1 else 0.0
+    assert rbf(kind(scale * X))[0, 1] == wanted
+    assert rbf(kind(scale * X), kind(X[:1]))[1, 0] == (rbf(np.zeros((1, 3)), X[:1])[0, 0] if scale < 1 else 0.0)
+
+
+def test_rbf__extremes_meet_a_gamma_that_fits():
+    X = np.array([[1.0, 0.0], [0.0, 1.0]]) * 2.0**-450
+    np.testing.assert_allclose(rbf(X, gamma=2.0**900)[0, 1], np.exp(-2.0), rtol=1e-14)
+
+
+@KINDS
+def test_rbf_cosine__of_empty_rows_is_that_of_their_random_features(kind):
+    X = kind(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(rbf_cosine(X, gamma=2.0), [[1.0, np.exp(-1)], [np.exp(-1), 1.0]], rtol=1e-15)
+    # E cos(b) cos(w + b), with w normal of variance gamma
+    rng = np.random.default_rng(1)
+    w, b = np.sqrt(2.0) * rng.standard_normal(200_000), rng.uniform(0, 2 * np.pi, 200_000)
+    products = 2 * np.cos(b) * np.cos(w + b)
+    assert abs(products.mean() - np.exp(-1)) < 4.5 * products.std() / np.sqrt(200_000)  # 7e-6
+
+
+@given(X=ROWS, gamma=GAMMAS)
+def test_rbf_cosine__ignores_the_length_of_rows(X, gamma):
+    np.testing.assert_allclose(rbf_cosine(3.7 * X, 0.01 * X, gamma), rbf_cosine(X, X, gamma), rtol=1e-13)
