@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import expit, log_expit, softmax
 
-from dkfeat import canonical
 from dkfeat.blocks import PackedCodes
-from dkfeat.errors import InputError, ShardError
+from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.learn.model_files import read_model, write_model
 
 if TYPE_CHECKING:
@@ -104,9 +104,19 @@ class LinearModel:
         return fitted
 
     @property
-    def map_fingerprint(self) -> str:
-        """Fingerprint of the map: shards made by a map of another one do not fit this model."""
-        return canonical.fingerprint(self.map_spec)
+    def classes_(self) -> NDArray[Any]:
+        """`classes`, under scikit-learn's name."""
+        return self.classes
+
+    @property
+    def coef_(self) -> NDArray[np.floating[Any]]:
+        """`coef`, under scikit-learn's name."""
+        return self.coef
+
+    @property
+    def intercept_(self) -> NDArray[np.floating[Any]]:
+        """`intercept`, under scikit-learn's name."""
+        return self.intercept
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Scores of rows.
@@ -143,6 +153,63 @@ class LinearModel:
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels of rows, of the type of `classes`; see `decision_function` for what X may be."""
         return self.label(self.decision_function(X))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes, for a model trained with log_loss.
+
+        Two classes: the logistic function of the score. More are trained one against the rest: the logistic function of
+        each class's score, divided by their sum, as scikit-learn's ``SGDClassifier`` does it.
+
+        Parameters
+        ----------
+        X
+            As for `decision_function`.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns as in `classes`; each row sums to 1.
+
+        Raises
+        ------
+        ConfigError
+            If the model was trained with another loss, whose scores are no probabilities.
+        InputError
+            As from `decision_function`.
+        """
+        loss = self.training.get("loss")
+        if loss != "log_loss":
+            message = f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}"
+            raise ConfigError(message)
+        scores = self.decision_function(X).astype(np.float64)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        # the softmax of logarithms is that quotient, without 0 / 0 where all are tiny
+        probabilities: NDArray[np.float64] = softmax(log_expit(scores), axis=1)
+        return probabilities
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of rows that get their own label.
+
+        Parameters
+        ----------
+        X
+            As for `decision_function`.
+        y : array of shape (n_samples,)
+            Labels; one that the model does not know counts as a miss.
+
+        Raises
+        ------
+        InputError
+            For no rows, or another number of labels than of rows.
+        """
+        labels, own = self.predict(X), np.asarray(y)
+        if own.shape != labels.shape or not len(labels):
+            message = (
+                f"labels of shape {own.shape} came for {len(labels):,} rows; give one for each of one or more rows"
+            )
+            raise InputError(message)
+        return float(np.mean(labels == own))
 
     def label(self, scores: NDArray[np.float32]) -> NDArray[Any]:
         """Labels that belong to scores; equal scores go to the lower label."""

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.linear_model import SGDClassifier
 
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
@@ -63,6 +64,35 @@ def test_predict__no_rows_give_no_labels(n_classes, rows):
 def test_predict__an_empty_row_has_the_label_of_the_intercept(rows):
     model = make_model(intercept=[0.0, 9.0, 0.0])
     assert model.predict(rows)[3] == model.classes[1]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predict_proba__is_that_of_sgd_classifier(rows, n_classes):
+    model = make_model(n_classes, training={"loss": "log_loss"})
+    twin = SGDClassifier(loss="log_loss")
+    twin.coef_, twin.intercept_, twin.classes_ = model.coef_.astype(float), model.intercept_, model.classes_
+    expected = twin.predict_proba(model.map.transform(rows).toarray())
+    np.testing.assert_allclose(model.predict_proba(rows), expected, rtol=1e-5)
+
+
+def test_predict_proba__scores_far_below_zero_are_divided_too(rows):
+    model = make_model(training={"loss": "log_loss"}, coef=np.zeros((3, 160)), intercept=[-2000.0, -2001.0, -3000.0])
+    np.testing.assert_allclose(model.predict_proba(rows)[0], [1 / (1 + np.exp(-1)), 1 / (1 + np.e), 0], atol=1e-9)
+
+
+def test_predict_proba__a_margin_is_no_probability(rows):
+    with pytest.raises(ConfigError, match="this one has loss='hinge'"):
+        make_model().predict_proba(rows)
+
+
+def test_score__is_the_share_of_hits(rows):
+    model = make_model()
+    labels = model.predict(rows)
+    assert model.score(rows, labels) == 1
+    assert model.score(model.map.encode(rows), np.where(np.arange(30) < 6, 99, labels)) == 0.8
+    for y in (labels[:-1], labels[:, None]):
+        with pytest.raises(InputError, match="for 30 rows"):
+            model.score(rows, y)
 
 
 def test_predict__codes_of_another_map(rows):
