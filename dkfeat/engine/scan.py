@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners import Runner, open_runner
+from dkfeat.engine.runners import Runner, Stopped, open_runner
 from dkfeat.engine.settle import as_source
 from dkfeat.io.libsvm import LibsvmSource, Scan, SplitScan
 
@@ -26,9 +26,14 @@ class ScanTask:
 
     source: LibsvmSource
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:  # noqa: ARG002 - see SplitTask
-        """Facts of one split."""
-        return self.source.scan_split(split)
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:
+        """Facts of one split; `stopped` is asked at every window of its text, so that a huge file can be given up."""
+
+        def proceed() -> None:
+            if stopped():
+                raise Stopped
+
+        return self.source.scan_split(split, proceed)
 
 
 def scan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -130,10 +130,11 @@ class LibsvmSource:
             )
         return tuple(splits)
 
-    def scan_split(self, split: Split) -> SplitScan:
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count what is in it, in memory of about `WINDOW_BYTES`.
 
-        Options that are given are held to; with ``zero_based="auto"`` index 0 is allowed.
+        Options that are given are held to; with ``zero_based="auto"`` index 0 is allowed. `proceed` is called at every
+        window of text; what it raises ends the scan.
 
         Raises
         ------
@@ -142,7 +143,7 @@ class LibsvmSource:
         dkfeat.errors.SpecConflictError
             The file is not as it was listed.
         """
-        return scan_pieces(self, split)
+        return scan_pieces(self, split, proceed)
 
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split, one piece after another.

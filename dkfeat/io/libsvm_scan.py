@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -105,7 +105,7 @@ class Scan:
         )
 
 
-def scan_pieces(source: LibsvmSource, split: Split) -> SplitScan:
+def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
     """Run the parser over a split and keep counts only; see ``LibsvmSource.scan_split``."""
     found: set[float] | None = set()
     has_integers = True
@@ -113,6 +113,8 @@ def scan_pieces(source: LibsvmSource, split: Split) -> SplitScan:
     scratch = _scratch(source, 0)
     with open_split(source, split) as parser:
         while parser.load():
+            if proceed is not None:
+                proceed()
             n_bytes = parser.window.end - parser.window.begin
             if len(scratch.indices) < n_bytes // 4 + 2:
                 scratch = _scratch(source, n_bytes)
