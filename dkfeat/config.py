@@ -86,6 +86,8 @@ class SourceConfig(_Settings):
     """Allowed labels; any other is an error."""
     label_dtype: Literal["auto", "int64", "float64"] = "auto"
     """Type of the labels."""
+    max_line_bytes: int | str = "256MiB"
+    """Bytes that the longest line may have, as a number or with a unit."""
 
     def __post_init__(self) -> None:
         if not self.urlpath:
@@ -191,12 +193,16 @@ class TrainConfig(_Settings):
     """Passes over the shards, at least 1; None: the trainer's own choice."""
     average: bool | None = None
     """Average the weights over the steps; None: the trainer's own choice."""
+    shuffle_rows: int | None = None
+    """Rows mixed together, at least 1; None: the trainer's own choice."""
     random_state: int = 0
     """Seed of the row order."""
 
     def __post_init__(self) -> None:
-        if self.epochs is not None:
-            _at_least("epochs", self.epochs, 1)
+        for name in ("epochs", "shuffle_rows"):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least(name, value, 1)
         if self.alpha is not None and not 0 < self.alpha < float("inf"):
             message = f"alpha={self.alpha}, but the penalty's strength must be positive and finite"
             raise ConfigError(message)

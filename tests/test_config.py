@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from pathlib import Path
 
 import pytest
 
-from dkfeat.config import JobConfig, load_config
+import dkfeat
+from dkfeat.cli import _options, cli
+from dkfeat.cli.build import build_source
+from dkfeat.cli.featurize import RUN_PARAMETERS
+from dkfeat.config import JobConfig, RunConfig, SourceConfig, TrainConfig, load_config
 from dkfeat.errors import ConfigError
 
 JOB = """
@@ -55,6 +61,7 @@ def test_to_mapping__reads_back_equal(tmp_path):
         ("train: {shards: a, epochs: '3'}", ["train.epochs", "a whole number", "'3' (text)"]),
         ("train: {shards: a, epochs: true}", ["train.epochs", "True (true or false)"]),
         ("train: {shards: a, epochs: 0}", ["train: epochs=0", "at least 1"]),
+        ("train: {shards: a, shuffle_rows: 0}", ["train: shuffle_rows=0", "at least 1"]),
         ("train: {shards: a, alpha: .nan}", ["train: alpha=nan", "positive and finite"]),
         ("train: {}", ["train: shards must be given"]),
         ("train: [1]", ["train: expected keys and values, got a list"]),
@@ -90,3 +97,67 @@ def test_load_config__refuses_with_the_key_path(tmp_path, text, words):
 def test_load_config__missing_file_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
+
+
+def _defaults_of_fields(cls: type) -> dict[str, object]:
+    return {item.name: item.default for item in dataclasses.fields(cls)}
+
+
+def _defaults_of_call(function) -> dict[str, object]:
+    return {name: item.default for name, item in inspect.signature(function).parameters.items()}
+
+
+def _defaults_of_command(*words: str) -> dict[str, object]:
+    """Options of a command line that says no more than it must."""
+    name, *arguments = words
+    return cli.commands[name].make_context(name, arguments).params
+
+
+def _only(names, mapping: dict[str, object]) -> dict[str, object]:
+    return {name: mapping[name] for name in names}
+
+
+def test_source_options__are_the_same_everywhere():
+    options = _defaults_of_fields(dkfeat.LibsvmSource)
+    del options["urlpath"], options["storage_options"]  # where, and what may be secret
+    call, config = _defaults_of_call(dkfeat.read_libsvm), _defaults_of_fields(SourceConfig)
+    assert set(call) - {"urlpath", "storage_options"} == set(options)
+    assert set(config) - {"urlpath"} == set(options) == set(_options.SOURCE_PARAMETERS)
+    command = _defaults_of_command("featurize", "a.svm", "--out", "b")
+    for other in (call, config, command):
+        assert _only(options, other) == options
+
+
+def test_source_config__makes_the_source_it_describes():
+    given = {
+        "n_features": 7,
+        "zero_based": True,
+        "blocksize": 99,
+        "dtype": "float64",
+        "multilabel": True,
+        "query_id": True,
+        "labels": (1.0, 2.0),
+        "label_dtype": "float64",
+        "max_line_bytes": 1000,
+    }
+    assert set(given) == set(_options.SOURCE_PARAMETERS)
+    source = build_source(SourceConfig(urlpath="a.svm", **given))
+    assert _only(given, {name: getattr(source, name) for name in given}) == given
+
+
+def test_run_options__are_the_same_everywhere():
+    options = _defaults_of_fields(RunConfig)
+    call = _defaults_of_call(dkfeat.featurize)
+    assert _only(options, call) == options
+    assert set(options) == set(RUN_PARAMETERS) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
+
+
+def test_train_options__are_the_same_everywhere():
+    call = _defaults_of_call(dkfeat.train)
+    del call["progress"]
+    config = _defaults_of_fields(TrainConfig)
+    del config["out"]
+    assert _only(call, {**config, "shards": call["shards"]}) == call
+    assert set(config) == set(call)
+    command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
+    assert command - {"out", "progress"} == set(call)

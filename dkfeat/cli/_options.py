@@ -82,7 +82,7 @@ def source_options(command: Command) -> Command:
         click.option(
             "--label-dtype", type=click.Choice(["auto", "int64", "float64"]), default="auto", show_default=True
         ),
-        click.option("--max-line-bytes", type=click.IntRange(min=1), help="Longest row in bytes.", hidden=True),
+        click.option("--max-line-bytes", default="256MiB", help="Bytes of the longest row.", hidden=True),
     )
 
 
