@@ -136,13 +136,13 @@ def _pin(
     number = manifest.number + 1 if manifest else 1
     fresh = [file for file in files if file.name not in listed]
     pinned = _pinned(storage, number)
+    repairs = () if manifest is None else _repairs(storage, manifest, files)
     if manifest is not None and pinned is None and not fresh:
-        repairs = _repairs(storage, manifest, files)
-        if repairs is None:
-            mark_success(storage, manifest)
-        else:
+        if repairs:
             storage.remove(SUCCESS)
-        return Run(storage, lock, run_id, started, spec_fp, manifest, repairs)
+        else:
+            mark_success(storage, manifest)
+        return Run(storage, lock, run_id, started, spec_fp, manifest, None, repairs)
     storage.remove(SUCCESS)
     if pinned is None:
         first = manifest.n_splits if manifest else 0
@@ -160,7 +160,7 @@ def _pin(
         plan = pinned.located(files)
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     killpoints.passed("after_plan")
-    return Run(storage, lock, run_id, started, spec_fp, manifest, plan)
+    return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs)
 
 
 def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
@@ -191,12 +191,12 @@ def _pinned(storage: Storage, number: int) -> PinnedPlan | None:
     return metadata.read_plan(storage, number)
 
 
-def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> PinnedPlan | None:
-    """Plan the splits again whose committed shards are missing or of another size; None if there are none."""
+def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
+    """Find the splits whose committed shards are missing or of another size."""
     sizes = storage.list(DATA)
     damaged = [entry for entry in manifest.shards if sizes.get(entry.name) != entry.size]
     if not damaged:
-        return None
+        return ()
     logger.warning(
         "%s: %d of %d committed shards are missing or cut, such as %s; making them again",
         storage.url,
@@ -206,9 +206,4 @@ def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) 
     )
     wanted = {entry.split for entry in damaged}
     plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    return PinnedPlan(
-        number=manifest.number,
-        spec_fp=manifest.spec_fp,
-        files=tuple(file for plan in plans for file in plan.files),
-        splits=tuple(split for plan in plans for split in plan.splits if split.number in wanted),
-    ).located(files)
+    return tuple(split for plan in plans for split in plan.located(files).splits if split.number in wanted)

@@ -37,6 +37,7 @@ class Run:
         spec_fp: str,
         manifest: Manifest | None,
         plan: PinnedPlan | None,
+        repairs: Sequence[Split] = (),
     ) -> None:
         self.id = run_id
         """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
@@ -45,8 +46,9 @@ class Run:
         self.manifest = manifest
         """Newest manifest, or None before the first commit."""
         self.plan = plan
-        """What this batch covers, or None if there is nothing to do. One with the number of the newest manifest
-        makes shards again that were committed and then lost."""
+        """What this batch adds to the newest manifest, or None if there is nothing new."""
+        self.repairs = tuple(repairs)
+        """Splits of committed shards that are missing or cut: they are made again."""
         self._storage = storage
         self._lock = lock
         self._started = started
@@ -54,12 +56,12 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether the newest manifest lists every source already and every shard of it is there."""
-        return self.plan is None
+        return not self.repairs and self.plan is None
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """What is to be read, pinned; empty if there is nothing to do."""
-        return () if self.plan is None else self.plan.splits
+        return self.repairs if self.plan is None else (*self.repairs, *self.plan.splits)
 
     def __enter__(self) -> Run:
         return self
@@ -92,7 +94,7 @@ class Run:
         Parameters
         ----------
         entries : iterable of ShardEntry or their mappings
-            Every shard of the batch, in any order.
+            Every shard of `splits`, in any order.
         schema : mapping
             Columns and types, from ``shards.schema_of``.
         n_features : int
@@ -107,24 +109,30 @@ class Run:
         Returns
         -------
         manifest : Manifest
-            As committed; `manifest` holds it too.
+            As committed; `manifest` holds it too. Where shards were repaired and nothing was new, the former one.
 
         Raises
         ------
         CommitError
-            When shards are missing, doubled or of another size than reported, or the storage refuses.
+            When shards are missing, doubled or of another size than reported, when a committed shard got lost
+            meanwhile or was made again with other bytes, or when the storage refuses.
         CommitConflictError
             When another run committed first.
         """
-        if self.plan is None:
+        if self.is_done:
             message = "there is nothing to commit: the newest manifest lists every source already"
             raise CommitError(message)
-        fresh = [entry if isinstance(entry, ShardEntry) else ShardEntry.from_mapping(entry) for entry in entries]
-        fresh.sort(key=lambda entry: (entry.split, entry.piece))
-        self._check_present(fresh)
-        former = self.manifest
-        if former is not None and former.number == self.plan.number:
-            return self._confirm(former, fresh)
+        made = [entry if isinstance(entry, ShardEntry) else ShardEntry.from_mapping(entry) for entry in entries]
+        made.sort(key=lambda entry: (entry.split, entry.piece))
+        former, again = self.manifest, {split.number for split in self.repairs}
+        fresh = [entry for entry in made if entry.split not in again]
+        self._check_present(made)
+        if former is not None:
+            self._check_equal(former, [entry for entry in made if entry.split in again])
+            if self.plan is None:
+                self._confirm(former)
+                return former
+        assert self.plan is not None  # what is repaired is in a manifest
         shards = (*(former.shards if former else ()), *fresh)
         run = {
             "id": self.id,
@@ -135,7 +143,7 @@ class Run:
             "numeric_env": numeric_env,
         }
         try:
-            made = Manifest(
+            manifest = Manifest(
                 number=self.plan.number,
                 spec_fp=self.spec_fp,
                 schema=dict(schema),
@@ -152,18 +160,24 @@ class Run:
         except ShardError as fault:
             message = f"{self._storage.url}: the batch is not complete: {fault}"
             raise CommitError(message) from fault
-        self.manifest = self._publish(made.to_json())
+        self.manifest = self._publish(manifest.to_json())
         return self.manifest
 
-    def _confirm(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> Manifest:
+    def _confirm(self, manifest: Manifest) -> None:
+        try:
+            mark_success(self._storage, manifest)
+            self._storage.sweep()
+        except OSError as fault:
+            message = f"{self._storage.url}: cannot repair {manifest.name}: {fault.strerror or fault}"
+            raise CommitError(message) from fault
+
+    def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
+        """Refuse shards that were made again with other bytes than are committed, and set them aside."""
         listed = {entry.name: entry for entry in manifest.shards}
         others = [entry.name for entry in entries if listed.get(entry.name) != entry]
         try:
             for name in others:
                 self._storage.set_aside(f"{DATA}/{name}")
-            if not others:
-                mark_success(self._storage, manifest)
-                self._storage.sweep()
         except OSError as fault:
             message = f"{self._storage.url}: cannot repair {manifest.name}: {fault.strerror or fault}"
             raise CommitError(message) from fault
@@ -173,7 +187,6 @@ class Run:
                 f"{manifest.run.get('versions')}; run those versions, or restore it from a copy"
             )
             raise CommitError(message)
-        return manifest
 
     def _check_present(self, entries: Sequence[ShardEntry]) -> None:
         expected = [split.number for split in self.splits]
@@ -187,7 +200,9 @@ class Run:
         except OSError as fault:
             message = f"{self._storage.url}/{DATA} cannot be listed: {fault.strerror or fault}"
             raise CommitError(message) from fault
-        for entry in entries:
+        again = {split.number for split in self.repairs}  # these are compared with what was made instead
+        kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in again]
+        for entry in (*kept, *entries):
             if sizes.get(check_shard_name(entry.name)) != entry.size:
                 message = (
                     f"{self._storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "

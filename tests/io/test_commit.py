@@ -226,6 +226,36 @@ def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, 
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.parametrize("moment", ["new", "half-way"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_begin__committed_shard_is_damaged_before_a_new_batch__is_made_again_with_it(job, damage, moment):
+    first = job.run()
+    before = dataset_state(job.target)[0]
+    write_sources(job.sources, files=1, first=4)
+    if moment == "half-way":
+        begin_and_stop(job)
+    path = job.target / "data" / first.shards[2].name
+    path.unlink() if damage == "gone" else os.truncate(path, 9)
+    second = job.run()
+    assert second.number == 2
+    assert second.shards[: len(first.shards)] == first.shards
+    assert_dataset_whole(job.target, committed=True)
+    assert before.items() <= dataset_state(job.target)[0].items()
+
+
+def test_commit__committed_shard_is_lost_meanwhile__is_refused(job):
+    first = job.run()
+    write_sources(job.sources, files=1, first=4)
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        (job.target / "data" / first.shards[2].name).unlink()
+        with pytest.raises(CommitError, match=rf"{first.shards[2].name}: .*run again"):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert job.run().number == 2
+    assert_dataset_whole(job.target, committed=True)
+
+
 def test_begin__lost_shard_is_made_again_with_other_bytes__is_refused(job, monkeypatch):
     manifest = job.run()
     (job.target / "data" / manifest.shards[2].name).unlink()
