@@ -1,0 +1,45 @@
+"""Training on shards that featurize wrote."""
+
+import numpy as np
+import pytest
+
+import dkfeat
+from dkfeat import GCWSFeatures, LibsvmSource
+from tests.conftest import ROWS, libsvm_text
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_folder, tmp_path_factory):
+    """Several shards of the tiny rows."""
+    folder = tmp_path_factory.mktemp("shards") / "train"
+    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
+    source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=8192)
+    dkfeat.featurize(source, gcws, folder, scheduler="synchronous", progress=False)
+    assert dkfeat.open_shards(folder).n_shards > 4
+    return folder
+
+
+def trained(shards, **options):
+    return dkfeat.train(shards, epochs=2, shuffle_rows=ROWS // 5, progress=False, **options)
+
+
+def test_train__a_small_buffer_gives_the_same_weights_twice(folder):
+    first, other = (trained(folder, random_state=seed) for seed in (3, 4))
+    second = trained(dkfeat.open_shards(folder), random_state=3)
+    for name in ("coef", "intercept"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+    assert first.coef.tobytes() != other.coef.tobytes()
+    assert [entry["rows"] for entry in first.history] == [ROWS] * 2
+
+
+def test_train__test_labels_unseen_in_training_are_misses(folder, tiny_rows, tmp_path):
+    X, labels = tiny_rows
+    y = np.where(np.arange(ROWS) % 4 == 0, 7, labels)  # the training rows once more, each fourth with another label
+    (tmp_path / "test.svm").write_text(libsvm_text(X, y))
+    test = tmp_path / "test"
+    dkfeat.featurize(tmp_path / "test.svm", None, test, like=folder, scheduler="synchronous", progress=False)
+    model = trained(folder, test=test)
+    predicted = model.predict(dkfeat.open_shards(test).codes())
+    assert set(predicted) == {-1, 1}
+    assert model.history[-1]["test_accuracy"] == np.mean(predicted == y) <= 0.75
+    assert model.history[-1]["test_accuracy"] == model.score(X, y)
