@@ -156,7 +156,7 @@ def featurize(
             return stack.enter_context(opening)
 
         def scan(unsettled: LibsvmSource) -> Scan:
-            return run_scan(unsettled, runner(), reporter)
+            return run_scan(unsettled, files, runner(), reporter)
 
         settled = settle(
             asked,
@@ -166,11 +166,11 @@ def featurize(
             layout=layout,
             scan=scan,
         )
-        planned = make_plan(settled.source, settled, storage.url, settled.scan)
+        planned = make_plan(settled.source, files, settled, storage.url, settled.scan)
         if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there
             planned.check(runner().memory_limit)
         splits = [task.split for task in planned.tasks]
-        with commit.begin(storage, settled.spec, planned.files, splits, resume=resume, break_lock=break_lock) as run:
+        with commit.begin(storage, settled.spec, files, splits, resume=resume, break_lock=break_lock) as run:
             if run.is_done and run.manifest is not None:
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
                 return run.manifest

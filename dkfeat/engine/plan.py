@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.settle import PIECE_BYTES, Settled, as_source, like_spec, settle, target_spec
-from dkfeat.errors import ConfigError, PlanError
+from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource, Scan
 from dkfeat.io.shards import shard_name
 from dkfeat.io.storage import open_storage
@@ -188,22 +188,29 @@ def plan(
         existing = None if spec is None else (storage.url, spec)
     taken = None if like is None else (fspath(like), like_spec(like))
     url = None if target is None else fspath(target)
+    files = asked.files()
+    if scan is not None:
+        _check_scanned(scan, files)
     try:
         settled = settle(asked, map, target=existing, like=taken, layout=layout, scan=_given(scan))
     except _NeedsScanError:
-        return make_plan(asked, None, url, scan)
-    return make_plan(settled.source, settled, url, scan)
+        return make_plan(asked, files, None, url, scan)
+    return make_plan(settled.source, files, settled, url, scan)
 
 
-def make_plan(source: LibsvmSource, settled: Settled | None, target: str | None, scan: Scan | None = None) -> Plan:
-    """Plan a source, settled or not."""
-    files = source.files()
+def make_plan(
+    source: LibsvmSource,
+    files: Sequence[SourceFile],
+    settled: Settled | None,
+    target: str | None,
+    scan: Scan | None = None,
+) -> Plan:
+    """Plan a source, settled or not, over its files as they were listed; `scan` is of these."""
     splits = source.splits(files)
-    if scan is not None and scan.files != files:
-        message = "the scan is of other files, or they changed since; scan again"
-        raise ConfigError(message)
     blocksize = int(source.to_mapping()["blocksize"])
-    rows: Sequence[int | None] = [None] * len(splits) if scan is None else scan.rows_per_split
+    rows: Sequence[int | None] = [None] * len(splits)
+    if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
+        rows = scan.rows_per_split
     spec_fp = None if settled is None else settled.spec_fp
     row_bytes = None if settled is None else int(settled.spec["output"]["row_bytes"])
     tasks = tuple(
@@ -216,7 +223,18 @@ def make_plan(source: LibsvmSource, settled: Settled | None, target: str | None,
         for split, count in zip(splits, rows, strict=True)
     )
     spec = None if settled is None else settled.spec
-    return Plan(target=target, spec_fp=spec_fp, spec=spec, tasks=tasks, files=files, blocksize=blocksize)
+    return Plan(target=target, spec_fp=spec_fp, spec=spec, tasks=tasks, files=tuple(files), blocksize=blocksize)
+
+
+def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
+    """Refuse a scan of other files, and of files that changed since."""
+    if [file.url for file in scan.files] != [file.url for file in files]:
+        message = "the scan is of other files than the source has now; scan again"
+        raise ConfigError(message)
+    for scanned, file in zip(scan.files, files, strict=True):
+        if scanned.identity != file.identity:
+            message = f"source {file.name!a} changed since it was scanned; scan again"
+            raise SpecConflictError(message)
 
 
 class _NeedsScanError(Exception):

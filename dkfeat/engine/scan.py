@@ -15,7 +15,7 @@ from dkfeat.io.libsvm import LibsvmSource, Scan, SplitScan
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dkfeat.blocks import Split
+    from dkfeat.blocks import SourceFile, Split
 
 __all__ = ["run_scan", "scan"]
 
@@ -84,8 +84,8 @@ def scan(
     >>> found.n_rows, found.n_features, found.labels
     (2, 4, (-1, 1))
     """
-    settled = as_source(source, storage_options)
-    settled.files()  # a source that is not there is told before anything starts
+    asked = as_source(source, storage_options)
+    files = asked.files()  # a source that is not there is told before anything starts
     with open_runner(
         client,
         scheduler,
@@ -94,12 +94,11 @@ def scan(
         memory_limit=memory_limit,
         in_flight=in_flight,
     ) as runner:
-        return run_scan(settled, runner, Progress(progress))
+        return run_scan(asked, files, runner, Progress(progress))
 
 
-def run_scan(source: LibsvmSource, runner: Runner, progress: Progress) -> Scan:
-    """Scan on an open runner."""
-    files = source.files()
+def run_scan(source: LibsvmSource, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:
+    """Scan the source's files, as they were listed, on an open runner."""
     splits = source.splits(files)
     parts: dict[int, SplitScan] = {}
     total_bytes = sum(split.stop - split.start for split in splits)

@@ -286,6 +286,28 @@ def test_featurize__parents_of_a_relative_target_are_made(source, tmp_path, monk
     assert (tmp_path / "features/train/_SUCCESS").exists()
 
 
+def test_featurize__lists_the_source_once(source, tmp_path, monkeypatch):
+    listed = []
+    files = dkfeat.LibsvmSource.files
+    monkeypatch.setattr(dkfeat.LibsvmSource, "files", lambda self: listed.append(1) or files(self))
+    featurized(source, tmp_path / "features")
+    assert listed == [1]
+    dkfeat.scan(source)
+    assert listed == [1, 1]
+
+
+def test_featurize__file_that_changes_after_the_scan_is_a_conflict(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1\n")
+
+    def change(state):
+        if state.stage == "scan" and state.tasks == 1:
+            (tmp_path / "a.svm").write_text("1 1:1\n1 1:2\n")
+
+    with pytest.raises(SpecConflictError, match=r"a\.svm has changed since the source was listed") as caught:
+        featurized(str(tmp_path / "a.svm"), tmp_path / "features", progress=change)
+    assert caught.value.exit_code == 4
+
+
 def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, monkeypatch):
     caught = []
     run_split = job.run_split

@@ -78,6 +78,23 @@ def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
         dkfeat.plan(settled(source), gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
 
 
+def test_plan__scan_of_a_file_that_changed_since_is_a_conflict(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:1\n")
+    scan = dkfeat.scan(path)
+    path.write_text("1 1:1\n1 1:2\n")
+    with pytest.raises(SpecConflictError, match=r"a\.svm' changed since it was scanned"):
+        dkfeat.plan(path, gcws(), scan=scan)
+
+
+def test_plan__scan_by_another_blocksize_than_the_target_leaves_rows_open(source, tiny_folder, tmp_path):
+    featurized(source, tmp_path / "features")
+    other = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"))
+    plan = dkfeat.plan(other, gcws(), tmp_path / "features", scan=dkfeat.scan(other))
+    assert plan.n_rows is None
+    assert plan.blocksize == 10_000
+
+
 def test_check__names_the_task_and_the_setting(source):
     plan = dkfeat.plan(settled(source), gcws())
     plan.check(None)
