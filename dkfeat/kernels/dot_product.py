@@ -17,6 +17,9 @@ from dkfeat.validation import check_integer, check_real
 
 __all__ = ["exponential_dot_product", "maclaurin", "polynomial", "vovk_infinite", "vovk_real"]
 
+_MAX_DEGREE = 10_000
+"""Beyond, powers are 0, 1 or too large, but for inner products next to 1."""
+
 
 def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> NDArray[np.float64]:
     r"""Gram block of the polynomial kernel :math:`(x^\top y + c)^r`; homogeneous for c = 0.
@@ -27,7 +30,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
         Finite; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     degree : int, default=3
-        r, at least 1.
+        r, from 1 to 10,000.
     coef0 : float, default=1.0
         c, at least 0.
 
@@ -56,7 +59,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     >>> polynomial(np.array([[1.0, 2.0]]), np.array([[3.0, 0.0], [0.0, 1.0]]), degree=2)
     array([[16.,  9.]])
     """
-    degree = check_integer(degree, "degree", low=1)
+    degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
     coef0 = _check_non_negative_real(coef0, "coef0")
     products = _inner(X, Y)
     with np.errstate(over="ignore"):
@@ -73,7 +76,7 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
         Finite; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     degree : int, default=3
-        r, at least 1.
+        r, from 1 to 10,000.
 
     Returns
     -------
@@ -100,7 +103,7 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
     >>> vovk_real(np.array([[1.0]]), np.array([[0.5], [1.0], [2.0]]), degree=3)
     array([[1.75, 3.  , 7.  ]])
     """
-    degree = check_integer(degree, "degree", low=1)
+    degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
     return _series(_inner(X, Y), np.ones(degree))
 
 
@@ -223,9 +226,10 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
     >>> maclaurin(np.array([[2.0]]), coefficients=[1.0, 0.0, 0.5, 0.25])
     array([[25.]])
     """
-    given = [_check_non_negative_real(value, f"coefficients[{n}]") for n, value in enumerate(coefficients)]
+    listed = list(coefficients) if isinstance(coefficients, Iterable) else []
+    given = [_check_non_negative_real(value, f"coefficients[{n}]") for n, value in enumerate(listed)]
     if not given:
-        message = "coefficients are empty, but a kernel needs at least one; give a_0, a_1, ..."
+        message = f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
         raise ConfigError(message)
     return _series(_inner(X, Y), np.array(given))
 

@@ -34,7 +34,7 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
     Parameters
     ----------
     f : callable
-        The kernel as a function of the inner product.
+        The kernel as a function of the inner product. Its series must converge at the place given below.
     radius : float
         R, the largest **l1** norm of a row, above 0: :math:`|w^\top x| \le \|x\|_1`, and rows exist that reach it. An
         l2 radius would not do.
@@ -64,8 +64,8 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
     square = float(within(radius, "radius", 0, math.inf, open_low=True)) ** 2
     base = float(within(p, "p", 1, math.inf, open_low=True))
     if _checked(measure) == "kernel":
-        return float(f(square))
-    return (base if measure == "paper" else base / (base - 1)) * float(f(base * square))
+        return _value(f, square)
+    return (base if measure == "paper" else base / (base - 1)) * _value(f, base * square)
 
 
 def degree_probabilities(
@@ -144,6 +144,14 @@ def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: Arr
     drawn = a > 0
     square = (a[drawn] ** 2 / weights[drawn] * moment ** degrees[drawn]).sum()
     return float(square - (a * inner**degrees).sum() ** 2)
+
+
+def _value(f: Callable[[float], float], at: float) -> float:
+    value = float(f(at))
+    if not 0 <= value < math.inf:
+        message = f"f({at:g}) = {value:g}, so its series does not converge there; divide the rows, or take a smaller p"
+        raise ValueError(message)
+    return value
 
 
 def _checked(measure: Measure) -> Measure:

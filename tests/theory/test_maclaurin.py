@@ -81,6 +81,8 @@ def test_kernel_measure__has_the_smallest_bound():
 def test_functions__refuse_values_out_of_range():
     with pytest.raises(ValueError, match=r"p=1\.0, but it must be above 1"):
         maclaurin.component_bound(cubic, 1.0, 1.0)
+    with pytest.raises(ValueError, match=r"f\(2\) = -1, so its series does not converge there"):
+        maclaurin.component_bound(lambda t: 1 / (1 - t), 1.0, 2.0)
     with pytest.raises(ValueError, match="measure='best'"):
         maclaurin.component_bound(cubic, 1.0, 2.0, "best")
     with pytest.raises(ValueError, match="coefficients=-1"):
