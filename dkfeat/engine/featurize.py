@@ -170,7 +170,8 @@ def featurize(
         if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there
             planned.check(runner().memory_limit)
         splits = [task.split for task in planned.tasks]
-        with commit.begin(storage, settled.spec, files, splits, resume=resume, break_lock=break_lock) as run:
+        held = commit.begin(storage, settled.spec, files, splits, resume=resume, break_lock=break_lock)
+        with held as run, stack:  # the runner ends within: the target is held until no task runs any more
             if run.is_done and run.manifest is not None:
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
                 return run.manifest

@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine import job
+from dkfeat.engine.runners import Stopped
 from dkfeat.errors import (
     CommitConflictError,
     CommitError,
@@ -306,6 +309,26 @@ def test_featurize__file_that_changes_after_the_scan_is_a_conflict(tmp_path):
     with pytest.raises(SpecConflictError, match=r"a\.svm has changed since the source was listed") as caught:
         featurized(str(tmp_path / "a.svm"), tmp_path / "features", progress=change)
     assert caught.value.exit_code == 4
+
+
+def test_featurize__target_is_held_until_no_task_runs(source, tmp_path, monkeypatch):
+    begun, held = threading.Event(), []
+
+    def work(_, split, stopped):
+        if split.number == 0:
+            assert begun.wait(60)
+            reason = "injected"
+            raise OSError(reason)
+        begun.set()
+        while not stopped():
+            time.sleep(0.001)
+        held.append((tmp_path / "features/_dkfeat/lock.json").exists())
+        raise Stopped
+
+    monkeypatch.setattr(job, "run_split", work)
+    with pytest.raises(OSError, match="injected"):
+        featurized(source, tmp_path / "features", scheduler="threads", n_workers=2)
+    assert held == [True]
 
 
 def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, monkeypatch):
