@@ -89,7 +89,6 @@ def begin(
     except OSError as fault:
         message = f"{storage.url}: cannot make a data set here: {fault.strerror or fault}"
         raise CommitError(message) from fault
-    storage.probe()
     holder = {"run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "since": started}
     try:
         lock = storage.acquire(holder, break_lock=break_lock)
@@ -99,6 +98,8 @@ def begin(
         message = f"{storage.url}: cannot lock it: {fault.strerror or fault}"
         raise CommitError(message) from fault
     try:
+        storage.probe()  # under the lock: the files of a probe are temporary, and the holder sweeps those away
+        storage.sweep()
         return _pin(storage, lock, run_id, started, dict(spec), files, splits, resume=resume)
     except OSError as fault:
         lock.release()
@@ -122,7 +123,6 @@ def _pin(
     *,
     resume: bool,
 ) -> Run:
-    storage.sweep()
     _settle_spec(storage, spec)
     spec_fp = fingerprint(spec)
     manifest = metadata.newest_manifest(storage)

@@ -22,6 +22,7 @@ __all__ = ["LocalStorage"]
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PROBE = "probe-"
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -66,7 +67,7 @@ class LocalStorage(Storage):
                 os.fsync(parent)
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
-        name = f"{META}/probe-{uuid.uuid4().hex}"
+        name = f"{META}/{_PROBE}{uuid.uuid4().hex}"
         try:
             self.create(name, b"probe")
             try:
@@ -147,9 +148,10 @@ class LocalStorage(Storage):
         return f"{SET_ASIDE}/{aside}"
 
     def sweep(self) -> int:  # noqa: D102 -- Storage says it
-        left = [name for name in self.list(TMP) if name.endswith(".tmp")]
+        left = [f"{TMP}/{name}" for name in self.list(TMP) if name.endswith(".tmp")]
+        left += [f"{META}/{name}" for name in self.list(META) if name.startswith(_PROBE)]
         for name in left:
-            self.remove(f"{TMP}/{name}")
+            self.remove(name)
         return len(left)
 
     def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it

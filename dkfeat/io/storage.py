@@ -53,7 +53,7 @@ class Storage(ABC):
 
     @abstractmethod
     def probe(self) -> None:
-        """Prove that files can be created here and that creating one twice fails.
+        """Prove that files can be created here and that creating one twice fails; only the lock's holder may.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Storage(ABC):
         Parameters
         ----------
         holder : mapping
-            Plain JSON values that name this run: run_id, host, pid, pid_start, since.
+            Plain JSON values that name this run: run_id, host, pid, since.
         break_lock : str, optional
             Run id of a holder on another host that is known to be gone.
 
@@ -123,7 +123,7 @@ class Storage(ABC):
 
     @abstractmethod
     def sweep(self) -> int:
-        """Remove temporary files that dead runs left; only the lock's holder may. Returns how many went."""
+        """Remove temporary files and probes that dead runs left; only the lock's holder may. Returns how many went."""
 
     @abstractmethod
     def free_bytes(self) -> int | None:

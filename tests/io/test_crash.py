@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitConflictError
+from dkfeat.errors import CommitConflictError, CommitError
 from dkfeat.io import killpoints
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import TinyJob, write_sources
@@ -172,6 +172,36 @@ def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
         pytest.raises(CommitConflictError, match=run.id),
     ):
         job.run()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_two_runs__the_holder_sweeps__second_is_still_a_conflict(golden, tmp_path, monkeypatch):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+    from dkfeat.io import commit
+    from dkfeat.io.storage import open_storage
+
+    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()):
+        holder = open_storage(job.target)
+        monkeypatch.setattr(killpoints, "passed", lambda point: point == "after_tmp" and holder.sweep())
+        with pytest.raises(CommitConflictError, match="is being written"):
+            job.run()
+
+
+def test_probe__fails__frees_the_target(golden, tmp_path, monkeypatch):
+    done, _ = golden
+    job = replace(done, target=tmp_path / "out", transforms=[])
+
+    def full(point):
+        if point == "mid_write":
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(killpoints, "passed", full)
+        with pytest.raises(CommitError, match="cannot create files here: No space left") as fault:
+            job.run()
+    assert fault.value.exit_code == 3
     job.run()
     assert_dataset_whole(job.target, committed=True)
 

@@ -215,6 +215,15 @@ def test_probe__works_and_leaves_nothing(storage):
     assert list(storage.list(META)) == ["set-aside", "tmp"]
 
 
+def test_probe__killed_half_way__is_swept_away(storage, monkeypatch):
+    monkeypatch.setattr(storage, "remove", lambda _: None)
+    storage.probe()
+    monkeypatch.undo()
+    assert len(storage.list(META)) == 3
+    assert storage.sweep() == 1
+    assert list(storage.list(META)) == ["set-aside", "tmp"]
+
+
 def test_probe__store_that_overwrites__is_refused(storage, monkeypatch):
     monkeypatch.setattr(
         local, "_link_or_rename", lambda old, new, tmp, to: os.rename(old, new, src_dir_fd=tmp, dst_dir_fd=to)
