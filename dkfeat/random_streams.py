@@ -2,7 +2,7 @@
 
 Every random number that a row's features depend on is Philox4x32-10 of ``(seed, coordinate, component, stream)``; see
 `dkfeat.compiled.philox`. A stream is one use of randomness: two uses never share a number, so that they never share
-draws. Numbers are part of what a seed means: none is ever reused or changed.
+draws. Their numbers are listed in `dkfeat.compiled.streams` and known here too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,19 @@ import secrets
 from typing import Any
 
 import numpy as np
+
+from dkfeat.compiled.streams import (
+    STREAM_CIRCULANT,
+    STREAM_CODE_SHIFT,
+    STREAM_DENSE,
+    STREAM_FASTFOOD,
+    STREAM_GCWS,
+    STREAM_LENGTH,
+    STREAM_MIXTURE,
+    STREAM_PERMUTATION,
+    STREAM_PHASE,
+    STREAM_SIGN,
+)
 
 __all__ = [
     "STREAM_CIRCULANT",
@@ -27,27 +40,6 @@ __all__ = [
     "check_seed",
     "draw_seed",
 ]
-
-STREAM_GCWS = 0
-"""Parameters of consistent weighted sampling and the mixed code of a coordinate."""
-STREAM_CODE_SHIFT = 1
-"""Shift between the codes of positive and negative coordinates, one a component."""
-STREAM_DENSE = 16
-"""Gaussian entries of a dense projection."""
-STREAM_CIRCULANT = 17
-"""First columns of circulant matrices."""
-STREAM_SIGN = 18
-"""Sign flips of the input of a structured projection."""
-STREAM_MIXTURE = 19
-"""Which circulant of a mixture a column takes its weights from."""
-STREAM_FASTFOOD = 20
-"""Gaussian diagonal of Fastfood."""
-STREAM_PERMUTATION = 21
-"""Permutation of Fastfood."""
-STREAM_LENGTH = 22
-"""Row lengths of Fastfood."""
-STREAM_PHASE = 23
-"""Phases of random Fourier features."""
 
 _SEED_LIMIT = 1 << 64
 

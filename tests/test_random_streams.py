@@ -2,12 +2,18 @@ import numpy as np
 import pytest
 
 from dkfeat import random_streams
+from dkfeat.compiled import streams
 from dkfeat.random_streams import check_seed, draw_seed
 
 
 def test_streams__are_distinct():
-    streams = [value for name, value in vars(random_streams).items() if name.startswith("STREAM_")]
-    assert len(set(streams)) == len(streams) >= 2
+    numbers = [value for name, value in vars(streams).items() if name.startswith("STREAM_")]
+    assert len(set(numbers)) == len(numbers) == len(streams.__all__) >= 2
+
+
+def test_streams__are_known_to_python_and_to_compiled_loops_alike():
+    assert set(streams.__all__) <= set(random_streams.__all__)
+    assert all(getattr(random_streams, name) == getattr(streams, name) for name in streams.__all__)
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1, np.int32(5), np.uint64(2**63)])
@@ -56,4 +62,4 @@ def test_streams__are_those_that_compiled_loops_use():
     from dkfeat.compiled import cws, gcws_parameters
 
     assert int(gcws_parameters._STREAM) == random_streams.STREAM_GCWS
-    assert int(cws._STREAM_CODE_SHIFT) == random_streams.STREAM_CODE_SHIFT
+    assert int(cws._SHIFT_STREAM) == random_streams.STREAM_CODE_SHIFT

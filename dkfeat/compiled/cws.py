@@ -48,6 +48,7 @@ from dkfeat.compiled.gcws_sweep import CHUNK, sweep_tile
 from dkfeat.compiled.packing import pack_bytes, pack_tile
 from dkfeat.compiled.philox import draw_words
 from dkfeat.compiled.simd import LANES
+from dkfeat.compiled.streams import STREAM_CODE_SHIFT
 
 __all__ = ["SWEPT_ROWS", "CodeMode", "encode", "sample", "signed_logs"]
 
@@ -57,7 +58,7 @@ SWEPT_ROWS = 20_480
 """Rows swept together: their accumulators, 80 bytes a row, fit a second-level cache of 2 MB."""
 
 _MODES = {"injective": CODE_LOW, "lowest": CODE_LOW, "signed": CODE_SIGNED, "mixed": CODE_MIXED}
-_STREAM_CODE_SHIFT = np.uint64(1)
+_SHIFT_STREAM = np.uint64(STREAM_CODE_SHIFT)
 
 f32, u64 = np.float32, np.uint64
 
@@ -240,7 +241,7 @@ def _sweeps(
     key = np.uint64(seed)
     words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
     if mode == CODE_SIGNED:
-        draw_words(u64(0), _STREAM_CODE_SHIFT, key, words)
+        draw_words(u64(0), _SHIFT_STREAM, key, words)
     shifts = words[:, 0] >> np.uint32(32 - i_bits)
     best = aligned(n_rows * LANES, np.float32)
     size = min(CHUNK, len(entries.coordinates))

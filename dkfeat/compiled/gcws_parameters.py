@@ -14,6 +14,7 @@ from dkfeat.compiled._jit import inlined
 from dkfeat.compiled.elementary import log_normal_lanes
 from dkfeat.compiled.philox import philox_lanes
 from dkfeat.compiled.simd import LANES, bits_of, float_of, load, narrowed, splat, store, to_float
+from dkfeat.compiled.streams import STREAM_GCWS
 
 __all__ = ["CODE_LOW", "CODE_MIXED", "CODE_RANK", "CODE_SIGNED", "TABLE_ROW", "fill_tables"]
 
@@ -24,7 +25,7 @@ TABLE_ROW = 4 * LANES
 """Floats of a coordinate in a table: q, r, beta and h of 16 components each."""
 
 _BATCH = 64  # coordinates between the two passes: their words stay in the first-level cache
-_STREAM = np.uint64(0)
+_STREAM = np.uint64(STREAM_GCWS)
 _WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 f32, u32, u64 = np.float32, np.uint32, np.uint64

@@ -1,0 +1,41 @@
+"""Numbers of the random streams, in one list for compiled loops and all else.
+
+A stream is one use of randomness, see `dkfeat.random_streams`. Numbers are part of what a seed means: none is ever
+reused or changed.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "STREAM_CIRCULANT",
+    "STREAM_CODE_SHIFT",
+    "STREAM_DENSE",
+    "STREAM_FASTFOOD",
+    "STREAM_GCWS",
+    "STREAM_LENGTH",
+    "STREAM_MIXTURE",
+    "STREAM_PERMUTATION",
+    "STREAM_PHASE",
+    "STREAM_SIGN",
+]
+
+STREAM_GCWS = 0
+"""Parameters of consistent weighted sampling and the mixed code of a coordinate."""
+STREAM_CODE_SHIFT = 1
+"""Shift between the codes of positive and negative coordinates, one a component."""
+STREAM_DENSE = 16
+"""Gaussian entries of a dense projection."""
+STREAM_CIRCULANT = 17
+"""First columns of circulant matrices."""
+STREAM_SIGN = 18
+"""Sign flips of the input of a structured projection."""
+STREAM_MIXTURE = 19
+"""Which circulant of a mixture a column takes its weights from."""
+STREAM_FASTFOOD = 20
+"""Gaussian diagonal of Fastfood."""
+STREAM_PERMUTATION = 21
+"""Permutation of Fastfood."""
+STREAM_LENGTH = 22
+"""Row lengths of Fastfood."""
+STREAM_PHASE = 23
+"""Phases of random Fourier features."""
