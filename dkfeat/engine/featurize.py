@@ -201,6 +201,7 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
         source.label_dtype,
         multilabel=source.multilabel,
         query_id=source.query_id,
+        values=output.get("values", True),
     )
     return run.commit(
         entries,

@@ -115,8 +115,8 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
     )
     if existing is not None:
         return existing
-    block, layout = piece.block, job.spec["output"]["layout"]
-    encoded = fitted.encode(block.X) if layout == "codes" else fitted.transform(block.X)
+    block, output = piece.block, job.spec["output"]
+    encoded = fitted.encode(block.X) if output["layout"] == "codes" else fitted.transform(block.X)
     footer = shards.ShardFooter(
         spec_fp=job.spec_fp,
         split=split.number,
@@ -131,11 +131,12 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         versions=shards.versions(),
     )
     shard = shards.encode_shard(
-        layout=layout,
+        layout=output["layout"],
         encoded=encoded,
         labels=block.y,
         label_offsets=block.label_offsets,
         qid=block.qid,
+        values=output.get("values", True),
         footer=footer,
     )
     return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id)

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource, Scan
-from dkfeat.io.metadata import differences, read_spec
+from dkfeat.io.metadata import differences, read_spec, spec_text
 from dkfeat.io.storage import SPEC, Storage, open_storage
 from dkfeat.io.strict_json import parse_object
 from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
@@ -44,11 +44,6 @@ class Settled:
     def spec_fp(self) -> str:
         """Fingerprint of the spec."""
         return fingerprint(self.spec)
-
-    @property
-    def max_piece_rows(self) -> int:
-        """Rows after which a piece ends, however short their text."""
-        return int(self.spec["split"]["max_piece_rows"])
 
 
 def as_source(
@@ -80,7 +75,7 @@ def target_spec(storage: Storage) -> dict[str, Any] | None:
     return None if storage.size(SPEC) is None else read_spec(storage)
 
 
-def like_spec(like: str | PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
     """Read the settings of a folder of shards or of a model, under the keys ``map`` and ``input``.
 
     Raises
@@ -88,7 +83,7 @@ def like_spec(like: str | PathLike[str], storage_options: Mapping[str, Any] | No
     SourceNotFoundError
         If the folder is neither.
     """
-    storage = open_storage(fspath(like), storage_options)
+    storage = open_storage(fspath(like))
     if (spec := target_spec(storage)) is not None:
         return spec
     model = Path(fspath(like)) / "model.json"
@@ -136,7 +131,7 @@ def settle(
     SpecConflictError
         Where asked and existing settings differ; names both values.
     ConfigError
-        For a map that is missing or no feature map, and for an unknown layout.
+        For a map that is missing or no feature map, for an unknown layout, and for settings too long to be kept.
     """
     if map is not None and not isinstance(map, FeatureMap):
         message = f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None"
@@ -190,19 +185,22 @@ def _spec(source: LibsvmSource, map: FeatureMap, layout: str) -> dict[str, Any]:
         raise ConfigError(message)
     row_bytes = map.encoded_row_bytes if layout == map.layout else _sparse_row_bytes(map)
     mapping = source.to_mapping()
+    output = {"schema": 1, "layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes}
+    if layout == "sparse":
+        output["values"] = map.layout != "codes"  # one-hot rows are ones, which are left out
     spec = {
         "format": 1,
         "map": map.to_spec(),
         "input": mapping,
         "split": {"blocksize": mapping["blocksize"], "max_piece_rows": max(1, PIECE_BYTES // row_bytes)},
-        "output": {"schema": 1, "layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes},
+        "output": output,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(spec))  # tuples become the lists that are read back
+    plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become the lists that are read back
     return plain
 
 
 def _sparse_row_bytes(map: FeatureMap) -> int:
-    """Most bytes that a row's column numbers and values take."""
+    """Most bytes that a row's column numbers and values take in memory."""
     nonzeros = getattr(map, "n_components", map.n_features_out) if map.layout == "codes" else map.n_features_out
     return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
 

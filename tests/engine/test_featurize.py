@@ -413,8 +413,12 @@ def test_featurize__row_that_the_centre_empties_has_no_features(layout, tmp_path
 
 def test_featurize__sparse_layout_holds_what_transform_gives(source, tiny_rows, tmp_path):
     X, y = tiny_rows
-    featurized(source, tmp_path / "features", layout="sparse")
-    Z, labels = dkfeat.open_shards(tmp_path / "features").to_scipy()
+    manifest = featurized(source, tmp_path / "features", layout="sparse")
+    assert manifest.schema == {"label": "int64", "indices": "list<int32>"}  # values are left out where all are 1
+    data = dkfeat.open_shards(tmp_path / "features")
+    assert data.spec["output"]["values"] is False
+    assert data.verify().problems == []
+    Z, labels = data.to_scipy()
     assert (gcws().fit(X).transform(X) != Z).nnz == 0
     np.testing.assert_array_equal(labels, y)
 

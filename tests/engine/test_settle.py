@@ -55,7 +55,7 @@ def test_settle__same_spec_whatever_settled_it(source):
 
 def test_settle__wide_row_still_has_a_piece(source):
     settled = settle(source, gcws(2**24, i_bits=16, t_bits=2), scan=dkfeat.scan, layout="sparse")
-    assert settled.max_piece_rows == 1
+    assert settled.spec["split"]["max_piece_rows"] == 1
 
 
 def test_settle__target_and_like_that_differ_are_a_conflict(source):
