@@ -1,9 +1,12 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
 
+from dkfeat import GCWSFeatures
 from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
 from dkfeat.learn import descent, sgd
 from tests.learn.fakes import FakeShards, blobs
@@ -182,12 +185,26 @@ def test_train__test_rows_of_another_index_base():
         quiet(train, test=test)
 
 
-def test_train__weights_beyond_memory_are_refused_before_they_are_made(monkeypatch):
+@pytest.mark.parametrize(("average", "gib"), [(True, 72), (False, 56)])
+def test_train__weights_beyond_memory_are_refused_before_they_are_made(monkeypatch, average, gib):
     data = FakeShards(*blobs(20, 2, seed=1))
     monkeypatch.setattr(type(data.map), "n_features_out", 2**31 - 1)
     monkeypatch.setattr(sgd.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 2**20)
-    with pytest.raises(PlanError, match=r"need 48\.0 GiB, this machine has 4\.0"):
-        quiet(data)
+    with pytest.raises(PlanError, match=rf"need {gib}\.0 GiB, this machine has 4\.0"):
+        quiet(data, average=average)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_train__memory_is_as_projected(average):
+    data = FakeShards(*blobs(30, 6, seed=1))
+    data.map = GCWSFeatures(n_components=64, i_bits=12, random_state=0).fit_width(12)
+    data.features = data.map.transform(blobs(30, 6, seed=1)[0])
+    tracemalloc.start()
+    quiet(data, epochs=3, average=average)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    copies = peak / (8 * 6 * data.map.n_features_out)
+    assert copies == pytest.approx(4.5 if average else 3.5, abs=0.2)
 
 
 def test_train__more_columns_than_indices_can_tell(monkeypatch):
