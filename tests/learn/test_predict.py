@@ -59,6 +59,16 @@ def test_predict__small_blocks_give_the_same_labels(trained, monkeypatch):
     np.testing.assert_array_equal(np.loadtxt(out, dtype=int), model.predict(X))
 
 
+def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypatch):
+    folder, _, model = trained
+    read, asked = LibsvmSource.read, []
+    monkeypatch.setattr(LibsvmSource, "read", lambda *a, **options: asked.append(options) or read(*a, **options))
+    predict(model, str(folder / "test.svm"))
+    source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
+    raw_accuracy(source, source, model.classes, epochs=1)
+    assert [options["checksum"] for options in asked] == [False] * 3
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_predict__tables_hold_predictions_and_labels(trained, suffix):
     folder, (X, y), model = trained
