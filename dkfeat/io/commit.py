@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
-from dkfeat.io import killpoints, metadata, strict_json
+from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import check
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.plans import PinnedPlan, check_unchanged, numbered, plan_name
@@ -73,6 +73,8 @@ def begin(
 
     Raises
     ------
+    ConfigError
+        When the spec is too long to be kept.
     CommitError
         When the target cannot be written to.
     CommitConflictError
@@ -82,6 +84,7 @@ def begin(
     ShardError
         When what is there does not agree with itself.
     """
+    metadata.spec_text(spec)  # refused before anything is made
     run_id = secrets.token_hex(16)
     started = now()
     try:
@@ -164,7 +167,7 @@ def _pin(
 
 
 def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
-    text = strict_json.dumps(spec)
+    text = metadata.spec_text(spec)
     try:
         if storage.size(SPEC) is None:
             strangers = [*storage.list(DATA)][:3]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import ShardError
+from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io import strict_json
 from dkfeat.io.entries import MANIFEST_NAME, check, check_hash
 from dkfeat.io.manifest import Manifest, check_format, manifest_name
 from dkfeat.io.plans import PinnedPlan, plan_name
 from dkfeat.io.storage import META, SPEC, SUCCESS, Storage
 
-__all__ = ["newest_manifest", "read_manifest", "read_plan", "read_spec", "success_text"]
+__all__ = ["newest_manifest", "read_manifest", "read_plan", "read_spec", "spec_text", "success_text"]
 
 _SMALL = 1 << 24
 
@@ -32,6 +33,24 @@ def read_spec(storage: Storage) -> dict[str, Any]:
     spec = strict_json.parse_object(_read(storage, SPEC, "it is no data set of dkfeat"), where, max_bytes=_SMALL)
     check_format(spec, where)
     return spec
+
+
+def spec_text(spec: Mapping[str, Any]) -> bytes:
+    """Text of a spec's file; what `read_spec` reads.
+
+    Raises
+    ------
+    ConfigError
+        When it would be too long to be read again.
+    """
+    text = strict_json.dumps(dict(spec))
+    if len(text) > _SMALL:
+        message = (
+            f"the settings of a data set take {len(text):,} bytes as text, but at most {_SMALL:,} are kept; a long "
+            "list among them, such as `center`, takes fewer with fewer digits, or center the source's values themselves"
+        )
+        raise ConfigError(message)
+    return text
 
 
 def read_manifest(storage: Storage) -> Manifest:

@@ -53,6 +53,15 @@ def test_settle__same_spec_whatever_settled_it(source):
     assert scanned == again == like
 
 
+def test_settle__settings_too_long_to_be_kept__are_refused(tiny_folder, tmp_path):
+    columns = 1_000_000
+    source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), n_features=columns, zero_based=False, label_dtype="int64")
+    long = gcws().set_params(center=[1 / 3] * columns)
+    with pytest.raises(ConfigError, match=r"take 19,000,\d{3} bytes as text, but at most 16,777,216"):
+        dkfeat.featurize(source, long, tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_settle__wide_row_still_has_a_piece(source):
     settled = settle(source, gcws(2**24, i_bits=16, t_bits=2), scan=dkfeat.scan, layout="sparse")
     assert settled.spec["split"]["max_piece_rows"] == 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from dkfeat.errors import CommitConflictError, CommitError, ShardError, SpecConflictError
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io import commit, metadata, reader, shards
 from dkfeat.io.storage import open_storage
 from tests.invariants import assert_dataset_whole, dataset_state
@@ -98,6 +98,14 @@ def test_begin__another_spec__names_every_difference(job):
     assert fault.value.exit_code == 4
     assert dataset_state(job.target) == before
     assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
+    storage = open_storage(job.target)
+    spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
+    with pytest.raises(ConfigError, match=r"at most 16,777,216 are kept; .*fewer digits"):
+        commit.begin(storage, spec, job.files(), job.splits())
+    assert not job.target.exists()
 
 
 def test_differences__lists_added_and_removed_keys():
