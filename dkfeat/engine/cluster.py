@@ -12,6 +12,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dkfeat.errors import ConfigError
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -48,7 +49,7 @@ def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[
     Raises
     ------
     ConfigError
-        If either is below 1.
+        If either is no integer of at least 1.
 
     Examples
     --------
@@ -56,9 +57,8 @@ def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[
     (2, 3)
     """
     for name, value in (("n_workers", n_workers), ("threads_per_worker", threads_per_worker)):
-        if value is not None and value < 1:
-            message = f"{name}={value}, but a cluster needs at least 1"
-            raise ConfigError(message)
+        if value is not None:
+            check_integer(value, name, low=1)
     threads = threads_per_worker or 1
     return n_workers or max(1, CPU_COUNT // threads), threads
 
@@ -116,8 +116,8 @@ def local_cluster(
 
 def _bytes(text: int | str) -> int:
     try:
-        value = int(parse_bytes(text))
-    except ValueError:
+        value = 0 if isinstance(text, bool) else int(parse_bytes(text))
+    except (ValueError, TypeError, AttributeError):  # the latter two: neither a number nor text
         value = 0
     if value < 2**20:
         message = f"memory_limit={text!r}, but a worker's limit is a size of at least 1 MiB, such as '4GiB'"

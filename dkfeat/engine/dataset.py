@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,11 +14,13 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.prefetch import prefetch
 from dkfeat.engine.rows import ShardRows
+from dkfeat.engine.settle import as_path
 from dkfeat.engine.shuffle import cut_batches
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
 from dkfeat.io.storage import open_storage
 from dkfeat.maps import FeatureMap, from_spec
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -62,7 +64,7 @@ def open_shards(
     if verify not in ("sha256", "size"):
         message = f"verify={verify!r}, but it must be 'sha256' or 'size'"
         raise ConfigError(message)
-    return ShardDataset(reader.open_reader(open_storage(fspath(target), storage_options)), verify)
+    return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
 
 
 class ShardDataset:
@@ -151,7 +153,8 @@ class ShardDataset:
         shuffle : bool, default=True
             False keeps the source's order.
         random_state : int or None, default=0
-            Seed of the order: equal seeds give equal batches. None draws one.
+            Seed of the order, at least 0: equal seeds give equal batches, so pass another one in each epoch, such as
+            its number. None draws one.
         buffer_rows : int or None
             Rows kept in the shuffle buffer; None: 64 MiB of encoded rows.
         decode : bool, default=True
@@ -176,11 +179,11 @@ class ShardDataset:
             A shard does not read back as committed.
         """
         row_bytes = int(self.spec["output"]["row_bytes"])
+        rows = check_integer(rows, "rows", low=1)
         kept = max(1, BUFFER_BYTES // row_bytes) if buffer_rows is None else buffer_rows
-        for name, value in (("rows", rows), ("buffer_rows", kept)):
-            if value < 1:
-                message = f"{name}={value}, but it must be at least 1"
-                raise ConfigError(message)
+        kept = check_integer(kept, "buffer_rows", low=1)
+        if random_state is not None:
+            random_state = check_integer(random_state, "random_state", low=0)
         if query_id and not self.spec["input"]["query_id"]:
             message = "queries are asked, but the source was read without query_id=True"
             raise ConfigError(message)

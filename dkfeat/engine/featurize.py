@@ -19,7 +19,7 @@ from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import largest_first, run_scan
-from dkfeat.engine.settle import Settled, as_source, like_spec, settle, target_spec
+from dkfeat.engine.settle import Settled, as_path, as_source, like_spec, settle, target_spec
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.io import commit, shards
 from dkfeat.io.libsvm import LibsvmSource, Scan
@@ -135,7 +135,7 @@ def featurize(
     if target is None:
         message = "no target is given; name the folder that shards go to"
         raise ConfigError(message)
-    asked, storage = as_source(source, storage_options), open_storage(fspath(target))
+    asked, storage = as_source(source, storage_options), open_storage(as_path(target, "target"))
     files = asked.files()
     _keep_apart(asked, files, storage)
     _check_writable(storage, fspath(target))
@@ -162,7 +162,7 @@ def featurize(
             asked,
             map,
             target=None if spec is None else (storage.url, spec),
-            like=None if like is None else (fspath(like), like_spec(like)),
+            like=None if like is None else (as_path(like, "like"), like_spec(like)),
             layout=layout,
             scan=scan,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.settle import PIECE_BYTES, Settled, as_source, like_spec, settle, target_spec
+from dkfeat.engine.settle import PIECE_BYTES, Settled, as_path, as_source, like_spec, settle, target_spec
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource, Scan
 from dkfeat.io.shards import shard_name
@@ -183,10 +183,10 @@ def plan(
     asked = as_source(source, storage_options)
     existing = None
     if target is not None:
-        storage = open_storage(fspath(target))
+        storage = open_storage(as_path(target, "target"))
         spec = target_spec(storage)
         existing = None if spec is None else (storage.url, spec)
-    taken = None if like is None else (fspath(like), like_spec(like))
+    taken = None if like is None else (as_path(like, "like"), like_spec(like))
     url = None if target is None else fspath(target)
     files = asked.files()
     if scan is not None:

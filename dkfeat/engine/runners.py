@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from dkfeat.engine.cluster import local_cluster, share_cores
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -250,11 +251,11 @@ def open_runner(
     Raises
     ------
     ConfigError
-        For an unknown scheduler, an asynchronous client, or settings that do not go together.
+        For an unknown scheduler, an asynchronous client, a setting of the wrong type or out of range, or settings that
+        do not go together.
     """
-    if in_flight is not None and in_flight < 1:
-        message = f"in_flight={in_flight}, but at least 1 task must be under way"
-        raise ConfigError(message)
+    if in_flight is not None:
+        in_flight = check_integer(in_flight, "in_flight", low=1)
     if client is not None and scheduler is not None:
         message = f"client and scheduler={scheduler!r} are both given; choose one"
         raise ConfigError(message)
@@ -300,6 +301,11 @@ def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> 
         if embedded:
             message = "n_workers and memory_limit belong to an embedded cluster, not to a client"
             raise ConfigError(message)
+        from distributed import Client  # whoever has a client has imported it
+
+        if not isinstance(client, Client):
+            message = f"client={client!r:.100}, but it must be a distributed.Client"
+            raise ConfigError(message)
         if client.asynchronous:
             message = "the client is asynchronous; pass one made with Client(..., asynchronous=False)"
             raise ConfigError(message)
@@ -309,8 +315,9 @@ def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> 
         scheduler = configured if isinstance(configured, str) else None
     if scheduler is None:
         return None, "cluster" if embedded else "threads"
-    name = {"sync": "synchronous", "single-threaded": "synchronous", "threading": "threads"}.get(scheduler, scheduler)
-    name = {"multiprocessing": "processes"}.get(name, name)
+    names = {"sync": "synchronous", "single-threaded": "synchronous", "threading": "threads"}
+    names |= {"multiprocessing": "processes"}
+    name = names.get(scheduler, scheduler) if isinstance(scheduler, str) else ""
     if name not in SCHEDULERS and "://" not in name:
         known = ", ".join(repr(choice) for choice in SCHEDULERS)
         message = f"scheduler={scheduler!r}, but it must be one of {known} or an address such as 'tcp://10.0.0.1:8786'"

@@ -19,7 +19,7 @@ from dkfeat.io.storage import SPEC, Storage, open_storage
 from dkfeat.io.strict_json import parse_object
 from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
 
-__all__ = ["Settled", "as_source", "like_spec", "settle", "target_spec"]
+__all__ = ["Settled", "as_path", "as_source", "like_spec", "settle", "target_spec"]
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, however long its text."""
@@ -70,6 +70,14 @@ def as_source(
     raise ConfigError(message)
 
 
+def as_path(path: object, name: str) -> str:
+    """Text of a path or URL that was given for the setting `name`; anything else is a `ConfigError`."""
+    if isinstance(path, str | PathLike) and isinstance(text := fspath(path), str):
+        return text
+    message = f"{name}={path!r:.100}, but it must be a path or a URL"
+    raise ConfigError(message)
+
+
 def target_spec(storage: Storage) -> dict[str, Any] | None:
     """Spec of the data set at `storage`, or None if there is none yet."""
     return None if storage.size(SPEC) is None else read_spec(storage)
@@ -83,19 +91,18 @@ def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
     SourceNotFoundError
         If the folder is neither.
     """
-    storage = open_storage(fspath(like))
+    place = as_path(like, "like")
+    storage = open_storage(place)
     if (spec := target_spec(storage)) is not None:
         return spec
-    model = Path(fspath(like)) / "model.json"
+    model = Path(place) / "model.json"
     if model.is_file():
         facts = parse_object(model.read_bytes(), str(model))
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
         message = f"{model} does not say which map and input its model was trained on; train it again"
         raise ShardError(message)
-    message = (
-        f"like={fspath(like)!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
-    )
+    message = f"like={place!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
     raise SourceNotFoundError(message)
 
 

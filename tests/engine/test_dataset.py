@@ -121,7 +121,11 @@ def test_batches__left_early_stop_their_thread(target):
     ("options", "words"),
     [
         ({"rows": 0}, "rows=0"),
+        ({"rows": 2.5}, r"rows=2\.5"),
         ({"rows": 5, "buffer_rows": 0}, "buffer_rows=0"),
+        ({"rows": 5, "buffer_rows": "9"}, "buffer_rows='9'"),
+        ({"rows": 5, "random_state": -1}, "random_state=-1"),
+        ({"rows": 5, "random_state": "seed"}, "random_state='seed'"),
         ({"rows": 5, "query_id": True}, "queries"),
     ],
 )
@@ -213,6 +217,11 @@ def test_open_shards__bad_verify_is_refused(target):
 def test_open_shards__nothing_there(tmp_path):
     with pytest.raises(ShardError, match="no data set"):
         dkfeat.open_shards(tmp_path)
+
+
+def test_open_shards__of_what_is_no_path():
+    with pytest.raises(ConfigError, match=r"target=7, but it must be a path"):
+        dkfeat.open_shards(7)
 
 
 def test_batches__damaged_shard_is_named(tiny_folder, tmp_path):

@@ -209,6 +209,8 @@ def test_featurize__fitted_map_of_another_width_is_a_conflict(tiny_folder, tmp_p
         ({"layout": "dense"}, ConfigError, "cannot hold"),
         ({"on_bad_row": "quarantine"}, ConfigError, "not supported yet"),
         ({"scheduler": "thread"}, ConfigError, "scheduler='thread'"),
+        ({"n_workers": "2"}, ConfigError, "n_workers='2'"),
+        ({"like": 5}, ConfigError, "like=5"),
         ({"like": "nowhere"}, SourceNotFoundError, "neither a folder of shards"),
     ],
 )
@@ -216,6 +218,11 @@ def test_featurize__refused_before_anything_is_made(options, error, words, sourc
     with pytest.raises(error, match=words):
         featurized(source, tmp_path / "features", **options)
     assert not (tmp_path / "features").exists()
+
+
+def test_featurize__target_that_is_no_path_is_refused(source):
+    with pytest.raises(ConfigError, match=r"target=7, but it must be a path"):
+        dkfeat.featurize(source, gcws(), 7)
 
 
 def test_featurize__missing_source_leaves_no_folder(tmp_path):

@@ -286,7 +286,15 @@ def test_connect__nobody_there():
         ({"scheduler": "threads", "n_workers": 0}, "n_workers=0"),
         ({"scheduler": "cluster", "memory_limit": "12"}, "at least 1 MiB"),
         ({"scheduler": "cluster", "memory_limit": "much"}, "memory_limit='much'"),
+        ({"scheduler": "cluster", "memory_limit": [1]}, r"memory_limit=\[1\]"),
         ({"in_flight": 0}, "in_flight=0"),
+        ({"in_flight": 1.5}, r"in_flight=1\.5"),
+        ({"n_workers": "2"}, "n_workers='2'"),
+        ({"scheduler": "threads", "n_workers": True}, "n_workers=True"),
+        ({"scheduler": "cluster", "threads_per_worker": 1.0}, r"threads_per_worker=1\.0"),
+        ({"scheduler": 5}, "scheduler=5"),
+        ({"scheduler": ["threads"]}, r"scheduler=\['threads'\]"),
+        ({"client": "tcp://127.0.0.1:9"}, r"client='tcp://.*must be a distributed\.Client"),
     ],
 )
 def test_open_runner__refuses(settings, words):
