@@ -27,43 +27,38 @@ __all__ = ["multiply_dense", "multiply_sparse"]
 _ROWS = 6
 """Rows that are multiplied together: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
 _ROW_BLOCK = 96
-"""Rows that stay in cache while all tiles pass."""
+"""Rows that stay in the second-level cache while all tiles pass."""
+_COLUMN_BLOCK = 128
+"""Columns whose weights in a tile, 32 KiB, stay in the first-level cache while a block of rows passes."""
 
 
-def _product(x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, rows: int) -> Any:
-    weights = table[begin : begin + count * TILE].reshape(count, TILE)
-    return np.stack([
-        sum((x[at + row * step + k] * weights[k] for k in range(count)), np.zeros(TILE, np.float32))
-        for row in range(rows)
-    ])  # fmt: skip
-
-
-def _store(out: Any, to: Any, out_step: Any, sums: Any) -> None:
-    for row in range(len(sums)):
-        out[to + row * out_step : to + row * out_step + TILE] = sums[row]
+def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: Any, rows: int) -> None:
+    for row in range(rows):
+        sums = out[to + row * out_step : to + row * out_step + TILE]
+        for k in range(len(weights)):
+            sums += x[at + row * step + k] * weights[k]
 
 
 def multiply_1(
     x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
 ) -> None:
-    """Write the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``."""
-    _store(out, to, out_step, _product(x, at, step, table, begin, count, 1))
+    """Add the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``."""
+    _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, 1)
 
 
 def multiply_6(
     x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
 ) -> None:
     """Do what `multiply_1` does for 6 rows, `step` apart in x and `out_step` apart in out."""
-    _store(out, to, out_step, _product(x, at, step, table, begin, count, _ROWS))
+    _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
 
 
 def multiply_listed(x: Any, at: Any, places: Any, table: Any, begin: Any, count: Any, out: Any, to: Any) -> None:
     """Do what `multiply_1` does where ``x[at + k]`` belongs to row ``places[at + k]`` of the table."""
     chosen = table[begin:]
-    total = np.zeros(TILE, np.float32)
+    sums = out[to : to + TILE]
     for k in range(at, at + count):
-        total = total + x[k] * chosen[places[k] * TILE : (places[k] + 1) * TILE]
-    out[to : to + TILE] = total
+        sums += x[k] * chosen[places[k] * TILE : (places[k] + 1) * TILE]
 
 
 def _multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
@@ -79,10 +74,12 @@ def _splat(builder: Any, value: Any) -> Any:
 
 
 def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
-    """Loop over k: ``sums[row] += rows[row](k) * weights_at(k)``, then write the sums to the outputs."""
+    """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, with the sums in registers."""
     kind = f32x16.backend
     vectors = TILE // LANES
-    sums = [[cgutils.alloca_once_value(builder, ir.Constant(kind, None)) for _ in range(vectors)] for _ in rows]
+    places = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
+    targets = [[builder.gep(place, [ir.IntType(64)(v)]) for v in range(vectors)] for place in places]
+    sums = [[cgutils.alloca_once_value(builder, builder.load(target, align=4)) for target in row] for row in targets]
     with cgutils.for_range(builder, count) as loop:
         place = builder.bitcast(weights_at(loop.index), kind.as_pointer())
         weights = [builder.load(builder.gep(place, [ir.IntType(64)(v)]), align=4) for v in range(vectors)]
@@ -90,10 +87,9 @@ def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: l
             value = _splat(builder, builder.load(row(loop.index)))
             for weight, total in zip(weights, totals, strict=True):
                 builder.store(_multiply_add(builder, value, weight, builder.load(total)), total)
-    for output, totals in zip(outputs, sums, strict=True):
-        place = builder.bitcast(output, kind.as_pointer())
-        for v, total in enumerate(totals):
-            builder.store(builder.load(total), builder.gep(place, [ir.IntType(64)(v)]), align=4)
+    for row_targets, totals in zip(targets, sums, strict=True):
+        for target, total in zip(row_targets, totals, strict=True):
+            builder.store(builder.load(total), target, align=4)
 
 
 _FLOATS = types.Array(types.float32, 1, "C")
@@ -165,19 +161,22 @@ def multiply_dense(
         Row i goes to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
+    for i in range(n_samples):
+        out[to + i * step : to + i * step + n_tiles * TILE] = np.float32(0)
     for first in range(0, n_samples, _ROW_BLOCK):
         last = min(first + _ROW_BLOCK, n_samples)
         for tile in range(n_tiles):
-            begin = tile * n_columns * TILE
-            i = first
-            while i + _ROWS <= last:
-                at, place = i * n_columns, to + i * step + tile * TILE
-                multiply_6(x, at, n_columns, table, begin, n_columns, out, place, step)
-                i += _ROWS
-            while i < last:
-                at, place = i * n_columns, to + i * step + tile * TILE
-                multiply_1(x, at, n_columns, table, begin, n_columns, out, place, step)
-                i += 1
+            for column in range(0, n_columns, _COLUMN_BLOCK):
+                begin, count = (tile * n_columns + column) * TILE, min(_COLUMN_BLOCK, n_columns - column)
+                i = first
+                while i < last:
+                    at, place = i * n_columns + column, to + i * step + tile * TILE
+                    if i + _ROWS <= last:
+                        multiply_6(x, at, n_columns, table, begin, count, out, place, step)
+                        i += _ROWS
+                    else:
+                        multiply_1(x, at, n_columns, table, begin, count, out, place, step)
+                        i += 1
 
 
 @kernel
@@ -201,5 +200,6 @@ def multiply_sparse(
     for tile in range(n_tiles):
         begin = tile * n_columns * TILE
         for i in range(indptr.shape[0] - 1):
-            at = indptr[i]
-            multiply_listed(values, at, places, table, begin, indptr[i + 1] - at, out, to + i * step + tile * TILE)
+            at, place = indptr[i], to + i * step + tile * TILE
+            out[place : place + TILE] = np.float32(0)
+            multiply_listed(values, at, places, table, begin, indptr[i + 1] - at, out, place)

@@ -1,6 +1,6 @@
 """Products with the structured matrices of Fastfood and SORF, a row at a time.
 
-Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2017, eq. 3 and 6.
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, eq. 3 and 6.
 
 Rows come dense, or sparse with ``indptr`` not empty; they are padded with zeros to a power of two n. A row's results
 depend on that row alone, and dense and sparse rows give equal bits.
@@ -14,6 +14,7 @@ import numpy as np
 
 from dkfeat.compiled._jit import inlined, kernel
 from dkfeat.compiled.hadamard import transform_at
+from dkfeat.compiled.simd import LANES, load, store
 
 __all__ = ["project_fastfood", "project_orthogonal"]
 
@@ -25,8 +26,7 @@ def _take_row(indptr: Any, indices: Any, values: Any, width: Any, i: Any, row: A
         for at in range(indptr[i], indptr[i + 1]):
             row[indices[at]] = values[at]
     else:
-        for j in range(width):  # the rest is zero from the beginning
-            row[j] = values[i * width + j]
+        row[:width] = values[i * width : (i + 1) * width]  # the rest is zero from the beginning
 
 
 @kernel
@@ -54,7 +54,7 @@ def project_fastfood(
         Columns.
     signs, gaussians, lengths : ndarray of shape (n_blocks * n,), float32
         Diagonals of B, G and S, block after block.
-    order : ndarray of shape (n_blocks * n,), int64
+    order : ndarray of shape (n_blocks * n,), uint32
         Entry j of P x is ``x[order[j]]``.
     n : int
         Power of two, at least 16 and `width`.
@@ -69,8 +69,11 @@ def project_fastfood(
             for j in range(n):
                 permuted[j] = mixed[order[first + j]]
             transform_at(permuted, 0, gaussians, first, permuted, 0, n)
-            to = i * n_components + first
-            for j in range(min(n, n_components - first)):
+            to, last = i * n_components + first, min(n, n_components - first)
+            whole = last // LANES * LANES
+            for j in range(0, whole, LANES):
+                store(out, to + j, load(permuted, j) * load(lengths, first + j))
+            for j in range(whole, last):
                 out[to + j] = permuted[j] * lengths[first + j]
 
 

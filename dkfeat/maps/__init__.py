@@ -7,11 +7,12 @@ from typing import Any
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
+from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 
-__all__ = ["FEATURE_MAPS", "FeatureMap", "GCWSFeatures", "from_spec"]
+__all__ = ["FEATURE_MAPS", "FeatureMap", "FourierFeatures", "GCWSFeatures", "from_spec"]
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {GCWSFeatures.name: GCWSFeatures}
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (GCWSFeatures, FourierFeatures)}
 """Every feature map by the name that its spec carries."""
 
 

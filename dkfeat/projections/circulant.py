@@ -1,6 +1,6 @@
 """Circulant projections, plain and alternating, by the fast Fourier transform.
 
-Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2017, §3-4, eq. 7.
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §3-4, eq. 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fastfood: a Gaussian-like projection of diagonals, a permutation and Walsh-Hadamard matrices.
+"""Fastfood: a projection with Gaussian rows, made of diagonals, a permutation and Walsh-Hadamard matrices.
 
-Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2017, eq. 3; first
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, eq. 3; first
 Q. Le, T. Sarlos, A. Smola, "Fastfood", ICML 2013.
 """
 
@@ -29,7 +29,7 @@ class _Tables(NamedTuple):
     """Diagonals and permutation of all blocks, each of shape (n_blocks, length)."""
 
     signs: NDArray[np.float32]
-    order: NDArray[np.int64]
+    order: NDArray[np.uint32]
     gaussians: NDArray[np.float32]
     lengths: NDArray[np.float32]
 
@@ -40,8 +40,9 @@ class FastfoodProjection(Projection):
 
     n is the number of columns padded with zeros to a power of two, at least 16, and H of order n has entries +-1. B
     has random signs, :math:`\Pi` permutes, G is Gaussian, and S gives each row the length of a Gaussian one: its
-    entries are chi-distributed with n degrees of freedom over :math:`\sqrt n \lVert G \rVert_F`. Each row of W is
-    close to a Gaussian vector, and closer as n grows; rows of a block are dependent. The last block is cut.
+    entries are chi-distributed with n degrees of freedom over :math:`\sqrt n \lVert G \rVert_F`. So each row of W
+    is standard Gaussian (a uniform direction by G, an independent length by S, then a rotation); rows of a block are
+    dependent. The last block is cut.
 
     Time is O(n_components log n_features) a row, memory O(n_components).
 
@@ -113,7 +114,7 @@ def _tables(projection: FastfoodProjection) -> _Tables:
     norms = np.linalg.norm(gaussians.astype(np.float64), axis=1, keepdims=True)
     return _Tables(
         signs=draw_signs(blocks, n, STREAM_SIGN, seed),
-        order=np.argsort((keys[:, :, 0] << np.uint64(32)) | keys[:, :, 1], axis=1, kind="stable"),
+        order=np.argsort((keys[:, :, 0] << np.uint64(32)) | keys[:, :, 1], axis=1, kind="stable").astype(np.uint32),
         gaussians=np.ascontiguousarray(gaussians),
         lengths=(chi / (np.sqrt(n) * norms)).astype(np.float32),
     )

@@ -1,6 +1,6 @@
 """Structured orthogonal random features: random signs between Walsh-Hadamard matrices.
 
-Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2017, eq. 6; first
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, eq. 6; first
 F. Yu, A. Suresh, K. Choromanski, D. Holtmann-Rice, S. Kumar, "Orthogonal Random Features", NeurIPS 2016.
 """
 

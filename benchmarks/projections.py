@@ -1,0 +1,111 @@
+"""Walsh-Hadamard transforms against scipy's rfft, and Fourier features against scikit-learn's RBFSampler.
+
+    python benchmarks/projections.py [--quick]
+
+float32, one thread, both of a pair timed in turn in one process; medians of CPU time. Ours counts all of the work from
+the caller's rows to new rows: norms, projection, phases and cosines. The peer's table is drawn before and not
+counted; ours is kept where it is small and drawn in the call where it is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.fft
+from sklearn.kernel_approximation import RBFSampler
+from threadpoolctl import threadpool_limits
+from workloads import rcv1_like
+
+from dkfeat.compiled.hadamard import hadamard_rows
+from dkfeat.maps import FourierFeatures
+
+COLUMNS = ("name", "ours_us", "peer_us", "ratio", "mark")
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, mark: float) -> dict:
+    ours()
+    peer()
+    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
+    return {
+        "benchmark": "projections",
+        "name": name,
+        "rows": rows,
+        "ours_us": round(statistics.median(o for o, _ in pairs) / rows * 1e6, 3),
+        "peer_us": round(statistics.median(p for _, p in pairs) / rows * 1e6, 3),
+        "ratio": round(statistics.median(p / o for o, p in pairs), 2),
+        "mark": mark,
+    }
+
+
+def transforms(quick: bool) -> Any:
+    rng = np.random.default_rng(0)
+    for n in (1024,) if quick else (1024, 2048, 4096, 8192, 16384):
+        rows = (2**14 if quick else 2**21) // n
+        X, ones = rng.standard_normal((rows, n), np.float32), np.ones(n, np.float32)
+        calls = partial(hadamard_rows, X, ones), partial(scipy.fft.rfft, X, axis=1)
+        yield compare(f"Walsh-Hadamard, n = {n:,}, against rfft", *calls, rows, 15, 3)
+
+
+def dense_features(quick: bool) -> Any:
+    rng = np.random.default_rng(1)
+    rows = 100 if quick else 2000
+    X = rng.random((rows, 784), np.float32)
+    for k in (128,) if quick else (1024, 4096):
+        peer = RBFSampler(gamma=0.5, n_components=k, random_state=0).fit(X)
+        for projection, mark in (
+            ("dense", 1),
+            ("fastfood", 5),
+            ("orthogonal", 5),
+            ("circulant", 0),
+            ("alternating_circulant", 0),
+        ):
+            fitted = FourierFeatures(n_components=k, projection=projection, n_mixtures=2, random_state=0).fit(X)
+            calls = partial(fitted.transform, X), partial(peer.transform, X)
+            yield compare(f"{projection}, 784 to {k:,}", *calls, rows, 9, mark)
+
+
+def sparse_features(quick: bool) -> Any:
+    rows, k = (200, 64) if quick else (20_000, 1024)
+    X = rcv1_like(rows)
+    peer = RBFSampler(gamma=0.5, n_components=k, random_state=0).fit(X)
+    fitted = FourierFeatures(n_components=k, random_state=0).fit(X)
+    calls = partial(fitted.transform, X), partial(peer.transform, X)
+    yield compare(f"dense, RCV1-like CSR to {k:,}", *calls, rows, 1 if quick else 5, 1.5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
+    quick = parser.parse_args().quick
+    records = []
+    with threadpool_limits(1):
+        for part in (transforms, dense_features, sparse_features):
+            for record in part(quick):
+                print(json.dumps(record), flush=True)
+                records.append(record)
+    print(f"\n{'microseconds a row':<44}{'ours':>9}{'peer':>9}{'ratio':>8}{'mark':>6}")
+    for record in records:
+        name, ours, peer, ratio, mark = (record[column] for column in COLUMNS)
+        print(f"{name:<44}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{mark or '':>6}")
+    missed = [record["name"] for record in records if record["ratio"] < record["mark"]]
+    if missed and not quick:
+        print(f"below their marks: {'; '.join(missed)}", file=sys.stderr)
+    return bool(missed) and not quick
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Bias and variance of Fourier features against the theorems of the paper.
+
+Over seeds s, e_s = <Z(x), Z(y)> estimates kappa. With R seeds its mean has the standard error std / sqrt(R), and its
+variance m2 has the standard error sqrt((m4 - m2^2) / R). Bounds at |z| < 5 fail a correct program with chance 6e-7
+each; all seeds are fixed.
+"""
+
+import numpy as np
+import pytest
+from sklearn.kernel_approximation import RBFSampler
+
+from dkfeat.maps import FourierFeatures
+
+GAMMA = 1.5
+
+
+def some_pairs(n_features, seed=0):
+    """Unit rows of cosines from -0.6 to 0.97, pairs in the order x0, y0, x1, y1, ... ."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for rho in (-0.6, 0.1, 0.5, 0.8, 0.97):
+        basis = np.linalg.qr(rng.standard_normal((n_features, 2)))[0].T
+        rows += [basis[0], rho * basis[0] + np.sqrt(1 - rho**2) * basis[1]]
+    return np.array(rows)
+
+
+def estimates(X, n_seeds, **params):
+    """Estimates of all pairs for each seed, of shape (n_seeds, n_pairs)."""
+    features, found = FourierFeatures(**params), []
+    for seed in range(n_seeds):
+        Z = features.set_params(random_state=seed).fit_width(X.shape[1]).transform(X).astype(np.float64)
+        found.append((Z[::2] * Z[1::2]).sum(axis=1))
+    return np.array(found)
+
+
+def kernel_of(X):
+    return np.exp(-GAMMA * (1 - (X[::2] * X[1::2]).sum(axis=1)))
+
+
+@pytest.mark.parametrize("kernel", ["rbf_cosine", "rbf"])
+@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood"])
+def test_rff__is_unbiased(projection, kernel):
+    X = some_pairs(12)
+    lengths = np.linspace(0.2, 1.5, len(X))[:, None] if kernel == "rbf" else 7.0
+    distances = ((X[::2] * lengths[::2] - X[1::2] * lengths[1::2]) ** 2).sum(axis=1) if kernel == "rbf" else None
+    expected = np.exp(-GAMMA * distances) if kernel == "rbf" else kernel_of(X)
+    found = estimates(
+        X * lengths, 1500, n_components=24, gamma=GAMMA, kernel=kernel, normalize=False, projection=projection
+    )
+    z = (found.mean(axis=0) - expected) / (found.std(axis=0) / np.sqrt(len(found)))
+    assert np.abs(z).max() < 5
+
+
+def assert_variance(found, expected, slack=0.0):
+    centred = found - found.mean(axis=0)
+    second, fourth = (centred**2).mean(axis=0), (centred**4).mean(axis=0)
+    error = np.sqrt((fourth - second**2) / len(found))
+    assert (np.abs(second - expected) < 5 * error + slack).all(), second / expected
+
+
+@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), (1024, 1500)])
+def test_rff__has_the_variance_of_theorem_2(n_components, n_seeds):
+    # V = 1/2 + (1 - exp(-2 gamma (1 - rho)))^2 / 2 a component: 1/2 is the phases' part
+    X = some_pairs(12)
+    found = estimates(X, n_seeds, n_components=n_components, gamma=GAMMA, normalize=False)
+    V = 0.5 + 0.5 * (1 - kernel_of(X) ** 2) ** 2
+    assert_variance(found, V / n_components)
+
+
+@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), (1024, 1500)])
+def test_nrff__has_the_variance_of_theorem_3(n_components, n_seeds):
+    # V_n = V - kappa^2 (3 - kappa^4) / 4 with kappa = exp(-gamma (1 - rho)), up to a term of O(1 / k^2)
+    X = some_pairs(12)
+    found = estimates(X, n_seeds, n_components=n_components, gamma=GAMMA)
+    kappa = kernel_of(X)
+    V = 0.5 + 0.5 * (1 - kappa**2) ** 2
+    V_n = V - kappa**2 * (3 - kappa**4) / 4
+    assert_variance(found, V_n / n_components, slack=2 / n_components**2)
+    assert (found.var(axis=0) < V / n_components)[-2:].all()
+    # its bias is of O(1 / k)
+    error = found.std(axis=0) / np.sqrt(n_seeds)
+    assert (np.abs(found.mean(axis=0) - kappa) < 5 * error + 2 / n_components).all()
+
+
+@pytest.mark.parametrize("projection", ["circulant", "alternating_circulant", "fastfood", "orthogonal"])
+def test_structured__error_is_of_the_order_of_the_dense_one(projection):
+    # one block of 64 rows: 63 covariances of O(1 / 64) with each other row add a part of the variance (measured: up to
+    # 1.36), where rows that fully agree would multiply it by 64
+    X = some_pairs(64)
+    found = estimates(X, 1000, n_components=64, gamma=GAMMA, normalize=False, projection=projection)
+    V = 0.5 + 0.5 * (1 - kernel_of(X) ** 2) ** 2
+    assert (((found - kernel_of(X)) ** 2).mean(axis=0) < 1.7 * V / 64).all()
+
+
+def test_orthogonal__bias_is_small_and_falls_with_the_columns():
+    biases = []
+    for n_features in (16, 64, 256):
+        X = some_pairs(n_features)
+        found = estimates(X, 4000, n_components=n_features, gamma=GAMMA, normalize=False, projection="orthogonal").mean(
+            axis=1
+        )  # over the pairs
+        biases.append((found.mean() - kernel_of(X).mean(), found.std() / np.sqrt(len(found))))
+    (first, first_error), (second, second_error), (third, third_error) = biases
+    assert -0.05 < first < -5 * first_error  # there is one at 16 columns
+    assert abs(second) < abs(first) / 2 + 5 * second_error
+    assert abs(third) < abs(first) / 8 + 5 * third_error
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"])
+def test_fourier__error_falls_as_the_root_of_the_components(projection, normalize):
+    # blocks are independent, so 16 times the components have a sixteenth of the squared error; a root mean square over
+    # 300 seeds of 5 pairs, which share draws, has a standard error below 5 %: five of them on both sides
+    X = some_pairs(32)
+    params = {"gamma": GAMMA, "normalize": normalize, "projection": projection}
+    few, many = (estimates(X, 300, n_components=k, **params) for k in (64, 1024))
+    # the bias of SORF does not fall with the components
+    few, many = few - few.mean(axis=0), many - many.mean(axis=0)
+    ratio = np.sqrt((few**2).mean() / (many**2).mean())
+    assert 4 / 1.4 < ratio < 4 * 1.4
+
+
+def test_fourier__errors_are_those_of_scikit_learns_sampler():
+    X = some_pairs(12) * 1.3
+    distances = ((X[::2] - X[1::2]) ** 2).sum(axis=1)
+    expected = np.exp(-0.5 * distances)
+    ours = estimates(X, 1500, n_components=64, gamma=0.5, kernel="rbf", normalize=False)
+    theirs = []
+    for seed in range(1500):
+        Z = RBFSampler(gamma=0.5, n_components=64, random_state=seed).fit_transform(X)
+        theirs.append((Z[::2] * Z[1::2]).sum(axis=1))
+    squares = [(found - expected) ** 2 for found in (ours, np.array(theirs))]
+    gap = squares[0].mean(axis=0) - squares[1].mean(axis=0)
+    error = np.sqrt(sum(part.var(axis=0) for part in squares) / 1500)
+    assert (np.abs(gap) < 5 * error).all()
