@@ -14,7 +14,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError
 from dkfeat.io.files import find_files, printable
 from dkfeat.io.libsvm_pieces import Piece, read_pieces
-from dkfeat.io.libsvm_scan import Scan, SplitScan, scan_pieces
+from dkfeat.io.libsvm_scan import Scan, SplitScan, are_integers, scan_pieces
 
 __all__ = ["LibsvmSource", "Piece", "Scan", "SplitScan", "parse_size"]
 
@@ -61,7 +61,8 @@ class LibsvmSource:
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
     """Labels allowed; any other is an error. None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
-    """Type of the labels; "auto": int64 if every label in the whole source is an integer below 2**53 in magnitude."""
+    """Type of the labels; "auto": int64 if every label in the whole source and in `labels` is an integer below 2**53 in
+    magnitude."""
     max_line_bytes: int | str = field(default="256MiB", kw_only=True)
     """A longer line is an error: what bounds memory in a hostile file. Kept as an int."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
@@ -88,6 +89,7 @@ class LibsvmSource:
                 message = "labels is empty, but rows have labels; leave it out to allow all"
                 raise ConfigError(message)
             self._set("labels", labels)
+            self._check_label_type(labels)
 
     def __repr__(self) -> str:
         shown = {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
@@ -96,6 +98,15 @@ class LibsvmSource:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def _check_label_type(self, labels: Sequence[float]) -> None:
+        strange = [label for label in labels if not are_integers(np.array([label], np.float64))]
+        if self.label_dtype == "int64" and strange:
+            message = (
+                f'labels holds {strange[0]!r}, which is no integer below 2^53, but label_dtype="int64"; '
+                'pass label_dtype="float64"'
+            )
+            raise ConfigError(message)
 
     @property
     def is_settled(self) -> bool:

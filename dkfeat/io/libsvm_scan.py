@@ -17,7 +17,7 @@ from dkfeat.io.libsvm_parser import NO_LIMIT, open_split
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
 
-__all__ = ["Scan", "SplitScan", "scan_pieces"]
+__all__ = ["Scan", "SplitScan", "are_integers", "scan_pieces"]
 
 _MOST_LABELS = 10_000
 _MOST_BINS = 1 << 16
@@ -54,7 +54,7 @@ class Scan:
     zero_based: bool
     """As given, or whether any index is 0."""
     label_dtype: str
-    """As given, or "int64" if every label is an integer, else "float64"."""
+    """As given, or "int64" if every label, found or declared, is an integer, else "float64"."""
     labels: tuple[float, ...] | None
     """Sorted label set, of int for integer labels; None beyond 10,000 labels."""
     n_rows: int
@@ -85,7 +85,8 @@ class Scan:
                 raise InputError(message)
         label_dtype = source.label_dtype
         if label_dtype == "auto":
-            label_dtype = "int64" if all(part.has_integer_labels for part in parts) else "float64"
+            declared = are_integers(np.array(source.labels or (), np.float64))
+            label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
         labels = None
         if all(part.labels is not None for part in parts):
             union = sorted({label for part in parts for label in part.labels or ()})
@@ -122,7 +123,7 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
             cursor = parser.cursor
             if found is not None or has_integers:
                 labels = _distinct(scratch.labels[: cursor[loop.LABELS]])
-                has_integers = has_integers and _are_integers(labels)
+                has_integers = has_integers and are_integers(labels)
                 if found is not None:
                     found.update(labels.tolist())
                     found = found if len(found) <= _MOST_LABELS else None
@@ -157,13 +158,14 @@ def _scratch(source: LibsvmSource, n_bytes: int) -> loop.Tables:
     )
 
 
-def _are_integers(labels: np.ndarray) -> bool:
+def are_integers(labels: np.ndarray) -> bool:
+    """Tell whether float64 labels are exact as int64."""
     return bool(np.all((labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)))
 
 
 def _distinct(labels: np.ndarray) -> np.ndarray:
     """Sorted distinct labels: by counting where they are few integers, which is ten times as fast as sorting."""
-    if len(labels) and _are_integers(labels[:100]):
+    if len(labels) and are_integers(labels[:100]):
         low, high = labels.min(), labels.max()
         if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
             return np.flatnonzero(np.bincount((labels - low).astype(np.int64))) + low

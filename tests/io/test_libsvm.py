@@ -336,6 +336,8 @@ def test_long_lines__bounded_by_option(tmp_path):
         ({"labels": ()}, "labels is empty"), ({"labels": (float("nan"),)}, "finite"),
         ({"max_line_bytes": -1}, "max_line"),
         ({"urlpath": ()}, "urlpath is empty"), ({"urlpath": ""}, "urlpath is empty"),
+        ({"labels": (0.5, 1), "label_dtype": "int64"}, "labels holds 0.5, .*pass label_dtype=\"float64\""),
+        ({"labels": (1, 2**53), "label_dtype": "int64"}, "labels holds 9007199254740992"),
     ],
 )  # fmt: skip
 def test_settings__are_checked(options, reason):

@@ -89,6 +89,11 @@ def test_scan__label_type(tmp_path, text, kind):
     assert all(type(label) is (int if kind == "int64" else float) for label in found.labels)
 
 
+@pytest.mark.parametrize(("declared", "kind"), [((0.5, 1), "float64"), ((0, 1), "int64"), ((1, 2**53), "float64")])
+def test_scan__label_type_holds_the_declared_labels(tmp_path, declared, kind):
+    assert scan_text(tmp_path, "1 1:1\n", labels=declared).label_dtype == kind
+
+
 @pytest.mark.parametrize("labels", [range(10_000), np.arange(10_000) / 7, range(-5 * 10**9, 5 * 10**9, 10**6)])
 def test_scan__label_sets_up_to_10000(tmp_path, labels):
     text = "".join(f"{label!r}\n" for label in np.asarray(labels).tolist())
