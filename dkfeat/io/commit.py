@@ -22,7 +22,7 @@ from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardEr
 from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import check
 from dkfeat.io.manifest import Manifest
-from dkfeat.io.plans import PinnedPlan, check_unchanged, numbered, plan_name
+from dkfeat.io.plans import OTHER_TARGET, PinnedPlan, check_unchanged, numbered, plan_name
 from dkfeat.io.publishing import existing_entry, publish
 from dkfeat.io.run import Run, mark_success, now
 from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
@@ -160,7 +160,8 @@ def _pin(
         check(
             pinned.spec_fp == spec_fp and follows, f"{where}: does not follow the spec and the manifest that are there"
         )
-        plan = pinned.located(files)
+        afresh = f"delete the folder {storage.url}, in which nothing is committed yet, and run again"
+        plan = pinned.located(files, afresh if manifest is None else OTHER_TARGET)
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     killpoints.passed("after_plan")
     return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs)

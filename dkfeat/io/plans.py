@@ -15,6 +15,9 @@ from dkfeat.io.manifest import FORMAT, check_format
 
 __all__ = ["PinnedPlan", "plan_name"]
 
+OTHER_TARGET = "choose another target"
+"""What can always be done about a source that is not what was pinned."""
+
 
 def plan_name(number: int) -> str:
     """Name of plan `number` inside the metadata folder.
@@ -81,8 +84,10 @@ class PinnedPlan:
         )
         return cls(number=values["number"], spec_fp=values["spec_fp"], files=tuple(files.values()), splits=splits)
 
-    def located(self, files: Iterable[SourceFile]) -> PinnedPlan:
+    def located(self, files: Iterable[SourceFile], remedy: str = OTHER_TARGET) -> PinnedPlan:
         """Copy with URLs of today, made after a check that every source is still what it was.
+
+        `remedy` is what the message offers beside restoring a source.
 
         Raises
         ------
@@ -91,7 +96,7 @@ class PinnedPlan:
         """
         found = {file.name: file for file in files}
         for file in self.files:
-            check_unchanged(file.identity, found.get(file.name), "between the plan and now")
+            check_unchanged(file.identity, found.get(file.name), "between the plan and now", remedy)
         return dataclasses.replace(
             self,
             files=tuple(dataclasses.replace(file, url=found[file.name].url) for file in self.files),
@@ -102,16 +107,14 @@ class PinnedPlan:
         )
 
 
-def check_unchanged(pinned: Mapping[str, Any], found: SourceFile | None, when: str) -> None:
-    """Refuse a source that is not what was pinned."""
+def check_unchanged(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:
+    """Refuse a source that is not what was pinned; `remedy` is offered beside restoring it."""
     if found is None:
-        message = f"source {pinned['name']!a} is gone or renamed {when}; put it back, or choose another target"
+        message = f"source {pinned['name']!a} is gone or renamed {when}; put it back, or {remedy}"
         raise SpecConflictError(message)
     changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
     if changes:
-        message = (
-            f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; restore it, or choose another target"
-        )
+        message = f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; restore it, or {remedy}"
         raise SpecConflictError(message)
 
 

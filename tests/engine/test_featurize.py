@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import sys
 import threading
 import time
@@ -252,6 +253,30 @@ def test_featurize__malformed_text_found_late_keeps_what_is_made(tmp_path):
     assert len(list((tmp_path / "features/data").iterdir())) == 3
     with pytest.raises(dkfeat.errors.ShardError):
         dkfeat.open_shards(tmp_path / "features")
+
+
+def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1\n1 7:1 5:1\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), n_features=7, zero_based=False, label_dtype="int64")
+    with pytest.raises(ParseError):
+        featurized(source, tmp_path / "features")
+    (tmp_path / "a.svm").write_text("1 1:1\n1 5:1 7:1\n1 6:1\n")
+    with pytest.raises(SpecConflictError, match=r"restore it, or delete the folder .*features, in which nothing is"):
+        featurized(source, tmp_path / "features")
+    shutil.rmtree(tmp_path / "features")
+    assert featurized(source, tmp_path / "features").rows == 3
+
+
+def test_featurize__changed_file_of_a_later_batch_keeps_what_is_committed(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=7, zero_based=False, label_dtype="int64")
+    featurized(source, tmp_path / "features")
+    (tmp_path / "b.svm").write_text("1 7:1 5:1\n")
+    with pytest.raises(ParseError):
+        featurized(source, tmp_path / "features")
+    (tmp_path / "b.svm").write_text("1 5:1 7:1\n1 6:1\n")
+    with pytest.raises(SpecConflictError, match=r"b\.svm' changed .*; restore it, or choose another target"):
+        featurized(source, tmp_path / "features")
 
 
 @pytest.mark.parametrize("place", [".", "data", "../in"])
