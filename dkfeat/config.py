@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Literal, Self
 import yaml
 
 from dkfeat.errors import ConfigError
+from dkfeat.wording import nearest
 
 __all__ = ["FeaturizeConfig", "JobConfig", "MapConfig", "RunConfig", "SourceConfig", "TrainConfig", "load_config"]
 
@@ -46,7 +46,8 @@ class _Settings:
         for key, value in mapping.items():
             path = f"{place}.{key}" if place else str(key)
             if key not in hints:
-                raise ConfigError(_unknown_key(path, str(key), list(hints)))
+                message = f"{path}: unknown key; {nearest(str(key), list(hints), 'keys')}"
+                raise ConfigError(message)
             values[key] = _read(value, hints[key], path)
         missing = [name for name in _required(cls) if name not in values]
         if missing:
@@ -220,7 +221,7 @@ class JobConfig(_Settings):
     {'random_state': 0}
     >>> JobConfig.from_mapping({"featurise": []})
     Traceback (most recent call last):
-    dkfeat.errors.ConfigError: featurise: unknown key; did you mean `featurize`? Known: featurize, train, run
+    dkfeat.errors.ConfigError: featurise: unknown key; did you mean 'featurize'?
     """
 
     featurize: tuple[FeaturizeConfig, ...] = ()
@@ -313,12 +314,6 @@ def _read_union(value: Any, choices: tuple[Any, ...], path: str) -> Any:
 
 def _required(cls: type) -> list[str]:
     return [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-
-
-def _unknown_key(path: str, key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    suggestion = f" did you mean `{near[0]}`?" if near else ""
-    return f"{path}: unknown key;{suggestion} Known: {', '.join(known)}"
 
 
 def _at_least(name: str, value: int, least: int) -> None:

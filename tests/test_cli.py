@@ -35,6 +35,12 @@ def process(*arguments, **options):
     )
 
 
+def stamps(folder):
+    """Times of all shards and of all that is written at a commit: manifests too."""
+    names = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob("_SUCCESS")]
+    return {path: path.stat().st_mtime_ns for path in names}
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     """Rows, shards and a model, made by the commands."""
@@ -58,10 +64,10 @@ def test_featurize__tells_what_it_made(job):
 
 def test_featurize__again_is_done_at_once(job):
     folder = job[0]
-    before = {path: path.stat().st_mtime_ns for path in (folder / "train").rglob("*") if path.is_file()}
+    before = stamps(folder / "train")
+    assert {"parquet", "json"} <= {path.suffix.removeprefix(".") for path in before}
     run("featurize", folder / "train.svm", *SMALL, "--out", folder / "train")
-    after = {path: path.stat().st_mtime_ns for path in (folder / "train").rglob("*.parquet")}
-    assert all(before[path] == stamp for path, stamp in after.items())
+    assert stamps(folder / "train") == before
 
 
 def test_featurize__relative_targets_get_their_parents(job, tmp_path, monkeypatch):
@@ -280,9 +286,9 @@ def test_dask_entry_point__is_the_group():
 def test_demo__twice_with_the_digits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = run("demo", "--n-components", 64)
-    shards = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    shards = stamps(tmp_path / "demo" / "digits" / "k64-b8" / "train")
     second = run("demo", "--n-components", 64)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == shards
+    assert stamps(tmp_path / "demo" / "digits" / "k64-b8" / "train") == shards
     for text in (first.stdout, second.stdout):
         assert text.count("\n$ dkfeat ") == 3
         accuracies = [float(value) for value in re.findall(r"test accuracy, .* (\d+\.\d+)%", text)]

@@ -56,8 +56,9 @@ def test_to_mapping__reads_back_equal(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("featurise: []", ["featurise: unknown key", "did you mean `featurize`?"]),
-        ("train: {shards: a, epoch: 3}", ["train.epoch: unknown key", "did you mean `epochs`?"]),
+        ("featurise: []", ["featurise: unknown key", "did you mean 'featurize'?"]),
+        ("train: {shards: a, epoch: 3}", ["train.epoch: unknown key", "did you mean 'epochs'?"]),
+        ("quux: []", ["quux: unknown key", "the keys are featurize, train, run"]),
         ("train: {shards: a, epochs: '3'}", ["train.epochs", "a whole number", "'3' (text)"]),
         ("train: {shards: a, epochs: true}", ["train.epochs", "True (true or false)"]),
         ("train: {shards: a, epochs: 0}", ["train: epochs=0", "at least 1"]),

@@ -72,7 +72,7 @@ def test_jobs__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "text", "words"),
     [
-        ("featurize", "featurise: []", "did you mean `featurize`?"),
+        ("featurize", "featurise: []", "did you mean 'featurize'?"),
         ("featurize", "run: {}", "lists nothing under `featurize`"),
         ("train", "run: {}", "holds no `train` part"),
         ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),

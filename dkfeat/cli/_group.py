@@ -13,8 +13,8 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from dkfeat.cli.build import nearest
 from dkfeat.errors import DkfeatError, ParseError
+from dkfeat.wording import nearest
 
 __all__ = ["DkfeatCommand", "DkfeatGroup"]
 

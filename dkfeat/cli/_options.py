@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from dkfeat.cli.build import build_map, nearest
+from dkfeat.cli.build import build_map
+from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-__all__ = ["facts", "holds_model", "show_bytes"]
+from dkfeat.wording import show_bytes
 
-UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+__all__ = ["facts", "holds_model", "show_size"]
 
 
 def facts(**values: str) -> None:
@@ -23,17 +23,13 @@ def holds_model(target: str) -> bool:
     return (Path(target) / "model.json").is_file()
 
 
-def show_bytes(size: int, rows: int) -> str:
-    """Size in decimal units, and bytes a row where there are rows.
+def show_size(size: int, rows: int) -> str:
+    """Size, and bytes a row where there are rows.
 
     For example:
-    >>> show_bytes(6_400_000, 12_500)
-    '6.4 MB (512.0 bytes a row)'
-    >>> show_bytes(12, 0)
+    >>> show_size(6_400_000, 12_500)
+    '6.1 MiB (512.0 bytes a row)'
+    >>> show_size(12, 0)
     '12 bytes'
     """
-    value, unit = float(size), 0
-    while value >= 1000 and unit < len(UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    text = f"{size:,} bytes" if unit == 0 else f"{value:.1f} {UNITS[unit]}"
-    return f"{text} ({size / rows:,.1f} bytes a row)" if rows else text
+    return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from dkfeat.errors import ConfigError
+from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
     from dkfeat.config import MapConfig, SourceConfig
     from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_source", "nearest"]
+__all__ = ["build_map", "build_source"]
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -51,15 +51,3 @@ def build_source(config: SourceConfig) -> LibsvmSource:
     options = config.to_mapping()
     labels = options.pop("labels")
     return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
-
-
-def nearest(name: str, known: list[str], what: str) -> str:
-    """End of a message about an unknown name.
-
-    Examples
-    --------
-    >>> nearest("gcsw", ["gcws", "fourier"], "maps")
-    "did you mean 'gcws'?"
-    """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"the {what} are {', '.join(known)}"

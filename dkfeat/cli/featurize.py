@@ -9,7 +9,7 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
-from dkfeat.cli._show import facts, show_bytes
+from dkfeat.cli._show import facts, show_size
 
 __all__ = ["featurize", "plan"]
 
@@ -67,7 +67,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     facts(
         rows=f"{manifest.rows:,}",
         shards=f"{len(manifest.shards):,}",
-        size=show_bytes(size, manifest.rows),
+        size=show_size(size, manifest.rows),
         target=out,
     )
 

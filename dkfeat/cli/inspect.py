@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._show import facts, holds_model, show_bytes
+from dkfeat.cli._show import facts, holds_model, show_size
 
 __all__ = ["inspect"]
 
@@ -85,7 +85,7 @@ def _readable(key: str, value: Any, known: Mapping[str, Any]) -> str:
         shown = {"n_features": value["n_features"], **value.get("params", {}), "seed": value["seed"]}
         return f"{value['map']} version {value['version']}: {_settings(shown)}"
     if key == "size":
-        return show_bytes(value, known["rows"])
+        return show_size(value, known["rows"])
     if key == "test_accuracy":
         return "" if value is None else f"{value:.2%}"
     if isinstance(value, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._show import holds_model, show_bytes
+from dkfeat.cli._show import holds_model, show_size
 
 __all__ = ["verify"]
 
@@ -56,4 +56,4 @@ def _verify_shards(target: str) -> None:
             f"{target}: {len(report.problems):,} problems, listed on standard output; featurize again repairs shards"
         )
         raise ShardError(message)
-    click.echo(f"{target}: {report.n_shards:,} shards, {show_bytes(report.n_bytes, 0)}, all as committed")
+    click.echo(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")

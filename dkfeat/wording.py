@@ -1,0 +1,39 @@
+"""Words that messages and tables share: the nearest known name, sizes in bytes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+__all__ = ["nearest", "show_bytes"]
+
+
+def nearest(name: str, known: Sequence[str], what: str) -> str:
+    """End of a message about an unknown name.
+
+    Examples
+    --------
+    >>> nearest("gcsw", ["gcws", "fourier"], "maps")
+    "did you mean 'gcws'?"
+    >>> nearest("x", ["gcws", "fourier"], "maps")
+    'the maps are gcws, fourier'
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"the {what} are {', '.join(known)}"
+
+
+def show_bytes(size: int) -> str:
+    """Size in the binary units that options such as `blocksize` are given in.
+
+    Examples
+    --------
+    >>> show_bytes(12), show_bytes(67_108_864)
+    ('12 bytes', '64.0 MiB')
+    """
+    if size < 1024:
+        return f"{size} bytes"
+    value, units = size / 1024, ["KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:,.1f} {units[0]}"
