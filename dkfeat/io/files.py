@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 import stat
@@ -28,7 +29,9 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
 
     A path that exists is taken literally, whatever characters it holds; otherwise it is a glob pattern, in which
     ``**`` matches folders of any depth. Patterns pass over folders. Symbolic links are followed and keep their own
-    name. A name is relative to the folder that holds all the files, with forward slashes.
+    name. A name is relative to the root of the source, with forward slashes. The root does not depend on what is found:
+    it is the folder of a path, the part of a pattern before its first folder or name with a wildcard, and the innermost
+    folder above these where there are several.
 
     Parameters
     ----------
@@ -62,14 +65,14 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
                 message = f"{printable(match.url)} is named twice by the source; name each file once"
                 raise ConfigError(message)
             found[match.url] = match
-    folders = {(match.system, os.path.dirname(match.path)) for match in found.values()}  # noqa: PTH120  # also URLs
-    if len({system for system, _ in folders}) > 1:
-        message = "the files of a source must be on one file system; got " + ", ".join(sorted(s for s, _ in folders))
+    systems = {match.system for match in found.values()}
+    if len(systems) > 1:
+        message = "the files of a source must be on one file system; got " + ", ".join(sorted(systems))
         raise ConfigError(message)
-    root = os.path.commonpath([folder for _, folder in folders]) if folders else ""
+    root = os.path.commonpath([match.root for match in found.values()]) if found else ""
     files = [
         SourceFile(
-            name=os.path.relpath(match.path, root or ".").replace(os.sep, "/"),
+            name=os.path.relpath(match.path, root).replace(os.sep, "/"),
             url=match.url,
             compression=compression_of_name(match.path),
             **match.identity,
@@ -134,10 +137,10 @@ def printable(text: str) -> str:
 class _Found:
     """A file that exists."""
 
-    __slots__ = ("identity", "path", "system", "url")
+    __slots__ = ("identity", "path", "root", "system", "url")
 
-    def __init__(self, system: str, path: str, url: str, identity: dict[str, Any]) -> None:
-        self.system, self.path, self.url, self.identity = system, path, url, identity
+    def __init__(self, system: str, path: str, root: str, url: str, identity: dict[str, Any]) -> None:
+        self.system, self.path, self.root, self.url, self.identity = system, path, root, url, identity
 
 
 def _is_url(urlpath: str) -> bool:
@@ -148,7 +151,9 @@ def _is_url(urlpath: str) -> bool:
 def _find_local(pattern: str) -> Iterator[_Found]:
     if os.path.lexists(pattern):
         paths = [pattern]
+        root = os.path.dirname(os.path.abspath(pattern))  # noqa: PTH100, PTH120  # does not follow links
     else:
+        root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # as above
         paths = [path for path in glob.glob(pattern, recursive=True) if not Path(path).is_dir()]  # noqa: PTH207  # keeps "./"
         if not paths:
             message = f"no file matches {printable(pattern)}"
@@ -172,27 +177,35 @@ def _find_local(pattern: str) -> Iterator[_Found]:
         except UnicodeEncodeError:
             message = f"{printable(path)}: the name is not UTF-8; rename the file"
             raise SourceError(message) from None
-        yield _Found("local", full, full, _local_identity(status))
+        yield _Found("local", full, root, full, _local_identity(status))
 
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Found]:
     system, path = _file_system(urlpath, storage_options)
     try:
-        paths = [path] if system.exists(path) else sorted(system.glob(path))
+        is_literal = system.exists(path)
+        paths = [path] if is_literal else sorted(system.glob(path))
         infos = [system.info(match) for match in paths]
     except OSError as error:
         raise _unreadable(urlpath, error) from error
-    if system.exists(path) and infos[0]["type"] == "directory":
+    if is_literal and infos[0]["type"] == "directory":
         raise _is_folder(urlpath)
     matches = [info for info in infos if info["type"] == "file"]
     if not matches:
         message = f"no file matches {printable(urlpath)}"
         raise SourceNotFoundError(message)
+    root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for info in matches:
         name = info["name"]
-        yield _Found(
-            str(system.protocol), "/" + name.lstrip("/"), system.unstrip_protocol(name), _remote_identity(info)
-        )
+        url, identity = system.unstrip_protocol(name), _remote_identity(info)
+        yield _Found(str(system.protocol), "/" + name.lstrip("/"), root, url, identity)
+
+
+def _fixed_part(pattern: str) -> str:
+    """Folders that a pattern names before its first wildcard."""
+    *folders, _ = pattern.split("/")
+    fixed = "/".join(itertools.takewhile(lambda folder: not glob.has_magic(folder), folders))
+    return fixed or "/" * pattern.startswith("/")
 
 
 def _file_system(url: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:

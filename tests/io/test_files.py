@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from dkfeat.errors import ConfigError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.files import check_unchanged, find_files, open_content, printable
+from dkfeat.io.files import _fixed_part, check_unchanged, find_files, open_content, printable
 from dkfeat.io.libsvm import LibsvmSource
 
 ROW = b"1 1:1\n"
@@ -46,6 +46,34 @@ def test_files__names_are_relative_and_in_byte_order(tmp_path):
     make(tmp_path, "x/b/2.svm", "x/b/10.svm", "x/B/1.svm", "x/ä.svm", "x/z.svm", "other.svm")
     assert names_of(str(tmp_path / "x/**/*.svm")) == ["B/1.svm", "b/10.svm", "b/2.svm", "z.svm", "ä.svm"]
     assert names_of(str(tmp_path / "x/b/2.svm"), str(tmp_path / "other.svm")) == ["other.svm", "x/b/2.svm"]
+
+
+def test_files__names_stay_when_more_files_come(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, "d1/x.svm")
+    patterns = ("d*/*.svm", str(tmp_path / "**/*.svm"), "./[d]1/../d?/x.svm")
+    before = [names_of(pattern) for pattern in patterns]
+    assert before == [["d1/x.svm"]] * 3
+    make(tmp_path, "d2/x.svm")
+    for pattern, names in zip(patterns, before, strict=True):
+        assert names_of(pattern)[:1] == names
+    assert names_of("d1/*.svm", "d2/*.svm") == ["d1/x.svm", "d2/x.svm"]
+    assert names_of("d1/*.svm") == ["x.svm"]
+
+
+def test_files__names_stay_when_the_root_moves(tmp_path):
+    for root in ("a", "b/c"):
+        make(tmp_path / root, "d1/x.svm", "d1/e/y.svm")
+        assert names_of(str(tmp_path / root / "*/x.svm")) == ["d1/x.svm"]
+        assert names_of(*(str(tmp_path / root / part) for part in ("d1/*.svm", "d1/e/y.svm"))) == ["e/y.svm", "x.svm"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fixed"),
+    [("/a*", "/"), ("/*/a", "/"), ("*", ""), ("a/b*/c", "a"), ("/a/b/*", "/a/b"), ("b/in/**/x", "b/in")],
+)
+def test_files__fixed_part_of_a_pattern(pattern, fixed):
+    assert _fixed_part(pattern) == fixed
 
 
 def test_files__relative_paths(tmp_path, monkeypatch):
@@ -164,6 +192,7 @@ def test_urls__one_pattern_and_folder(memory):
     for name in ("in/b.svm", "in/a.svm", "in/sub/c.svm"):
         memory.pipe(f"/{name}", ROW)
     assert names_of("memory://in/*.svm") == ["a.svm", "b.svm"]
+    assert names_of("memory://*/sub/*.svm") == ["in/sub/c.svm"]
     (file,) = find_files(["memory://in/a.svm"])
     assert (file.name, file.url, file.size) == ("a.svm", "memory:///in/a.svm", 6)
     with pytest.raises(SourceNotFoundError, match="no file matches memory://in/none"):
