@@ -12,6 +12,7 @@ from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource, Scan
 from dkfeat.io.shards import shard_name
 from dkfeat.io.storage import open_storage
+from dkfeat.wording import show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -104,8 +105,8 @@ class Plan:
         task = max(self.tasks, key=lambda task: task.projected_bytes)
         fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
         message = (
-            f"split {task.split.number} of {task.split.file.name} projects {_size(self.projected_bytes)}, but a task "
-            f"may hold {_size(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
+            f"split {task.split.number} of {task.split.file.name} projects {show_bytes(self.projected_bytes)}, but a "
+            f"task may hold {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
             "memory_limit, or run fewer threads in each"
         )
         raise PlanError(message)
@@ -114,11 +115,11 @@ class Plan:
         """Text for people: the facts, then a table of the first `n_tasks` tasks."""
         facts = {
             "target": self.target or "not said",
-            "source": f"{len(self.files):,} files, {_size(self.source_bytes)}",
-            "tasks": f"{len(self.tasks):,}, up to {_size(self.projected_bytes)} of memory each",
-            "blocksize": _size(self.blocksize),
+            "source": f"{len(self.files):,} files, {show_bytes(self.source_bytes)}",
+            "tasks": f"{len(self.tasks):,}, up to {show_bytes(self.projected_bytes)} of memory each",
+            "blocksize": show_bytes(self.blocksize),
             "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",
-            "output": "known after a scan" if self.output_bytes is None else f"about {_size(self.output_bytes)}",
+            "output": "known after a scan" if self.output_bytes is None else f"about {show_bytes(self.output_bytes)}",
         }
         if self.spec is None:
             facts["spec"] = "open: featurize reads the source once more, first, to settle it"
@@ -260,13 +261,4 @@ def _cells(task: BlockTask) -> tuple[str, ...]:
     split = task.split
     rows = "?" if task.rows is None else f"{task.rows:,}"
     span = f"{split.start:,}-{split.stop:,}"
-    return str(split.number), split.file.name, span, rows, _size(task.projected_bytes), task.first_shard or "?"
-
-
-def _size(n_bytes: int) -> str:
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return str(split.number), split.file.name, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"
