@@ -1,7 +1,7 @@
 """Rows made ready for random Fourier features, and the cosines that end them.
 
-Lengths of rows are sums in float64, the columns dealt to eight partial sums by their number modulo 8: a zero adds
-nothing, so dense and sparse rows give equal bits.
+Lengths of rows: squares in float32 are dealt to sixteen sums by their column modulo 16, which are joined in float64
+after each 1,024 columns. A zero adds nothing, so dense and sparse rows give equal bits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dkfeat.compiled.simd import LANES, load, splat, store
 
 __all__ = ["finish_features", "squares_of_dense", "squares_of_sparse"]
 
-f64 = np.float64
-_FLUSH = 64  # vectors of squares that are summed in float32 before they go to float64
+_BLOCK = 1024
+"""Numbers whose squares are summed in float32 before they go to float64."""
 
 
 @inlined
@@ -35,26 +35,25 @@ def squares_of_dense(values: Any, n_columns: Any, squares: Any) -> None:
 
     Parameters
     ----------
-    values : ndarray of shape (n_samples * n_columns,), float32 or float64
+    values : ndarray of shape (n_samples * n_columns,), float32
     n_columns : int
     squares : ndarray of shape (n_samples,), float64
     """
-    partial = np.empty(8)
+    lanes = np.empty(LANES, np.float32)
     for i in range(squares.shape[0]):
-        at = i * n_columns
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0  # apart: the compiler keeps them in one register
-        whole = at + n_columns // 8 * 8
-        for j in range(at, whole, 8):
-            v0, v1, v2, v3 = f64(values[j]), f64(values[j + 1]), f64(values[j + 2]), f64(values[j + 3])
-            v4, v5, v6, v7 = f64(values[j + 4]), f64(values[j + 5]), f64(values[j + 6]), f64(values[j + 7])
-            s0, s1, s2, s3 = s0 + v0 * v0, s1 + v1 * v1, s2 + v2 * v2, s3 + v3 * v3
-            s4, s5, s6, s7 = s4 + v4 * v4, s5 + v5 * v5, s6 + v6 * v6, s7 + v7 * v7
-        partial[0], partial[1], partial[2], partial[3] = s0, s1, s2, s3
-        partial[4], partial[5], partial[6], partial[7] = s4, s5, s6, s7
-        for j in range(whole, at + n_columns):
-            value = f64(values[j])
-            partial[j - whole] += value * value
-        squares[i] = _sum_of(partial, 8)
+        total, end = 0.0, (i + 1) * n_columns
+        for first in range(i * n_columns, end, _BLOCK):
+            last = min(first + _BLOCK, end)
+            whole = first + (last - first) // LANES * LANES
+            sums = splat(np.float32(0))
+            for j in range(first, whole, LANES):
+                value = load(values, j)
+                sums = sums + value * value
+            store(lanes, 0, sums)
+            for j in range(whole, last):
+                lanes[j - whole] += values[j] * values[j]
+            total += _sum_of(lanes, LANES)
+        squares[i] = total
 
 
 @kernel
@@ -66,16 +65,20 @@ def squares_of_sparse(indptr: Any, indices: Any, values: Any, squares: Any) -> N
     indptr : ndarray of shape (n_samples + 1,), int64
     indices : ndarray of shape (nnz,), int64
         Ascending in a row.
-    values : ndarray of shape (nnz,), float32 or float64
+    values : ndarray of shape (nnz,), float32
     squares : ndarray of shape (n_samples,), float64
     """
-    partial = np.empty(8)
+    lanes = np.empty(LANES, np.float32)
     for i in range(squares.shape[0]):
-        partial[:] = 0.0
+        total, block = 0.0, 0
+        lanes[:] = np.float32(0)
         for at in range(indptr[i], indptr[i + 1]):
-            value = f64(values[at])
-            partial[indices[at] & 7] += value * value
-        squares[i] = _sum_of(partial, 8)
+            if indices[at] // _BLOCK != block:
+                block = indices[at] // _BLOCK
+                total += _sum_of(lanes, LANES)
+                lanes[:] = np.float32(0)
+            lanes[indices[at] % LANES] += values[at] * values[at]
+        squares[i] = total + _sum_of(lanes, LANES)
 
 
 @kernel
@@ -106,7 +109,7 @@ def finish_features(projected: Any, phases: Any, scales: Any, amplitude: Any, n_
             feature = cosine_of_turns(load(projected, at + j) * scale + load(phases, j))
             squares = squares + feature * feature
             store(projected, at + j, feature)
-            if j // LANES % _FLUSH == _FLUSH - 1:
+            if (j + LANES) % _BLOCK == 0:
                 store(lanes, 0, squares)
                 squares = splat(np.float32(0))
                 total += _sum_of(lanes, LANES)

@@ -41,18 +41,21 @@ def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArr
     dkfeat.errors.InputError
         NaN or infinity, with row and column.
     """
-    rows: Any = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
+    wide: Any = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
+    rows = _narrow(wide)
     squares = _squares(rows)
     odd = np.flatnonzero(~((squares > _SHORT) & (squares < _LONG)))  # NaN and infinity too
     if len(odd):
-        rows_as_csr(rows[odd.min() :], first_row=int(odd.min()))  # raises where a value is not finite
-        rows = rows.astype(np.float64)
+        first = int(odd[0])
+        rows_as_csr(wide[first:], first_row=first)  # raises where a value is not finite
+        moderate = wide.astype(np.float64)
         for row in odd:
-            values = rows.data[rows.indptr[row] : rows.indptr[row + 1]] if sp.issparse(rows) else rows[row]
+            values = moderate.data[slice(*moderate.indptr[row : row + 2])] if sp.issparse(wide) else moderate[row]
             largest = np.abs(values).max(initial=0.0)
             np.ldexp(values, -int(np.frexp(largest)[1]), out=values)
+        rows = _narrow(moderate)
         squares = _squares(rows)
-    return rows.astype(np.float32, copy=False), np.sqrt(squares)
+    return rows, np.sqrt(squares)
 
 
 def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
@@ -83,7 +86,12 @@ def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
             f"takes values up to {_LARGEST:g}, so that no angle overflows float32; scale the columns first"
         )
         raise InputError(message, row=row, column=column)
-    return rows.astype(np.float32, copy=False)
+    return _narrow(rows)
+
+
+def _narrow(rows: Any) -> Any:
+    with np.errstate(over="ignore"):  # infinity is seen to by the callers
+        return rows.astype(np.float32, copy=False)
 
 
 def _squares(rows: Any) -> NDArray[np.float64]:
