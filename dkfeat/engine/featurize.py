@@ -65,16 +65,17 @@ def featurize(
     Parameters
     ----------
     source : LibsvmSource, path, glob, URL, or a list of these
-        LIBSVM text. Options left open are taken from the target, if it holds data already, else from `like`, else found
-        by one scan of the whole source.
+        LIBSVM text. Options left open, which are those at their defaults, are taken from the target, if it holds data
+        already, else from `like`, else found by one scan of the whole source.
     map : FeatureMap or None
         Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width. None takes the map
         of `like` or of the target.
     target : str or path
         Folder for the shards.
     like : str, path or None
-        Folder of shards or model whose map and input options are taken over, so that train and test agree. Anything
-        that is asked differently is a conflict, except `layout` and the source's blocksize.
+        Folder of shards or model whose map and input options are taken over, so that train and test agree. What is
+        asked differently is a conflict, except `layout` and the source's blocksize. An option that stands at its
+        default counts as left open, not as asked: a source of dtype "float32" becomes "float64" where `like` has that.
     layout : {"codes", "sparse", "dense"} or None
         How shards hold features; None: as the map prefers.
     resume : bool, default=True

@@ -30,7 +30,7 @@ _REASONS = {
     loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1 and beyond the source's n_features, {n_features}",
     loop.INDEX_ZERO: "{token} has index 0, but the first index of this source is 1; pass zero_based=True if it is 0",
     loop.INDEX_RANGE: "{token} is beyond the source's n_features, {n_features}, whose highest index is {highest:,}; "
-    "raise n_features or repair the row",
+    "repair the row or raise n_features; rows that follow others (like) need it raised there, from the start",
     loop.DUPLICATE_INDEX: "{token} repeats the index before it; indices must ascend within a row",
     loop.UNSORTED_INDEX: "indices must ascend within a row: {token} follows index {last:,}",
     loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",

@@ -145,6 +145,25 @@ def test_featurize__like_does_not_scan(source, tiny_folder, tmp_path, monkeypatc
     assert featurized(str(tiny_folder / "b.svm"), tmp_path / "test", map=None, like=tmp_path / "train").rows == 150
 
 
+def test_featurize__column_beyond_those_of_like_tells_what_to_do(source, tmp_path):
+    featurized(source, tmp_path / "train")
+    (tmp_path / "wide.svm").write_text("1 301:1\n")
+    with pytest.raises(
+        ParseError, match=r"wide\.svm:1:3: .*follow others \(like\) need it raised there, from the start"
+    ):
+        featurized(str(tmp_path / "wide.svm"), tmp_path / "test", map=None, like=tmp_path / "train")
+    wider = dkfeat.LibsvmSource(source.urlpath, n_features=301)
+    featurized(wider, tmp_path / "wider")
+    assert featurized(str(tmp_path / "wide.svm"), tmp_path / "wider-test", like=tmp_path / "wider").rows == 1
+
+
+def test_featurize__option_at_its_default_counts_as_left_open(tiny_folder, tmp_path):
+    featurized(dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), dtype="float64"), tmp_path / "train")
+    asked = dkfeat.LibsvmSource(str(tiny_folder / "b.svm"), dtype="float32", n_features=300)
+    featurized(asked, tmp_path / "test", like=tmp_path / "train")
+    assert dkfeat.open_shards(tmp_path / "test").spec["input"]["dtype"] == "float64"
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
