@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 __all__ = ["EpochLines"]
 
@@ -16,7 +16,8 @@ LINE_SECONDS = 5.0
 class EpochLines:
     """Tells the epochs of one training as they end.
 
-    Plain lines come for the first and the last epoch, and every few seconds in between.
+    Plain lines come for the first and the last epoch, and every few seconds in between. As a context manager it ends
+    the line that is under way on a terminal, so that an error has a line of its own.
 
     Parameters
     ----------
@@ -31,6 +32,15 @@ class EpochLines:
         self._stream = sys.stderr if stream is None else stream
         self._rewrites = self._stream.isatty()
         self._began = self._told = time.monotonic()
+        self._line_open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line_open:
+            self._stream.write("\n")
+            self._stream.flush()
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         """Tell an epoch, given its entry of the history."""
@@ -41,6 +51,7 @@ class EpochLines:
         if self._rewrites:
             # carriage return, and clear to the end of the line
             self._stream.write(f"\r{line}\033[K" + ("\n" if last else ""))
+            self._line_open = not last
         elif last or entry["epoch"] == 1 or now - self._told >= LINE_SECONDS:
             self._stream.write(line + "\n")
             self._told = now

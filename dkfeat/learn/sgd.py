@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,24 +127,26 @@ def train(
     settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": root_seed}
     scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
     history: list[Mapping[str, Any]] = []
-    tell = progress if callable(progress) else EpochLines(epochs) if progress else None
-    for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
-        model = LinearModel(
-            map_spec=data.map.to_spec(),
-            input_spec=data.spec["input"],
-            classes=classes,
-            coef=coef,
-            intercept=intercept,
-            training={**settings, "epochs": epochs, "shuffle_rows": shuffle_rows},
-            history=tuple(history),
-            manifest_sha256=data.manifest.sha256,
-        )
-        entry: dict[str, Any] = {"epoch": len(history) + 1, "rows": n_rows}
-        if held_out is not None:
-            entry["test_accuracy"] = _accuracy(model, held_out)
-        history.append(entry)
-        if tell is not None:
-            tell(entry)
+    lines = EpochLines(epochs) if progress and not callable(progress) else None
+    tell = progress if callable(progress) else lines
+    with lines or nullcontext():
+        for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
+            model = LinearModel(
+                map_spec=data.map.to_spec(),
+                input_spec=data.spec["input"],
+                classes=classes,
+                coef=coef,
+                intercept=intercept,
+                training={**settings, "epochs": epochs, "shuffle_rows": shuffle_rows},
+                history=tuple(history),
+                manifest_sha256=data.manifest.sha256,
+            )
+            entry: dict[str, Any] = {"epoch": len(history) + 1, "rows": n_rows}
+            if held_out is not None:
+                entry["test_accuracy"] = _accuracy(model, held_out)
+            history.append(entry)
+            if tell is not None:
+                tell(entry)
     return replace(model, history=tuple(history))
 
 

@@ -38,6 +38,15 @@ def test_epoch_lines__a_terminal_gets_one_line_that_changes(clock):
     assert text.count("\n") == 1
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.usefixtures("clock")
+def test_epoch_lines__what_follows_begins_on_a_line_of_its_own(epochs):
+    stream = Terminal()
+    with epoch_lines.EpochLines(epochs, stream) as lines:
+        lines({"epoch": 1, "rows": 100})  # and no other epoch: an error ends training
+    assert stream.getvalue().endswith("rows/s\033[K\n")
+
+
 def test_epoch_lines__without_test_shards_there_is_no_accuracy(clock):
     stream = io.StringIO()
     clock[0] = 1.0
