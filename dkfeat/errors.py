@@ -89,7 +89,7 @@ class ParseError(SourceError, ValueError):
     reason : str
         What was expected and what came.
     path : str
-        Source file.
+        Source file, as it is opened; what may be secret in a URL is left out.
     line, column : int or None
         1-based line in the decompressed file and 1-based byte column of the token.
     offset : int or None

@@ -22,6 +22,7 @@ __all__ = ["check_unchanged", "find_files", "open_content", "printable"]
 
 _READ_AHEAD_BYTES = 4 << 20
 _USER = re.compile(r"://[^/@\s]*@")
+_QUERY = re.compile(r"(https?://[^?\s]*\?)\S+")  # as in signed URLs
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -100,13 +101,13 @@ def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None 
         else:
             now = _local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
     except FileNotFoundError:
-        message = f"{printable(file.name)} is gone since the source was listed; restore it or start afresh"
+        message = f"{printable(file.url)} is gone since the source was listed; restore it or start afresh"
         raise SpecConflictError(message) from None
     changed = [
         f"{key} {file.identity[key]} became {value}" for key, value in now.items() if file.identity[key] != value
     ]
     if changed:
-        message = f"{printable(file.name)} has changed since the source was listed ({', '.join(changed)})"
+        message = f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})"
         raise SpecConflictError(message)
 
 
@@ -119,18 +120,18 @@ def open_content(
         if file.compression is None:
             yield raw  # type: ignore[misc]  # every raw file that we open can readinto
         else:
-            yield DecompressedStream(raw, file.compression, printable(file.name))
+            yield DecompressedStream(raw, file.compression, printable(file.url))
 
 
 def printable(text: str) -> str:
-    r"""Make a name fit for messages: control characters escaped, user and password of a URL left out.
+    r"""Make a name fit for messages: control characters escaped, what may be secret in a URL left out.
 
     Examples
     --------
     >>> print(printable("red \x1b[31m"), printable("s3://key:secret@host/rows.svm"))
     red \x1b[31m s3://host/rows.svm
     """
-    text = _USER.sub("://", text)
+    text = _QUERY.sub(r"\1...", _USER.sub("://", text))
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
@@ -241,7 +242,7 @@ def _open(file: SourceFile, start: int, storage_options: Mapping[str, Any] | Non
             raw = open(file.url, "rb", buffering=0)  # noqa: PTH123, SIM115  # as above; closed below
         raw.seek(start)
     except FileNotFoundError:
-        message = f"{printable(file.name)} is gone since the source was listed; restore it or start afresh"
+        message = f"{printable(file.url)} is gone since the source was listed; restore it or start afresh"
         raise SpecConflictError(message) from None
     except OSError as error:
         raise _unreadable(file.url, error) from error
@@ -254,7 +255,7 @@ def _check_magic(file: SourceFile, head: bytes) -> None:
     if actual != file.compression and head:
         named, found = file.compression or "plain text", actual or "something else"
         reason = f"the name says {named}, the first bytes say {found}; rename the file after what it holds"
-        raise ParseError(reason, path=printable(file.name), offset=0)
+        raise ParseError(reason, path=printable(file.url), offset=0)
 
 
 def _is_folder(path: str) -> SourceNotFoundError:

@@ -55,7 +55,7 @@ def parse_error(
         while left > 0 and (n := stream.readinto(memoryview(buffer)[: min(left, _COUNT_BYTES)])):
             line += buffer.count(b"\n", 0, n)
             left -= n
-    return ParseError(reason, path=printable(file.name), line=line, column=column, offset=line_offset + column - 1)
+    return ParseError(reason, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
 
 
 def token_at(text: memoryview, start: int) -> str:

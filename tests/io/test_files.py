@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from dkfeat.errors import ConfigError, SourceError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.files import _fixed_part, check_unchanged, find_files, open_content, printable
 from dkfeat.io.libsvm import LibsvmSource
 
@@ -202,6 +202,15 @@ def test_urls__one_pattern_and_folder(memory):
     with pytest.raises(ConfigError, match="nosuchprotocol://x cannot be opened") as caught:
         find_files(["nosuchprotocol://me:secret@x"])
     assert "secret" not in str(caught.value)
+
+
+def test_urls__errors_name_the_url(memory):
+    memory.pipe("/in/x/b.svm", ROW + b"1 x\n")
+    memory.pipe("/in/a.svm", ROW)
+    source = LibsvmSource("memory://in/**/*.svm", n_features=1, zero_based=False, label_dtype="int64")
+    with pytest.raises(ParseError, match=r"^memory:///in/x/b\.svm:2:3: "):
+        [list(source.read(split)) for split in source.splits()]
+    assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm?..."
 
 
 def test_urls__are_read_by_ranges(memory):
