@@ -150,7 +150,11 @@ def test_verify__whole_and_damaged(job, tmp_path):
     shard.write_bytes(data)
     outcome = run("verify", target, status=3)
     assert re.search(rf"^problem: .*{shard.name}", outcome.stdout, re.MULTILINE)
+    assert "delete the shards named there and run featurize again" in outcome.stderr
     run("train", target, status=3)
+    shard.unlink()
+    run("featurize", job[0] / "train.svm", *SMALL, "--out", target)
+    assert "all as committed" in run("verify", target).stdout
 
 
 def test_verify__a_model_whole_and_damaged(job, tmp_path):

@@ -100,7 +100,8 @@ class ShardReader:
         if hashed:
             if hashlib.sha256(data).hexdigest() != entry.sha256:
                 message = (
-                    f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and featurize again"
+                    f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and run featurize "
+                    "again"
                 )
                 raise ShardError(message)
             self._checked.add(entry.name)
