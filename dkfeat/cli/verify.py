@@ -53,8 +53,8 @@ def _verify_shards(target: str) -> None:
         click.echo(f"not listed, ignored by readers: {name}")
     if report.problems:
         message = (
-            f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there and "
-            "run featurize again: it makes missing shards anew"
+            f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
+            "and run featurize again: it makes missing shards anew"
         )
         raise ShardError(message)
     click.echo(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")
