@@ -95,8 +95,23 @@ class ShardReader:
         if verify not in ("sha256", "size"):
             message = f"verify={verify!r}, but it is 'sha256' or 'size'"
             raise ConfigError(message)
+        return self._decode(self._load(entry), entry, verify == "sha256" and entry.name not in self._checked, only)
+
+    def check(self, entry: ShardEntry) -> None:
+        """Read one shard once and check all that can be: what `read` checks, its own seal and page checksums.
+
+        Raises
+        ------
+        ShardError
+            Naming the shard, when it is missing or anything does not agree.
+        """
         data = self._load(entry)
-        hashed = verify == "sha256" and entry.name not in self._checked
+        self._decode(data, entry, True)
+        decoding.check_whole(data, self._where(entry))
+
+    def _decode(
+        self, data: memoryview, entry: ShardEntry, hashed: bool, only: Sequence[str] | None = None
+    ) -> ShardData:
         if hashed:
             if hashlib.sha256(data).hexdigest() != entry.sha256:
                 message = (
@@ -142,7 +157,11 @@ class ShardReader:
     def unlisted(self) -> list[str]:
         """Files under ``data/`` that the manifest does not list."""
         listed = {entry.name for entry in self.manifest.shards}
-        return [name for name in self.storage.list(DATA) if name not in listed]
+        try:
+            return [name for name in self.storage.list(DATA) if name not in listed]
+        except OSError as fault:
+            message = f"{self.storage.url}/{DATA} cannot be listed: {fault.strerror or fault}"
+            raise ShardError(message) from fault
 
     def _where(self, entry: ShardEntry) -> str:
         return f"{self.storage.url}/{DATA}/{entry.name}"
@@ -201,8 +220,7 @@ def verify(storage: Storage) -> Report:
     n_bytes = 0
     for entry in reader.manifest.shards:
         try:
-            reader.read(entry)
-            decoding.check_whole(storage.load(f"{DATA}/{entry.name}"), f"{storage.url}/{DATA}/{entry.name}")
+            reader.check(entry)
             n_bytes += entry.size
         except ShardError as fault:
             problems.append(str(fault))

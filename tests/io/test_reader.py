@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -481,6 +482,42 @@ def test_verify__reports_every_problem(job):
     assert names[0] in report.problems[0]
     assert names[2] in report.problems[1]
     assert report.n_shards == len(names)
+
+
+@pytest.mark.parametrize("damage", ["gone", "a folder", "unreadable"])
+def test_verify__storage_fails__is_reported(job, monkeypatch, damage):
+    entry = opened(job).manifest.shards[0]
+    storage = open_storage(job.target)
+    load = storage.load
+
+    def failing(name):
+        if name.endswith(entry.name):
+            raise OSError(5, "Input/output error")
+        return load(name)
+
+    if damage == "unreadable":
+        monkeypatch.setattr(storage, "load", failing)
+    else:
+        (job.target / "data" / entry.name).unlink()
+        if damage == "a folder":
+            (job.target / "data" / entry.name).mkdir()
+    [problem] = reader.verify(storage).problems
+    assert entry.name in problem
+
+
+def test_verify__reads_each_shard_once(whole, monkeypatch):
+    storage, names = open_storage(whole.target), []
+    load = storage.load
+    monkeypatch.setattr(storage, "load", lambda name: names.append(name) or load(name))
+    report = reader.verify(storage)
+    assert report.problems == []
+    assert len(names) == len(set(names)) == report.n_shards
+
+
+def test_verify__data_is_gone__is_a_clean_error(job):
+    shutil.rmtree(job.target / "data")
+    with pytest.raises(ShardError, match="cannot be listed"):
+        reader.verify(open_storage(job.target))
 
 
 def test_verify__whole(whole):
