@@ -336,6 +336,15 @@ def test_process__a_mistake_has_its_status_and_no_traceback(tmp_path):
     assert "Traceback" not in err
 
 
+def test_process__whose_output_nobody_reads_is_no_fault(job):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", "from dkfeat.cli import main; main()", "inspect", str(job[0] / "train")]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @pytest.mark.parametrize(
     ("number", "status", "where"),
     [

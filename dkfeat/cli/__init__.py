@@ -40,7 +40,7 @@ def cli(traceback: bool) -> None:
     Results go to standard output, progress and errors to standard error.
     Exit status: 0 done, 1 a fault of dkfeat, 2 bad settings or input data,
     3 storage, 4 conflict with another run, spec or source, 5 workers lost,
-    130 or 143 interrupted.
+    130 or 143 interrupted, 141 nobody reads the output.
     """
 
 

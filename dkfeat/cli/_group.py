@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from dkfeat.wording import nearest
 
 __all__ = ["DkfeatCommand", "DkfeatGroup"]
 
-INTERNAL, STORAGE, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+INTERNAL, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 3, 130, 141, 143
 
 
 class _Terminated(BaseException):
@@ -56,9 +58,14 @@ class DkfeatCommand(_VerbatimHelp):
         """Run the command."""
         try:
             with _termination_raised(), _tidy_usage():
-                return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+                result = super().invoke(ctx)
+                sys.stdout.flush()  # a reader that has gone is noticed here, not at the end of the process
+                return result
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise  # click knows what to do
+        except BrokenPipeError:  # `head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(PIPE_CLOSED)
         except ParseError as error:
             _fail(ctx, str(error), error.exit_code)  # it begins with its own place
         except DkfeatError as error:
