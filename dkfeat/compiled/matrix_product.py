@@ -22,7 +22,10 @@ from dkfeat.compiled._jit import kernel
 from dkfeat.compiled.normal import TILE
 from dkfeat.compiled.simd import LANES, f32x16
 
-__all__ = ["multiply_dense", "multiply_sparse"]
+__all__ = ["AHEAD", "multiply_dense", "multiply_sparse"]
+
+AHEAD = 8
+"""Nonzeros between the one in work and the one whose weights are fetched into cache."""
 
 _ROWS = 6
 """Rows that are multiplied together: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
@@ -71,6 +74,16 @@ def _splat(builder: Any, value: Any) -> Any:
     undefined = ir.Constant(f32x16.backend, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.IntType(32)(0))
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+
+
+def _fetch(builder: Any, address: Any) -> None:
+    """Ask for a cache line that will be read soon."""
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    name = "llvm.prefetch.p0"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    for_read, keep_in_all_caches, data_cache = number(0), number(3), number(1)
+    builder.call(function, [builder.bitcast(address, byte), for_read, keep_in_all_caches, data_cache])
 
 
 def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
@@ -133,6 +146,9 @@ def _lower_listed(context: Any, builder: Any, _: Any, args: tuple) -> Any:
 
     def weights_at(k: Any) -> Any:
         place = builder.load(builder.gep(places, [k]))
+        later = builder.load(builder.gep(places, [builder.add(k, k.type(AHEAD))]))
+        for line in range(0, TILE, LANES):
+            _fetch(builder, builder.gep(table, [builder.add(builder.mul(later, later.type(TILE)), later.type(line))]))
         return builder.gep(table, [builder.mul(place, place.type(TILE))])
 
     _emit(builder, [lambda k: builder.gep(x, [k])], weights_at, count, [builder.gep(out, [to])])
@@ -188,8 +204,8 @@ def multiply_sparse(
     Parameters
     ----------
     indptr : ndarray of shape (n_samples + 1,), int64
-    places : ndarray of shape (nnz,), int64
-        Columns of the table, ascending in a row.
+    places : ndarray of shape (nnz + AHEAD,), int64
+        Columns of the table, ascending in a row; the last AHEAD are any.
     values : ndarray of shape (nnz,), float32
     n_columns, n_tiles : int
     table : ndarray of shape (n_tiles * n_columns * 64,), float32

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dkfeat.compiled.matrix_product import multiply_dense, multiply_sparse
+from dkfeat.compiled.matrix_product import AHEAD, multiply_dense, multiply_sparse
 
 
 def some_product(n_samples, n_columns, n_tiles, seed=0):
@@ -22,7 +22,7 @@ def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tile
     rows = sp.csr_matrix(X)
     target = 3, width
     multiply_dense(X.ravel(), n_samples, n_columns, table.ravel(), n_tiles, dense.reshape(-1), *target)
-    indptr, places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+    indptr, places = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
     multiply_sparse(indptr, places, rows.data, n_columns, table.ravel(), n_tiles, sparse.reshape(-1), *target)
     matrix = table.transpose(1, 0, 2).reshape(n_columns, n_tiles * 64).astype(np.float64)
     bound = 2.0**-24 * n_columns * np.abs(X).astype(np.float64) @ np.abs(matrix)

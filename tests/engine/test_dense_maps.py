@@ -1,0 +1,20 @@
+"""Maps of dense features from source to shards and back."""
+
+import numpy as np
+import pytest
+
+import dkfeat
+from dkfeat.maps import FourierFeatures
+from tests.engine.helpers import BLOCK, featurized
+
+
+@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"])
+def test_fourier__shards_hold_the_features(projection, tiny_folder, tiny_rows, tmp_path):
+    X, _ = tiny_rows
+    features = FourierFeatures(40, projection=projection, random_state=3)
+    source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
+    featurized(source, tmp_path / "shards", map=features)
+    data = dkfeat.open_shards(tmp_path / "shards")
+    assert data.map.to_spec() == features.fit_width(X.shape[1]).to_spec()
+    read = np.asarray(data.to_dask()[0].compute())
+    assert np.array_equal(read, features.transform(X))
