@@ -99,12 +99,12 @@ class SplitParser:
             self._hint[0] = _float_at(window.view, start)
             cursor[loop.HINT_AT] = start
         cursor[loop.HINT_AT] = -1
+        self._check_labels(tables, first_label, int(cursor[loop.LABELS]))  # first: they stand before what is wrong
         if status not in (loop.DONE, loop.FULL):
             line, start = int(cursor[loop.LINE]), int(cursor[loop.ERROR_AT])
             last = int(cursor[loop.LAST])
             reason = reason_of(status, window.view, start, source=source, highest=highest, last=last)
             raise self._error(reason, window.origin + line, start - line + 1)
-        self._check_labels(tables, first_label, int(cursor[loop.LABELS]))
         return status == loop.FULL, window.consume(int(cursor[loop.POSITION]))
 
     def _check_labels(self, tables: loop.Tables, first: int, stop: int) -> None:

@@ -14,6 +14,7 @@ WINDOW_BYTES = 1 << 20
 """Text loaded at a time: it stays in a core's second-level cache while it is parsed."""
 
 _TAIL_BYTES = 1 << 16  # step behind the end of the range, in search of the end of its last line
+_CR = 13
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -86,7 +87,7 @@ class LineWindow:
         return memoryview(self._buffer)
 
     def consume(self, position: int) -> memoryview:
-        """Move `begin` to `position`; the bytes passed, without an LF that was added, until the next `advance`."""
+        """Move `begin` to `position`; the bytes passed, without what was added, until the next `advance`."""
         passed = memoryview(self._buffer)[self._passed : min(position, self._filled)]
         self.begin = self._passed = position
         return passed
@@ -101,8 +102,11 @@ class LineWindow:
             if n == 0:
                 self._is_last = True
                 if self._filled > self.begin:
-                    self._buffer[self._filled] = 10
-                    return self._show(self._filled + 1)
+                    # a blank keeps a carriage return alone, where the LF would make it a line end
+                    added = b" \n" if self._buffer[self._filled - 1] == _CR else b"\n"
+                    end = self._filled + len(added)
+                    self._buffer[self._filled : end] = added
+                    return self._show(end)
                 return False
             if at < self._stop:
                 newline = self._buffer.rfind(b"\n", before, self._filled)

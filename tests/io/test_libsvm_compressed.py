@@ -150,6 +150,12 @@ def test_compressed__errors_name_lines_of_the_text(tmp_path, ending):
 
 
 @endings
+def test_compressed__lone_carriage_return_at_the_end(tmp_path, ending):
+    with pytest.raises(ParseError, match=r":3000:6: a carriage return"):
+        read(tmp_path, "a" + ending, COMPRESS[ending](TEXT + b"1 1:1\r"))
+
+
+@endings
 def test_stream__parts_are_bounded(tmp_path, ending):
     path = tmp_path / ("bomb" + ending)
     path.write_bytes(COMPRESS[ending](bytes(1 << 24)))
