@@ -172,7 +172,7 @@ def featurize(
             planned.check(runner().memory_limit)
         splits = [task.split for task in planned.tasks]
         held = commit.begin(storage, settled.spec, files, splits, resume=resume, break_lock=break_lock)
-        with held as run, stack:  # the runner ends within: the target is held until no task runs any more
+        with held as run, stack:  # the runner ends within: its threads and processes work only while the target is held
             if run.is_done and run.manifest is not None:
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
                 return run.manifest
