@@ -1,6 +1,7 @@
 """Projections against the dense matrices that they stand for, built here from their definitions."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -193,3 +194,33 @@ def test_circulant__refuses_no_mixtures():
 def test_matrix__refuses_to_fill_memory():
     with pytest.raises(ConfigError, match="use project"):
         DenseProjection(n_features=2**40, n_components=1, seed=0).matrix()
+
+
+def peak_bytes(run):
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("n_mixtures", [1, 4])
+def test_circulant__memory_is_in_proportion_to_mixtures_and_components(n_mixtures):
+    d, n_components = 4096, 2**17
+    projection = CirculantProjection(n_features=d, n_components=n_components, seed=0, n_mixtures=n_mixtures)
+    X = some_rows(1, d)
+    make("circulant", d, 1).project(X)  # compiles and imports
+    # weights, spectra and masks take 12 bytes for each mixture and component, and drawing them about as much again;
+    # W would take 4 d = 16,384 bytes a component
+    assert peak_bytes(lambda: projection.project(X)) < (16 * n_mixtures + 60) * n_components
+
+
+def test_dense__memory_holds_a_few_tiles_of_the_table():
+    n_features, n_components = 30_000, 512
+    X = sp.csr_matrix(some_rows(20, n_features, density=0.3))
+    projection = DenseProjection(n_features=n_features, n_components=n_components, seed=0)
+    projection.project(X[:1])  # compiles
+    tile = n_features * TILE * 4
+    # one tile, the columns' ranks and the rows; W takes 8 tiles
+    assert peak_bytes(lambda: projection.project(X)) < 2 * tile
