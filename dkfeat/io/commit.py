@@ -22,7 +22,7 @@ from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardEr
 from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import check
 from dkfeat.io.manifest import Manifest
-from dkfeat.io.plans import OTHER_TARGET, PinnedPlan, check_unchanged, numbered, plan_name
+from dkfeat.io.plans import OTHER_TARGET, PinnedPlan, check_pinned, numbered, plan_name
 from dkfeat.io.publishing import existing_entry, publish
 from dkfeat.io.run import Run, mark_success, now
 from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
@@ -135,7 +135,7 @@ def _pin(
     listed = {source.name: source for source in manifest.sources} if manifest else {}
     found = {file.name: file for file in files}
     for name, source in listed.items():
-        check_unchanged(source.identity, found.get(name), f"since {manifest.name if manifest else ''} was committed")
+        check_pinned(source.identity, found.get(name), f"since {manifest.name if manifest else ''} was committed")
     number = manifest.number + 1 if manifest else 1
     fresh = [file for file in files if file.name not in listed]
     pinned = _pinned(storage, number)

@@ -41,8 +41,6 @@ class SplitScan:
     """Sorted label set; None beyond 10,000 labels."""
     has_integer_labels: bool
     """Every label is an integer below 2**53 in magnitude."""
-    has_qid: bool
-    """Rows have query ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +140,6 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
         max_index=highest if has_features else None,
         labels=None if found is None else tuple(sorted(found)),
         has_integer_labels=has_integers,
-        has_qid=source.query_id and n_rows > 0,
     )
 
 

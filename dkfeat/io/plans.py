@@ -96,7 +96,7 @@ class PinnedPlan:
         """
         found = {file.name: file for file in files}
         for file in self.files:
-            check_unchanged(file.identity, found.get(file.name), "between the plan and now", remedy)
+            check_pinned(file.identity, found.get(file.name), "between the plan and now", remedy)
         return dataclasses.replace(
             self,
             files=tuple(dataclasses.replace(file, url=found[file.name].url) for file in self.files),
@@ -107,7 +107,7 @@ class PinnedPlan:
         )
 
 
-def check_unchanged(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:
+def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:
     """Refuse a source that is not what was pinned; `remedy` is offered beside restoring it."""
     if found is None:
         message = f"source {pinned['name']!a} is gone or renamed {when}; put it back, or {remedy}"
