@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
-from dkfeat.io import reader, rows, shards
+from dkfeat.io import commit, reader, rows, shards
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.storage import open_storage
 from tests.io.test_shards import codes, parts, same
@@ -358,6 +358,36 @@ def test_rows__that_contradict_the_layout__are_refused(columns, reason):
 def test_rows__without_values__are_ones():
     matrix, *_ = rows.from_table(pa.table({"indices": lists([[0, 4], [], [2]], pa.int32())}), 5)
     assert (matrix != csr_matrix([[1, 0, 0, 0, 1], [0] * 5, [0, 0, 1, 0, 0]])).nnz == 0
+
+
+def test_sparse_shards__without_values__from_commit_to_reader(tmp_path):
+    job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
+    storage, width = open_storage(job.target), 50
+    output = {"schema": 1, "layout": "sparse", "n_features_out": width, "row_bytes": 400, "values": False}
+    made = []
+    with commit.begin(storage, {**job.spec, "output": output}, job.files(), job.splits()) as run:
+        entries = []
+        for split in run.splits:
+            given = parts("sparse", 5 + split.number)
+            given["encoded"].data[:] = 1
+            own = {"spec_fp": run.spec_fp, "split": split.number, "piece": 0, "source": split.file.name}
+            given["footer"] = replace(given["footer"], **own)
+            shard = shards.encode_shard(**given, values=False)
+            name = shards.shard_name(run.spec_fp, split, 0)
+            entries.append(commit.publish(storage, name, shard.data, shard.entry(name), run_id=run.id))
+            assert commit.existing_entry(storage, name, run.spec_fp, split.number, 0, run_id=run.id) == entries[-1]
+            made.append(given["encoded"])
+        schema = shards.schema_of("sparse", width, "int64", values=False)
+        run.commit(entries, schema=schema, n_features=10, versions={})
+    it = opened(job)
+    assert reader.verify(storage).problems == []
+    for entry, matrix in zip(it.manifest.shards, made, strict=True):
+        whole = it.read(entry).encoded
+        assert (whole.dtype, whole.indices.dtype) == (np.float32, np.int32)
+        assert same("sparse", whole, matrix)
+        assert same("sparse", it.read(entry, only=["encoded"]).encoded, matrix)
+        assert same("sparse", vstack([part.encoded for part in it.batches(entry, 2)], "csr"), matrix)
+    assert pyarrow.dataset.dataset(job.target / "data").schema.names == ["label", "indices"]
 
 
 def test_rows__of_several_chunks_and_hidden_null_bytes():
