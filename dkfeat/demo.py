@@ -81,7 +81,7 @@ def _compile(n_components: int, i_bits: int) -> None:
     from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.maps import GCWSFeatures
 
-    click.echo("Compiling the loops, once on a machine …", err=True)
+    click.echo("Compiling the loops, once on a machine …")
     with tempfile.TemporaryDirectory() as scratch:
         row = Path(scratch) / "row.svm"
         row.write_text("1 1:1\n", encoding="ascii")
