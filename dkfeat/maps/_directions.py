@@ -45,6 +45,7 @@ def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArr
     rows = _narrow(wide)
     squares = _squares(rows)
     odd = np.flatnonzero(~((squares > _SHORT) & (squares < _LONG)))  # NaN and infinity too
+    odd = odd[np.diff(wide.indptr)[odd] > 0 if sp.issparse(wide) else wide[odd].any(axis=1)]  # all-zero rows are fine
     if len(odd):
         first = int(odd[0])
         rows_as_csr(wide[first:], first_row=first)  # raises where a value is not finite
