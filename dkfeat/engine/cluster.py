@@ -11,11 +11,11 @@ import dask
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 __all__ = ["local_cluster", "share_cores"]
 
@@ -88,11 +88,16 @@ def local_cluster(
     client : distributed.Client
         Connected to the cluster; not made the process's default client.
 
+    Raises
+    ------
+    ClusterError
+        If the processes do not start.
+
     Notes
     -----
     Workers are spawned, so a script that calls this needs the usual ``if __name__ == "__main__":`` guard.
     """
-    from distributed import Client, LocalCluster  # 0.3 s, which runs on threads need not pay
+    from distributed import Client  # 0.3 s, which runs on threads need not pay
 
     n_workers, threads = share_cores(n_workers, threads_per_worker)
     limit = "auto" if memory_limit is None else _bytes(memory_limit)
@@ -100,18 +105,31 @@ def local_cluster(
     settings = {**SETTINGS, "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, **variables}}
     with (
         dask.config.set(settings),
-        LocalCluster(
+        _start(n_workers, threads, limit) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _start(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> LocalCluster:
+    from distributed import LocalCluster
+
+    try:
+        return LocalCluster(
             n_workers=n_workers,
-            threads_per_worker=threads,
-            memory_limit=limit,
+            threads_per_worker=threads_per_worker,
+            memory_limit=memory_limit,
             host="127.0.0.1",
             scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=logging.CRITICAL,
             preload=[_LEAVE_INTERRUPTS],
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+        )
+    except RuntimeError as error:
+        message = (
+            f"{n_workers} worker processes did not start ({error}); a script that starts them needs its calls under "
+            "`if __name__ == '__main__':`, because each worker imports the script"
+        )
+        raise ClusterError(message) from error
 
 
 def _bytes(text: int | str) -> int:

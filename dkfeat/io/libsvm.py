@@ -19,6 +19,8 @@ from dkfeat.io.libsvm_scan import Scan, SplitScan, are_integers, scan_pieces
 __all__ = ["LibsvmSource", "Piece", "Scan", "SplitScan", "parse_size"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+MOST_RANGES = 200_000
+"""Ranges that plain files may be cut into: twice the tasks of the largest job that is planned for."""
 _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 
 
@@ -130,10 +132,23 @@ class LibsvmSource:
         """Cut files into splits: ranges of `blocksize` bytes of plain files, whole compressed files.
 
         A range owns the lines that begin in it. An empty file is one empty split.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            For more than `MOST_RANGES` ranges.
         """
         blocksize = int(self.blocksize)
         splits: list[Split] = []
-        for file in self.files() if files is None else files:
+        files = self.files() if files is None else files
+        plain_bytes = sum(file.size for file in files if file.compression is None)
+        if plain_bytes > blocksize * MOST_RANGES:
+            message = (
+                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} tasks; "
+                "raise it, to 64MiB for instance"
+            )
+            raise ConfigError(message)
+        for file in files:
             step = blocksize if file.compression is None else max(file.size, 1)
             splits.extend(
                 Split(number=first_number + len(splits), file=file, start=start, stop=min(start + step, file.size))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dkfeat.blocks import Split
-from dkfeat.errors import SpecConflictError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io import lines
 from dkfeat.io.libsvm import LibsvmSource, Piece
 from tests.reference.libsvm import read_rows
@@ -88,6 +88,14 @@ def test_split__at_every_byte(tmp_path):
         assert_pieces_tile(a, TEXT, 0, middle)
         assert_pieces_tile(b, TEXT, middle, len(TEXT))
         assert middle == (TEXT.find(b"\n", cut - 1) + 1 or len(TEXT))
+
+
+def test_splits__too_many_are_refused(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_bytes(b"1 1:1\n" * 40_000)
+    with pytest.raises(ConfigError, match="blocksize=1 bytes cuts 240,000 bytes of text into more than 200,000 tasks"):
+        LibsvmSource(str(path), blocksize=1).splits()
+    assert len(LibsvmSource(str(path), blocksize=2).splits()) == 120_000
 
 
 @pytest.mark.parametrize("blocksize", [*range(1, 40), 100, 1000])
