@@ -144,8 +144,8 @@ class LibsvmSource:
         plain_bytes = sum(file.size for file in files if file.compression is None)
         if plain_bytes > blocksize * MOST_RANGES:
             message = (
-                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} tasks; "
-                "raise it, to 64MiB for instance"
+                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than "
+                f"{MOST_RANGES:,} tasks; raise it, to 64MiB for instance"
             )
             raise ConfigError(message)
         for file in files:
