@@ -101,6 +101,13 @@ class DataSetMachine(RuleBasedStateMachine):
             path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
             self.run()
 
+    @precondition(lambda self: self.covered)
+    @rule(data=st.data())
+    def lose_a_committed_shard(self, data: st.DataObject) -> None:
+        entry = data.draw(st.sampled_from(self.manifest().shards))
+        (self.job.target / "data" / entry.name).unlink()
+        self.run()
+
     @rule()
     def read(self) -> None:
         storage = open_storage(self.job.target)
