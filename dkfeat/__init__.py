@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
     "LibsvmSource": "dkfeat.io.libsvm",
     "Scan": "dkfeat.io.libsvm",
@@ -23,12 +24,14 @@ _HOME = {
     "plan": "dkfeat.engine.plan",
     "read_libsvm": "dkfeat.engine.collections",
     "scan": "dkfeat.engine.scan",
+    "theory": "dkfeat.theory",
     "train": "dkfeat.learn.sgd",
 }
 
 if TYPE_CHECKING:
     from dkfeat import errors as errors
     from dkfeat import kernels as kernels
+    from dkfeat import theory as theory
     from dkfeat.engine.collections import read_libsvm as read_libsvm
     from dkfeat.engine.dataset import open_shards as open_shards
     from dkfeat.engine.featurize import featurize as featurize
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from dkfeat.learn.model import load_model as load_model
     from dkfeat.learn.sgd import train as train
     from dkfeat.maps import from_spec as from_spec
+    from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
     from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
 
 __all__ = sorted([*_HOME, "__version__"])

@@ -12,7 +12,12 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("gcws", "ratio"), ("parser", "read_ratio"), pytest.param("job", "ratio", marks=pytest.mark.slow)],
+    [
+        ("gcws", "ratio"),
+        ("parser", "read_ratio"),
+        ("projections", "ratio"),
+        pytest.param("job", "ratio", marks=pytest.mark.slow),
+    ],
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
     arguments = ["--quick", *(["--folder", str(tmp_path)] if name == "job" else [])]

@@ -8,6 +8,7 @@ import pytest
 import dkfeat
 
 PUBLIC = [
+    "FourierFeatures",
     "GCWSFeatures",
     "LibsvmSource",
     "Scan",
@@ -21,6 +22,7 @@ PUBLIC = [
     "plan",
     "read_libsvm",
     "scan",
+    "theory",
     "train",
 ]
 

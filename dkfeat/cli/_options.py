@@ -21,6 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 MAPS = {
     "gcws": ("n_components", "i_bits", "t_bits", "p", "center", "normalize", "code", "seed"),
+    "fourier": ("n_components", "gamma", "kernel", "projection", "seed"),
 }
 """Parameters of each map that the command line offers."""
 MAP_PARAMETERS = tuple(dict.fromkeys(name for names in MAPS.values() for name in names))
@@ -91,15 +92,30 @@ def map_options(command: Command) -> Command:
     """Which feature map, with which parameters."""
     return _together(
         command,
-        click.option("--map", "map_name", type=_MapName(), default="gcws", show_default=True, help="Feature map."),
+        click.option("--map", "map_name", type=_MapName(), default="gcws", show_default=True, help="gcws or fourier."),
         click.option(
-            "--n-components", type=int, default=256, show_default=True, help="Samples of a row; more is finer."
+            "--n-components", type=int, default=256, show_default=True, help="Draws for each row; more is finer."
         ),
-        click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample, 1 to 16."),
-        click.option("--t-bits", type=int, default=0, show_default=True, help="Bits kept of its level, 0 to 2."),
-        click.option("--p", type=float, default=1.0, show_default=True, help="Power of the pGMM kernel."),
-        click.option("--center", type=float, help="Subtracted from every value, absent ones too."),
-        click.option("--normalize", type=click.Choice(["l1", "l2", "max"]), help="Scale rows to this norm first."),
+        click.option("--i-bits", type=int, default=8, show_default=True, help="gcws: bits kept of a draw, 1 to 16."),
+        click.option("--t-bits", type=int, default=0, show_default=True, help="gcws: bits kept of its level, 0 to 2."),
+        click.option("--p", type=float, default=1.0, show_default=True, help="gcws: power of the pGMM kernel."),
+        click.option("--center", type=float, help="gcws: subtracted from every value, absent ones too."),
+        click.option("--normalize", type=click.Choice(["l1", "l2", "max"]), help="gcws: norm that rows get first."),
+        click.option("--gamma", type=float, default=1.0, show_default=True, help="fourier: width of the RBF kernel."),
+        click.option(
+            "--kernel",
+            type=click.Choice(["rbf_cosine", "rbf"]),
+            default="rbf_cosine",
+            show_default=True,
+            help="fourier: RBF of the angle, or of the distance.",
+        ),
+        click.option(
+            "--projection",
+            type=click.Choice(["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"]),
+            default="dense",
+            show_default=True,
+            help="fourier: how the random weights are made.",
+        ),
         click.option("--code", type=click.Choice(["auto", "lowest"]), default="auto", show_default=True, hidden=True),
         click.option("--seed", type=int, default=0, show_default=True, help="Root of all random numbers."),
     )

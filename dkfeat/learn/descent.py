@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, issparse
 from sklearn.linear_model import SGDClassifier
 
 from dkfeat.engine.prefetch import prefetch
@@ -15,7 +15,7 @@ from dkfeat.errors import ConfigError, ShardError
 
 __all__ = ["DEFAULT_ALPHA", "LOSSES", "Batches", "fit_epochs"]
 
-Batches = Iterable[tuple[csr_matrix, NDArray[Any]]]
+Batches = Iterable[tuple[Any, NDArray[Any]]]  # rows as csr_matrix or ndarray, and their labels
 
 LOSSES = ("hinge", "log_loss")
 WORTH_THREADS = 40_000_000
@@ -37,7 +37,7 @@ def fit_epochs(
     scale: float | None = None,
     fit_intercept: bool = True,
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], int]]:
-    """Weights after each epoch of gradient descent.
+    """Weights after each epoch of gradient descent, on sparse or dense batches.
 
     Parameters
     ----------
@@ -82,7 +82,8 @@ def fit_epochs(
                     values = np.full(X.nnz, scale)  # one array serves all batches
                 X = csr_matrix((values[: X.nnz], X.indices, X.indptr), shape=X.shape, copy=False)
             # classes are trained side by side in threads where that is worth joblib's waiting loops
-            classifier.n_jobs = -1 if len(classes) > 2 and X.nnz * len(classes) >= WORTH_THREADS else None
+            stored = X.nnz if issparse(X) else X.size
+            classifier.n_jobs = -1 if len(classes) > 2 and stored * len(classes) >= WORTH_THREADS else None
             try:
                 classifier.partial_fit(X, _numbered(y, classes), classes=numbers)
             except ValueError as error:

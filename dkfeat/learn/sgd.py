@@ -125,7 +125,7 @@ def train(
         return data.batches(batch_rows, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
 
     settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": root_seed}
-    scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else 1.0
+    scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else None
     history: list[Mapping[str, Any]] = []
     lines = EpochLines(epochs) if progress and not callable(progress) else None
     tell = progress if callable(progress) else lines

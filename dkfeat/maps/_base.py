@@ -109,6 +109,24 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return transform_blocks(self, X)
         return self._transform_rows(self._check_rows(X))
 
+    def encode(self, X: Any) -> Any:
+        """Rows in the form that shards keep: features themselves, where the layout is "dense".
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        encoded : ndarray of shape (n_samples, n_features_out), float32, or what the map says
+        """
+        return self._transform_rows(self._check_rows(X))
+
+    def decode(self, encoded: Any) -> Any:
+        """Features of encoded rows: ``decode(encode(X))`` is ``transform(X)``."""
+        check_is_fitted(self)
+        return encoded
+
     def to_spec(self) -> dict[str, Any]:
         """Plain JSON values from which `dkfeat.from_spec` makes an equal map.
 

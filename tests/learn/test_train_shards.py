@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import dump_svmlight_file, load_digits
 
 import dkfeat
-from dkfeat import GCWSFeatures, LibsvmSource
+from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from tests.conftest import ROWS, libsvm_text
 
 
@@ -43,3 +44,19 @@ def test_train__test_labels_unseen_in_training_are_misses(folder, tiny_rows, tmp
     assert set(predicted) == {-1, 1}
     assert model.history[-1]["test_accuracy"] == np.mean(predicted == y) <= 0.75
     assert model.history[-1]["test_accuracy"] == model.score(X, y)
+
+
+def test_train__dense_features_are_learnt_saved_and_served(tmp_path):
+    digits = load_digits()
+    path = tmp_path / "digits.svm"
+    dump_svmlight_file(digits.data, digits.target, str(path), zero_based=False)
+    shards, model_folder = tmp_path / "shards", tmp_path / "model"
+    fourier = FourierFeatures(n_components=512, gamma=8.0, random_state=0)
+    source = LibsvmSource(str(path), n_features=64, zero_based=False)
+    dkfeat.featurize(source, fourier, shards, scheduler="synchronous", progress=False)
+    model = dkfeat.train(shards, epochs=5, progress=False)
+    model.save(model_folder)
+    served = dkfeat.load_model(model_folder).predict(digits.data)
+    direct = model.classes[(dkfeat.open_shards(shards).to_scipy()[0] @ model.coef.T + model.intercept).argmax(axis=1)]
+    assert np.mean(served == digits.target) > 0.97
+    np.testing.assert_array_equal(served, direct)

@@ -94,6 +94,13 @@ def test_map__every_dtype_of_equal_values_gives_the_same_features(cls, dtype):
 
 
 @pytest.mark.parametrize("cls", MAPS)
+def test_map__decode_of_encode_is_transform(cls):
+    X, features = some_rows(), fitted(cls)
+    assert_same(features.decode(features.encode(X)), features.transform(X))
+    assert array_of(features.transform(X)).any()
+
+
+@pytest.mark.parametrize("cls", MAPS)
 def test_map__explicit_zeros_change_nothing(cls):
     X, features = some_rows(), fitted(cls)
     full = sp.csr_matrix(np.ones_like(X))
