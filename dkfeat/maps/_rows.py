@@ -20,7 +20,7 @@ __all__ = ["RowPreparation", "owned"]
 
 _BLOCK_CELLS = 2**23
 """Values that a dense or centred block may hold: bounds what a call needs beside its result."""
-_BLOCK_NONZEROS = 2**22
+_BLOCK_NONZEROS = 2**21
 """Nonzeros that a sparse block holds about: hashing needs 27 bytes for each."""
 _CENTER_LIMIT = 2**24
 """Columns that a centre may fill in; beyond, each row would be a dense vector of more than 128 MiB."""
