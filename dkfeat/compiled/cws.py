@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled._jit import kernel
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.elementary import log_scalar
 from dkfeat.compiled.feature_major import FeatureMajor, aligned, turn
 from dkfeat.compiled.gcws_parameters import CODE_LOW, CODE_MIXED, CODE_RANK, CODE_SIGNED, TABLE_ROW
@@ -93,7 +94,7 @@ def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32
     >>> logs.tolist(), negative.tolist()
     ([0.0, 2.0, -inf], [False, True, False])
     """
-    values = _owned(values, np.float32 if values.dtype == np.float32 else np.float64)
+    values = owned(values, np.float32 if values.dtype == np.float32 else np.float64)
     logs, negative = np.empty(len(values), np.float32), np.empty(len(values), np.bool_)
     _signed_logs(values, float(power), logs, negative)
     return logs, negative
@@ -206,17 +207,12 @@ def encode(
     return packed, empty
 
 
-def _owned(array: NDArray, dtype: Any) -> NDArray:
-    # one type for numba: contiguous, aligned and writeable, whatever the caller has
-    return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
-
-
 def _groups(
     indptr: NDArray, columns: NDArray, logs: NDArray[np.float32], negative: NDArray[np.bool_]
 ) -> Iterator[tuple[slice, FeatureMajor]]:
     # rows in equal groups of at most SWEPT_ROWS, feature-major
-    indptr, columns = _owned(indptr, np.int64), _owned(columns, np.int32 if columns.dtype == np.int32 else np.int64)
-    logs, negative = _owned(logs, np.float32), _owned(negative, np.bool_)
+    indptr, columns = owned(indptr, np.int64), owned(columns, np.int32 if columns.dtype == np.int32 else np.int64)
+    logs, negative = owned(logs, np.float32), owned(negative, np.bool_)
     n_rows = len(indptr) - 1
     n_groups = -(-n_rows // SWEPT_ROWS)
     for g in range(n_groups):

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.phases import squares_of_dense, squares_of_sparse
 from dkfeat.errors import InputError
-from dkfeat.maps._rows import owned
 from dkfeat.validation import rows_as_csr
 
 __all__ = ["float32_rows", "rows_and_lengths"]

@@ -16,7 +16,7 @@ from dkfeat.compiled.rows import L1, L2, MAX, normalise_rows
 from dkfeat.errors import ConfigError
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 
-__all__ = ["RowPreparation", "owned"]
+__all__ = ["RowPreparation"]
 
 _BLOCK_CELLS = 2**23
 """Values that a dense or centred block may hold: bounds what a call needs beside its result."""
@@ -134,8 +134,3 @@ def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:
         centred = rows.astype(np.float64) - repeated  # scipy drops the zeros that come out
     centred.has_canonical_format = True
     return centred
-
-
-def owned(array: NDArray) -> NDArray:
-    """Contiguous and writeable, copied only if it is not: a compiled loop is then compiled once, for that layout."""
-    return np.require(array, requirements=("C", "A", "W"))

@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled import cws
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.codes import one_hot_columns
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._rows import RowPreparation, owned
+from dkfeat.maps._rows import RowPreparation
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
 
@@ -382,8 +383,8 @@ class GCWSFeatures(FeatureMap):
         """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""
         s = self._fitted
         for rows in s.preparation.blocks(X):
-            logs, negative = cws.signed_logs(owned(rows.data), s.p)
-            yield rows.indptr.astype(np.int64), owned(rows.indices), logs, negative
+            logs, negative = cws.signed_logs(rows.data, s.p)
+            yield rows.indptr, rows.indices, logs, negative
 
 
 def _checked_seed(random_state: Any) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.philox import draw_words
 from dkfeat.errors import ConfigError
 
@@ -99,11 +100,6 @@ def draw_signs(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np
 def arrays_of(X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """Row bounds, columns and values for a compiled loop; the first two are empty for dense rows."""
     if sp.issparse(X):
-        return X.indptr.astype(np.int64), X.indices.astype(np.int64), _owned(X.data)
+        return X.indptr.astype(np.int64), X.indices.astype(np.int64), owned(X.data)
     nothing = np.empty(0, np.int64)
-    return nothing, nothing, _owned(X).reshape(-1)
-
-
-def _owned(array: NDArray) -> NDArray:
-    # read-only arrays would be compiled a second time
-    return np.require(array, requirements=("C", "A", "W"))
+    return nothing, nothing, owned(X).reshape(-1)
