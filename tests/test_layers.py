@@ -24,7 +24,7 @@ TABLE = {
         {"numpy", "scipy"},
     ),
     "maps": (
-        {"maps", "kernels", "projections", "compiled", "random_streams", *BOTTOM} - {"config"},
+        {"maps", "kernels", "projections", "compiled", "random_streams", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
     "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),

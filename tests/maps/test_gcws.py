@@ -360,6 +360,36 @@ def test_estimate_kernel__of_an_empty_row_is_0(i_bits):
     assert features.estimate_kernel(codes).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
+@pytest.mark.parametrize("t_bits", [0, 1, 2])
+@pytest.mark.parametrize("binary", [False, True])
+def test_estimate_kernel__takes_levels_into_account(t_bits, binary):
+    X = np.kron(np.eye(2), np.random.default_rng(4).lognormal(size=(1, 1000)))
+    X = (X > 0).astype(float) if binary else X
+    features = GCWSFeatures(2**17, i_bits=2, t_bits=t_bits, random_state=0).fit(X)
+    estimate = features.estimate_kernel(features.encode(X))[0, 1]
+    # standard error at most sqrt(3)/4 / 2^8.5 * 4/3 = 0.0016; within 4 of them: each case fails once in 16,000 seeds.
+    # The chance of 1/4 alone, whatever the levels, would be off by 0.1 for real values, 1/16 by 0.2 for binary ones
+    assert abs(estimate) < 4 * 0.0016
+
+
+@pytest.mark.parametrize(("rho", "sigma"), [(0.9, 1.0), (0.0, 1.0), (-0.6, 1.0), (0.5, 3.0)])
+def test_estimate_correlation__of_heavy_tails(rho, sigma):
+    rng = np.random.default_rng(5)
+    normal = rng.multivariate_normal([0, 0], [[1, rho * sigma], [rho * sigma, sigma**2]], size=20_000)
+    X = (normal / np.sqrt(rng.chisquare(3, size=(20_000, 1)) / 3)).T  # t-distribution, 3 degrees of freedom
+    features = GCWSFeatures(2**14, t_bits=2, random_state=0).fit(X)
+    found = features.estimate_correlation(features.encode(X), sigma=sigma)
+    # 4 standard errors of g: 4 * 0.5 / 2^7 = 0.016 from codes, 0.02 from columns; slope of rho in g at most 4 here
+    assert abs(found[0, 1] - rho) < 4 * (0.016 + 0.02)
+    assert features.estimate_correlation(features.encode(X[:1]))[0, 0] == 1
+
+
+def test_estimate_correlation__of_another_power_is_refused():
+    features = GCWSFeatures(8, p=2.0, random_state=0).fit_width(3)
+    with pytest.raises(ConfigError, match=r"p=2\.0.*p=1 only"):
+        features.estimate_correlation(features.encode(np.ones((1, 3))))
+
+
 @pytest.mark.parametrize("limit", ["SWEPT_ROWS", "_BLOCK_NONZEROS"])
 def test_encode__sparse_blocks_of_any_size_give_the_same(limit, monkeypatch, rng):
     X = sp.random(60, 400, density=0.05, format="lil", random_state=rng)
