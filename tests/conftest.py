@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from tests.fault_catalogue import CASES
+
 # the time of an example depends on the machine, so it decides nothing
 hypothesis.settings.register_profile("dkfeat", deadline=None)
 hypothesis.settings.load_profile("dkfeat")
 
 ROWS, COLUMNS = 400, 300
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a mark that names a fault case which is not in the catalogue."""
+    unknown = {case for mark in item.iter_markers("fault") for case in mark.args} - CASES.keys()
+    if unknown:
+        message = f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
+        raise pytest.UsageError(message)
 
 
 @pytest.fixture

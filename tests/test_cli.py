@@ -140,6 +140,7 @@ def test_inspect__text_and_json_tell_the_map(job, kind):
         assert "bytes a row" in text
 
 
+@pytest.mark.fault("S-05")
 def test_verify__whole_and_damaged(job, tmp_path):
     target = tmp_path / "shards"
     run("featurize", job[0] / "train.svm", *SMALL, "--out", target)
@@ -248,6 +249,7 @@ def test_traceback__is_shown_on_request():
     assert "Traceback" in outcome.stderr
 
 
+@pytest.mark.fault("X-10")
 def test_errors__cannot_steer_the_terminal(tmp_path):
     outcome = run("predict", tmp_path / "\x1b[2Jmodel", "x.svm", status=2)
     assert "\x1b" not in outcome.stderr
@@ -345,6 +347,7 @@ def test_process__whose_output_nobody_reads_is_no_fault(job):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.fault("P-05")
 @pytest.mark.parametrize(
     ("number", "status", "where"),
     [

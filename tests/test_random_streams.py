@@ -6,6 +6,7 @@ from dkfeat.compiled import streams
 from dkfeat.random_streams import check_seed, draw_seed
 
 
+@pytest.mark.fault("D-09")
 def test_streams__are_distinct():
     numbers = [value for name, value in vars(streams).items() if name.startswith("STREAM_")]
     assert len(set(numbers)) == len(numbers) == len(streams.__all__) >= 2

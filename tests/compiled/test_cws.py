@@ -194,6 +194,7 @@ def known_codes():
     return answers
 
 
+@pytest.mark.fault("D-11")
 def test_known_answers__never_change():
     assert known_codes() == json.loads((DATA / "gcws_codes_v1.json").read_text())
 

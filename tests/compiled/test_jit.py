@@ -41,6 +41,7 @@ def test_cache__second_process_compiles_nothing(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
 
 
+@pytest.mark.fault("D-14")
 def test_cache__edit_of_an_inlined_helper_is_seen(tmp_path):
     package = tmp_path / "dkfeat"
     shutil.copytree(ROOT / "dkfeat", package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -51,11 +52,13 @@ def test_cache__edit_of_an_inlined_helper_is_seen(tmp_path):
     assert run(tmp_path, NUMBA_CACHE_DIR=cache) == [WORD, "0", "1"]
 
 
+@pytest.mark.fault("D-14")
 def test_cache__other_cpu_is_not_used(tmp_path):
     run(NUMBA_CACHE_DIR=str(tmp_path))
     assert run(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic") == [WORD, "0", "1"]
 
 
+@pytest.mark.fault("D-14")
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _: b""])
 @pytest.mark.parametrize("suffix", ["nbc", "nbi"])
 def test_cache__damaged_entry_is_made_again(tmp_path, damage, suffix):
@@ -68,6 +71,7 @@ def test_cache__damaged_entry_is_made_again(tmp_path, damage, suffix):
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
 
 
+@pytest.mark.fault("D-14")
 def test_cache__nowhere_to_write(tmp_path):
     # a file where each of numba's folders would have to be
     package = tmp_path / "dkfeat"
@@ -79,6 +83,7 @@ def test_cache__nowhere_to_write(tmp_path):
     assert run(tmp_path, **places)[0] == WORD
 
 
+@pytest.mark.fault("D-14")
 def test_cache__folder_vanishes(tmp_path):
     cache = tmp_path / "cache"
     program = (
@@ -87,6 +92,7 @@ def test_cache__folder_vanishes(tmp_path):
     assert run(program=program, NUMBA_CACHE_DIR=str(cache))[0] == WORD
 
 
+@pytest.mark.fault("D-14")
 def test_cache__switch(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path), DKFEAT_JIT_CACHE="0")[0] == WORD
     assert not list(tmp_path.rglob("*.nbc"))
@@ -97,6 +103,7 @@ def test_cache__switch(tmp_path):
     assert run(program=wrong, DKFEAT_JIT_CACHE="yes") == ["True", "True"]
 
 
+@pytest.mark.fault("D-14")
 def test_cache__two_processes_at_once(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     racers = [

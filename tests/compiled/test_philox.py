@@ -34,6 +34,7 @@ def _lanes(c, k, out):
     store(out, 3 * LANES, x3)
 
 
+@pytest.mark.fault("D-11")
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
 def test_known_answers__scalar_lanes_and_oracle(counter, key, words):
     c, k = np.array(counter, u64), np.array(key, u64)

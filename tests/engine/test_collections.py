@@ -66,6 +66,7 @@ def test_transform_blocks__keeps_unknown_row_chunks(rows, fitted):
     assert same(features.compute(scheduler="synchronous"), fitted.transform(rows[rows[:, 0] > 0]))
 
 
+@pytest.mark.fault("P-14")
 def test_transform_blocks__computes_nothing_while_building(rows):
     seen = []
 

@@ -224,6 +224,7 @@ def test_open_shards__of_what_is_no_path():
         dkfeat.open_shards(7)
 
 
+@pytest.mark.fault("S-05")
 def test_batches__damaged_shard_is_named(tiny_folder, tmp_path):
     featurized(str(tiny_folder / "a.svm"), tmp_path / "features")
     (shard,) = (tmp_path / "features/data").iterdir()

@@ -69,11 +69,13 @@ def check_killed_and_resumed(kill_at, pattern, golden, target, counted):
     assert_dataset_whole(target, committed=True)
 
 
+@pytest.mark.fault("P-01")
 @pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:9", "after_publish:6", "before_manifest:1"])
 def test_driver_killed__resume_is_identical(kill_at, pattern, golden, tmp_path, counted):
     check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
 
 
+@pytest.mark.fault("P-01")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kill_at",
@@ -87,6 +89,7 @@ def test_driver_killed__resume_is_identical_at_every_point(kill_at, pattern, gol
     check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
 
 
+@pytest.mark.fault("P-05")
 @pytest.mark.cluster
 @pytest.mark.parametrize("scheduler", ["threads", "cluster", pytest.param("processes", marks=pytest.mark.slow)])
 def test_driver_interrupted__workers_leave_and_resume_is_identical(scheduler, pattern, golden, tmp_path, counted):
@@ -111,6 +114,7 @@ def test_driver_interrupted__workers_leave_and_resume_is_identical(scheduler, pa
     assert dataset_state(target) == golden
 
 
+@pytest.mark.fault("P-02")
 @pytest.mark.cluster
 def test_worker_killed__run_completes_identical(pattern, golden, tmp_path):
     target = tmp_path / "features"
@@ -126,6 +130,7 @@ def test_worker_killed__run_completes_identical(pattern, golden, tmp_path):
     assert_dataset_whole(target, committed=True)
 
 
+@pytest.mark.fault("P-03")
 @pytest.mark.cluster
 def test_worker_that_dies_while_it_writes__run_completes_identical(pattern, golden, tmp_path):
     target = tmp_path / "features"
@@ -140,6 +145,7 @@ def test_worker_that_dies_while_it_writes__run_completes_identical(pattern, gold
     assert_dataset_whole(target, committed=True)
 
 
+@pytest.mark.fault("C-01")
 @pytest.mark.cluster
 def test_two_runs_on_one_target__second_is_told_who_holds_it(pattern, golden, tmp_path):
     target = tmp_path / "features"
@@ -159,6 +165,7 @@ def test_two_runs_on_one_target__second_is_told_who_holds_it(pattern, golden, tm
     assert dataset_state(target) == golden
 
 
+@pytest.mark.fault("P-10")
 @pytest.mark.cluster
 def test_workers_join_and_leave__run_completes_identical(pattern, golden, tmp_path):
     target = tmp_path / "features"
@@ -177,6 +184,7 @@ def test_workers_join_and_leave__run_completes_identical(pattern, golden, tmp_pa
     assert dataset_state(target) == golden
 
 
+@pytest.mark.fault("C-11")
 @pytest.mark.cluster
 def test_two_jobs_on_one_cluster__both_identical(pattern, golden, tmp_path, cluster_client):
     def work(name):

@@ -73,6 +73,7 @@ def test_featurize__second_call_without_seed_takes_the_first_ones(source, tmp_pa
     assert len(counted) == done
 
 
+@pytest.mark.fault("P-01")
 def test_featurize__resume_encodes_only_what_is_missing(source, tmp_path, counted, monkeypatch):
     target, whole = tmp_path / "features", tmp_path / "whole"
     featurized(source, whole, scheduler="synchronous")
@@ -99,6 +100,7 @@ def test_featurize__resume_encodes_only_what_is_missing(source, tmp_path, counte
     assert state(target) == state(whole)
 
 
+@pytest.mark.fault("S-05")
 def test_featurize__damaged_shard_is_made_again_on_resume(source, tmp_path, monkeypatch, caplog):
     target, whole = tmp_path / "features", tmp_path / "whole"
     featurized(source, whole)
@@ -164,6 +166,7 @@ def test_featurize__option_at_its_default_counts_as_left_open(tiny_folder, tmp_p
     assert dkfeat.open_shards(tmp_path / "test").spec["input"]["dtype"] == "float64"
 
 
+@pytest.mark.fault("V-01")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -182,6 +185,7 @@ def test_featurize__other_input_options_are_a_conflict(asked, words, way, source
         featurized(other, target, **options)
 
 
+@pytest.mark.fault("V-01")
 @pytest.mark.parametrize("way", ["like", "target"])
 @pytest.mark.parametrize(
     ("params", "words"),
@@ -199,6 +203,7 @@ def test_featurize__other_map_is_a_conflict(params, words, way, source, tmp_path
     assert not (tmp_path / "test").exists()
 
 
+@pytest.mark.fault("V-01")
 def test_featurize__other_blocksize_is_a_conflict_with_the_target_alone(source, tiny_folder, tmp_path):
     featurized(source, tmp_path / "train")
     other = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=5_000)
@@ -298,6 +303,7 @@ def test_featurize__changed_file_of_a_later_batch_keeps_what_is_committed(tmp_pa
         featurized(source, tmp_path / "features")
 
 
+@pytest.mark.fault("C-10")
 @pytest.mark.parametrize("place", [".", "data", "../in"])
 def test_featurize__target_around_the_source_is_refused(place, tmp_path):
     target = tmp_path / "in"
@@ -309,6 +315,7 @@ def test_featurize__target_around_the_source_is_refused(place, tmp_path):
     assert not (target / "_dkfeat").exists()
 
 
+@pytest.mark.fault("C-10")
 def test_featurize__recursive_pattern_over_the_target_is_refused(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
     with pytest.raises(ConfigError, match="looks into the target"):
@@ -320,6 +327,7 @@ def test_featurize__folder_beside_the_source_is_fine(tmp_path):
     assert featurized(str(tmp_path / "a.svm"), tmp_path / "features").rows == 1
 
 
+@pytest.mark.fault("S-03")
 def test_featurize__target_below_a_file_is_refused_before_work(source, tmp_path, counted):
     (tmp_path / "file").write_text("")
     with pytest.raises(CommitError, match="cannot be written"):
@@ -327,6 +335,7 @@ def test_featurize__target_below_a_file_is_refused_before_work(source, tmp_path,
     assert counted == []
 
 
+@pytest.mark.fault("S-03")
 def test_featurize__target_without_a_parent_is_refused_before_work(source, tmp_path, counted):
     with pytest.raises(CommitError, match="parent folder is missing"):
         featurized(source, tmp_path / "nowhere" / "features")
@@ -382,6 +391,7 @@ def test_featurize__target_is_held_until_no_task_runs(source, tmp_path, monkeypa
     assert held == [True]
 
 
+@pytest.mark.fault("C-01")
 def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, monkeypatch):
     caught = []
     run_split = job.run_split
@@ -398,6 +408,7 @@ def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, 
     assert str(os.getpid()) in str(caught[0])
 
 
+@pytest.mark.fault("P-08")
 @pytest.mark.cluster
 def test_featurize__plan_that_does_not_fit_is_refused(tiny_folder, tmp_path):
     source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), n_features=300, zero_based=False, label_dtype="int64")
@@ -453,6 +464,7 @@ def test_featurize__prepared_rows_are_those_of_the_whole_array(params, layout, s
     assert manifest.n_empty_rows == fitted.encode(X).empty.sum()
 
 
+@pytest.mark.fault("I-19")
 @pytest.mark.parametrize("layout", ["codes", "sparse"])
 def test_featurize__row_that_the_centre_empties_has_no_features(layout, tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n0\n1 1:1 2:1\n")
@@ -495,6 +507,7 @@ def test_featurize__standard_output_stays_empty(source, tmp_path, capsys):
     assert "featurize: done, 400 rows" in captured.err
 
 
+@pytest.mark.fault("X-09")
 def test_featurize__secrets_are_written_nowhere(tiny_folder, tmp_path):
     source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), storage_options={"auto_mkdir": "planted-secret"})
     stream = io.StringIO()

@@ -85,6 +85,7 @@ def test_run_split__holds_one_piece_at_a_time(made, monkeypatch):
     assert most == [1] * 7
 
 
+@pytest.mark.fault("P-09")
 def test_job__is_small_to_send(made):
     given, _ = made
     assert len(pickle.dumps(given)) < 2_000

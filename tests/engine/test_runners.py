@@ -165,6 +165,7 @@ def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
     assert left.is_set()
 
 
+@pytest.mark.fault("P-09")
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
     from dkfeat.engine import runners
@@ -183,6 +184,7 @@ def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
     assert sizes == [1024, 1024, 952]
 
 
+@pytest.mark.fault("P-09")
 @pytest.mark.cluster
 def test_client_runner__in_flight_stays_bounded():
     peak = Counter()
@@ -200,6 +202,7 @@ def test_client_runner__in_flight_stays_bounded():
     assert peak["tasks"] <= 6  # twice two threads, and what is just being released
 
 
+@pytest.mark.fault("P-09")
 @pytest.mark.cluster
 def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_path):
     pids = set(run(ClientRunner(cluster_client), Payload(str(tmp_path)), 40).values())
@@ -209,6 +212,7 @@ def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_pat
         assert times[str(pid)] <= 2  # the nanny's process may forward it, tasks do not
 
 
+@pytest.mark.fault("P-04")
 @pytest.mark.cluster
 def test_client_runner__task_that_kills_its_workers_is_named():
     words = r"fake\.svm, split 3 \(bytes 30 to 40\): 4 workers died"
@@ -216,6 +220,7 @@ def test_client_runner__task_that_kills_its_workers_is_named():
         run(runner, DieAt(3), 6)
 
 
+@pytest.mark.fault("P-04")
 def test_local_runner__dead_process_is_a_cluster_error():
     with (
         pytest.raises(ClusterError, match="ended abruptly"),
@@ -224,6 +229,7 @@ def test_local_runner__dead_process_is_a_cluster_error():
         run(runner, DieAt(1), 3)
 
 
+@pytest.mark.fault("P-13")
 @pytest.mark.cluster
 def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
     monkeypatch.setattr("dkfeat.engine.distributed_runner._version", lambda: "9.9.9")
@@ -235,6 +241,7 @@ def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
         run(ClientRunner(client), Double(), 1)
 
 
+@pytest.mark.fault("P-06")
 @pytest.mark.cluster
 def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
     address_file = tmp_path / "scheduler.json"

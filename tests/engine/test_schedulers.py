@@ -32,6 +32,7 @@ def test_golden__covers_the_source(golden, tiny_rows):
     assert manifest["labels"] == [-1, 1]
 
 
+@pytest.mark.fault("D-01")
 @pytest.mark.parametrize(
     "options",
     [
@@ -48,12 +49,14 @@ def test_featurize__equal_bytes_on(options, source, golden, tmp_path):
     assert state(tmp_path / "features") == golden
 
 
+@pytest.mark.fault("D-01")
 @pytest.mark.cluster
 def test_featurize__equal_bytes_on_a_client(source, golden, tmp_path, cluster_client):
     featurized(source, tmp_path / "features", client=cluster_client)
     assert state(tmp_path / "features") == golden
 
 
+@pytest.mark.fault("D-03")
 def test_featurize__equal_bytes_in_any_order_and_when_done_thrice(source, golden, tmp_path, monkeypatch, rng):
     run = LocalRunner.run
 
@@ -67,6 +70,7 @@ def test_featurize__equal_bytes_in_any_order_and_when_done_thrice(source, golden
     assert state(tmp_path / "features") == golden
 
 
+@pytest.mark.fault("D-04")
 @pytest.mark.parametrize("blocksize", [400, 1 << 20])
 def test_featurize__equal_rows_for_any_blocksize(blocksize, tiny_folder, tiny_rows, tmp_path):
     X, y = tiny_rows

@@ -63,6 +63,7 @@ def test_run_block__names_run_host_times_versions(job):
     assert first["versions"] == shards.versions()
 
 
+@pytest.mark.fault("D-12")
 def test_run_ids__never_collide(job, monkeypatch):
     monkeypatch.setattr("dkfeat.io.commit.now", lambda: "2026-01-01T00:00:00.000+00:00")  # the clock stands still
     job.run()
@@ -80,6 +81,7 @@ def test_begin__success_is_missing__writes_it(job):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("S-06")
 def test_begin__success_names_another_run__rewrites_it(job, caplog):
     job.run()
     (job.target / "_SUCCESS").write_text(json.dumps({"manifest": "manifest-000001.json", "sha256": "0" * 64}))
@@ -90,6 +92,7 @@ def test_begin__success_names_another_run__rewrites_it(job, caplog):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("V-01")
 def test_begin__another_spec__names_every_difference(job):
     job.run()
     before = dataset_state(job.target)
@@ -113,6 +116,7 @@ def test_differences__lists_added_and_removed_keys():
     assert lines == ["a.x: 1 there, 1.0 asked", "a.y: 2.0 there, nothing asked", "a.z: nothing there, null asked"]
 
 
+@pytest.mark.fault("P-01")
 def test_resume__finished_shards_are_not_computed_again(job, tmp_path):
     class Dies(RuntimeError):
         pass
@@ -217,6 +221,7 @@ def test_begin__target_with_foreign_files__is_refused(job):
         job.run()
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.parametrize("damage", ["gone", "cut", "emptied"])
 def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, damage, caplog):
     job.run()
@@ -234,6 +239,7 @@ def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, 
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.parametrize("moment", ["new", "half-way"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_begin__committed_shard_is_damaged_before_a_new_batch__is_made_again_with_it(job, damage, moment):
@@ -350,6 +356,7 @@ def test_commit__twelve_at_once__exactly_one_wins(job):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("S-17")
 def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
     import shutil
 
@@ -401,6 +408,7 @@ def _features(rows):
     return features([b"a", b"b", b""][:rows], 0)[0]
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.parametrize("damage", ["cut by one", "cut to half", "emptied", "flipped", "footer", "other piece", "text"])
 def test_existing__damaged_shard_is_set_aside(job, damage, caplog):
     storage, run, shard, name = one_shard(job)
@@ -451,6 +459,7 @@ def test_existing__footer_says_otherwise__is_set_aside(job, expected):
         assert commit.existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id, **expected) is None
 
 
+@pytest.mark.fault("S-05")
 def test_existing__no_bit_flip_passes(job):
     storage, run, shard, name = one_shard(job)
     path = job.target / "data" / name

@@ -133,6 +133,7 @@ TestDataSet.settings = settings(
 )
 
 
+@pytest.mark.fault("P-01", "S-05")
 @pytest.mark.slow
 def test_data_set__many_more_histories():
     from hypothesis.stateful import run_state_machine_as_test

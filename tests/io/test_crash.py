@@ -43,6 +43,7 @@ def golden(tmp_path_factory):
     return job, passes
 
 
+@pytest.mark.fault("P-01")
 def test_kill_points__are_off():
     assert killpoints.VARIABLE not in os.environ
     assert not killpoints.is_armed()
@@ -61,6 +62,7 @@ def test_kill_points__bad_setting__is_refused(setting):
         killpoints._target(setting)
 
 
+@pytest.mark.fault("P-01")
 @pytest.mark.parametrize(
     ("point", "when"),
     [
@@ -84,6 +86,7 @@ def test_crash__at_kill_point__resume_is_identical(golden, tmp_path, point, when
     assert len(job.transforms) == len(set(done.transforms)) - kept
 
 
+@pytest.mark.fault("P-01")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_crash__at_random_times__resume_is_identical(golden, tmp_path, seed):
@@ -103,6 +106,7 @@ def test_crash__at_random_times__resume_is_identical(golden, tmp_path, seed):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("P-03")
 def test_data_folder__never_holds_a_half_file(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in", files=6), tmp_path / "out", pause=0.005)
     seen: set[str] = set()
@@ -131,6 +135,7 @@ def test_data_folder__never_holds_a_half_file(tmp_path):
     assert all(name.endswith(".parquet") for name in seen)
 
 
+@pytest.mark.fault("C-03")
 def test_lock__holder_was_killed__is_taken_over(golden, tmp_path, caplog):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
@@ -143,6 +148,7 @@ def test_lock__holder_was_killed__is_taken_over(golden, tmp_path, caplog):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("C-01", "C-02")
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_two_writers__one_works_the_other_names_it(golden, tmp_path, seed):
     done, _ = golden
@@ -161,6 +167,7 @@ def test_two_writers__one_works_the_other_names_it(golden, tmp_path, seed):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("C-01")
 def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
@@ -176,6 +183,7 @@ def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("C-01")
 def test_two_runs__the_holder_sweeps__second_is_still_a_conflict(golden, tmp_path, monkeypatch):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
@@ -189,6 +197,7 @@ def test_two_runs__the_holder_sweeps__second_is_still_a_conflict(golden, tmp_pat
             job.run()
 
 
+@pytest.mark.fault("S-02")
 def test_probe__fails__frees_the_target(golden, tmp_path, monkeypatch):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
@@ -206,6 +215,7 @@ def test_probe__fails__frees_the_target(golden, tmp_path, monkeypatch):
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("C-03")
 def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
@@ -243,6 +253,7 @@ sys.exit(tiny_job.main())
 """
 
 
+@pytest.mark.fault("S-02")
 def test_full_disk__names_the_shard_and_the_room(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
     child = subprocess.run(

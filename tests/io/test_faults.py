@@ -74,6 +74,7 @@ def run_with_faults(golden, folder, how, for_ever, step):
     return outcomes
 
 
+@pytest.mark.fault("S-01")
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("how", ["before", "after", "half-way"])
 def test_fault__in_a_sample_of_calls(golden, tmp_path, how, for_ever):
@@ -82,6 +83,7 @@ def test_fault__in_a_sample_of_calls(golden, tmp_path, how, for_ever):
     assert outcomes <= {0, 3}
 
 
+@pytest.mark.fault("S-01")
 @pytest.mark.slow
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("how", ["before", "after", "half-way"])

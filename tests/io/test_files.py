@@ -42,12 +42,14 @@ def test_files__one(tmp_path):
     assert file.mtime_ns == (tmp_path / "a.svm").stat().st_mtime_ns
 
 
+@pytest.mark.fault("D-05")
 def test_files__names_are_relative_and_in_byte_order(tmp_path):
     make(tmp_path, "x/b/2.svm", "x/b/10.svm", "x/B/1.svm", "x/ä.svm", "x/z.svm", "other.svm")
     assert names_of(str(tmp_path / "x/**/*.svm")) == ["B/1.svm", "b/10.svm", "b/2.svm", "z.svm", "ä.svm"]
     assert names_of(str(tmp_path / "x/b/2.svm"), str(tmp_path / "other.svm")) == ["other.svm", "x/b/2.svm"]
 
 
+@pytest.mark.fault("D-05")
 def test_files__names_stay_when_more_files_come(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path, "d1/x.svm")
@@ -61,6 +63,7 @@ def test_files__names_stay_when_more_files_come(tmp_path, monkeypatch):
     assert names_of("d1/*.svm") == ["x.svm"]
 
 
+@pytest.mark.fault("V-02", "D-05")
 def test_files__names_stay_when_the_root_moves(tmp_path):
     for root in ("a", "b/c"):
         make(tmp_path / root, "d1/x.svm", "d1/e/y.svm")
@@ -112,6 +115,7 @@ def test_files__any_name_that_exists_is_literal(tmp_path, name):
     assert [piece.block.n_rows for split in source.splits() for piece in source.read(split)] == [1]
 
 
+@pytest.mark.fault("X-02")
 def test_files__links_are_followed_under_their_own_name(tmp_path):
     make(tmp_path, "a.svm")
     (tmp_path / "link.svm").symlink_to("a.svm")
@@ -144,6 +148,7 @@ def test_files__links_to_nowhere_and_pipes(tmp_path):
         find_files([str(tmp_path / "pipe")])
 
 
+@pytest.mark.fault("S-04")
 def test_files__unreadable(tmp_path):
     make(tmp_path, "a.svm")
     with pytest.raises(SourceError) as caught:
@@ -155,6 +160,7 @@ def test_files__unreadable(tmp_path):
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.fault("S-04")
 def test_files__no_permission(tmp_path, monkeypatch):
     make(tmp_path, "a.svm")
 
@@ -173,6 +179,7 @@ def test_files__named_twice(tmp_path):
         find_files([str(tmp_path / "a.svm"), str(tmp_path / "*.svm")])
 
 
+@pytest.mark.fault("X-10")
 def test_files__control_characters_are_escaped():
     with pytest.raises(SourceNotFoundError) as caught:
         find_files(["no\x1b[31m\nsuch"])
@@ -204,6 +211,7 @@ def test_urls__one_pattern_and_folder(memory):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.fault("X-09")
 def test_urls__errors_name_the_url(memory):
     memory.pipe("/in/x/b.svm", ROW + b"1 x\n")
     memory.pipe("/in/a.svm", ROW)

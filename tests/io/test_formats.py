@@ -29,6 +29,7 @@ def rows(target):
     return np.concatenate([part.encoded.codes for part in data]), np.concatenate([part.y for part in data])
 
 
+@pytest.mark.fault("V-07")
 @pytest.mark.parametrize("version", [1])
 def test_kept_data_set__reads_and_verifies(job, version):
     kept = KEPT / f"v{version}"
@@ -40,6 +41,7 @@ def test_kept_data_set__reads_and_verifies(job, version):
     assert np.array_equal(y, labels)
 
 
+@pytest.mark.fault("V-07", "D-11")
 def test_kept_data_set__has_the_names_and_rows_of_today(job):
     job.run()
     kept, made = (reader.read_manifest(open_storage(target)) for target in (KEPT / "v1", job.target))
@@ -51,6 +53,7 @@ def test_kept_data_set__has_the_names_and_rows_of_today(job):
         assert np.array_equal(left, right)
 
 
+@pytest.mark.fault("V-07")
 def test_kept_data_set__has_the_bytes_of_today_for_equal_versions(job):
     job.run()
     kept, made = (reader.read_manifest(open_storage(target)) for target in (KEPT / "v1", job.target))

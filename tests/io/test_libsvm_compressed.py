@@ -167,6 +167,7 @@ def test_stream__parts_are_bounded(tmp_path, ending):
     assert total == 1 << 24
 
 
+@pytest.mark.fault("X-04")
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [b" " * 4096, b"1 1:1\n" * 700])
 @endings

@@ -79,6 +79,7 @@ def test_manifest__is_frozen():
         manifest().rows = 3
 
 
+@pytest.mark.fault("V-06")
 def test_json__unknown_keys_are_ignored():
     text = json.loads(changed(new={"a": [1]}))
     text["shards"][0]["new"] = 1
@@ -86,6 +87,7 @@ def test_json__unknown_keys_are_ignored():
     assert Manifest.from_json(json.dumps(text).encode()) == manifest()
 
 
+@pytest.mark.fault("V-06")
 @pytest.mark.parametrize("change", [{"format": 2}, {"requires": ["deltas"]}, {"format": 99, "shards": "else"}])
 def test_json__from_a_newer_dkfeat__is_a_conflict(change):
     with pytest.raises(SpecConflictError, match="written by a newer dkfeat") as fault:
@@ -166,6 +168,7 @@ BAD_NAMES = [
 ]
 
 
+@pytest.mark.fault("X-01")
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names__other_than_a_shards__are_refused(name):
     with pytest.raises(ShardError) as fault:
@@ -235,6 +238,7 @@ def test_manifest__successor():
         manifest(number=2)
 
 
+@pytest.mark.fault("X-11")
 @pytest.mark.parametrize(
     "text",
     [
@@ -264,11 +268,13 @@ def test_strict_json__refuses(text):
         strict_json.parse_object(text, "x")
 
 
+@pytest.mark.fault("X-11")
 def test_strict_json__size_is_limited():
     with pytest.raises(ShardError, match="at most"):
         strict_json.parse_object(b'{"a": 1}', "x", max_bytes=7)
 
 
+@pytest.mark.fault("X-11")
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_json__changed_bytes__never_crash(data):

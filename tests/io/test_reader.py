@@ -206,6 +206,7 @@ def damaged(job, change):
     return entry
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.parametrize(
     "change",
     [lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda _: b"", lambda data: data + b"\0"],
@@ -221,6 +222,7 @@ def test_read__shard_of_another_size__names_it(job, change, how):
     assert entry.name in problem
 
 
+@pytest.mark.fault("S-05")
 def test_read__shard_is_gone__names_it(job):
     entry = reader.read_manifest(open_storage(job.target)).shards[1]
     (job.target / "data" / entry.name).unlink()
@@ -244,15 +246,18 @@ def flip_bits(job, step):
     it.read(entry)
 
 
+@pytest.mark.fault("S-05")
 def test_read__no_bit_flip_passes(job):
     flip_bits(job, 29)
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.slow
 def test_read__no_bit_flip_at_all_passes(job):
     flip_bits(job, 1)
 
 
+@pytest.mark.fault("S-05")
 def test_read__page_checksums__find_what_size_alone_would_not(job):
     it = opened(job)
     entry = it.manifest.shards[1]
@@ -273,6 +278,7 @@ def test_read__hash_is_compared_once(whole, monkeypatch):
     assert len(hashed) == 1
 
 
+@pytest.mark.fault("X-02")
 def test_read__shard_replaced_by_a_link__is_refused(job, tmp_path):
     entry = reader.read_manifest(open_storage(job.target)).shards[0]
     path = job.target / "data" / entry.name
@@ -398,6 +404,7 @@ def test_rows__of_several_chunks_and_hidden_null_bytes():
     assert encoded.empty.tolist() == [False, True, False]
 
 
+@pytest.mark.fault("S-06")
 def test_manifest__no_changed_byte_passes(job):
     meta = job.target / "_dkfeat" / "manifest-000001.json"
     good = meta.read_bytes()
@@ -415,6 +422,7 @@ def test_manifest__no_changed_byte_passes(job):
         reader.read_manifest(storage)
 
 
+@pytest.mark.fault("S-06")
 def test_success__of_another_run__is_refused(job, tmp_path):
     other = TinyJob(write_sources(tmp_path / "in2", files=2), tmp_path / "other")
     other.run()
@@ -423,6 +431,7 @@ def test_success__of_another_run__is_refused(job, tmp_path):
         reader.read_manifest(open_storage(job.target))
 
 
+@pytest.mark.fault("S-06")
 @pytest.mark.parametrize(
     "text", ["", "{}", "x", '{"manifest": 1, "sha256": "a"}', '{"manifest": "manifest-000001.json"}']
 )
@@ -437,6 +446,7 @@ def test_success__absent__still_reads(job):
     assert reader.read_manifest(open_storage(job.target)).number == 1
 
 
+@pytest.mark.fault("S-06")
 @pytest.mark.parametrize("gone", ["spec.json", "plan-000001.json", "manifest-000001.json", "plan-000002.json"])
 def test_metadata__file_is_gone__is_refused(job, gone):
     write_sources(job.sources, files=1, first=3)
@@ -446,6 +456,7 @@ def test_metadata__file_is_gone__is_refused(job, gone):
         reader.read_manifest(open_storage(job.target))
 
 
+@pytest.mark.fault("S-06")
 def test_metadata__former_manifest_changed__is_refused(job):
     write_sources(job.sources, files=1, first=3)
     job.run()
@@ -455,6 +466,7 @@ def test_metadata__former_manifest_changed__is_refused(job):
         reader.read_manifest(open_storage(job.target))
 
 
+@pytest.mark.fault("S-06")
 @pytest.mark.parametrize("change", ["spec", "sources", "splits", "names"])
 def test_metadata__that_does_not_agree__is_refused(job, change):
     meta = job.target / "_dkfeat"
@@ -475,6 +487,7 @@ def test_metadata__that_does_not_agree__is_refused(job, change):
         reader.read_manifest(open_storage(job.target))
 
 
+@pytest.mark.fault("C-06")
 @pytest.mark.parametrize("what", ["nothing", "a file", "an empty folder", "not finished"])
 def test_target__without_a_data_set__is_told(tmp_path, what):
     target = tmp_path / "out"
@@ -490,6 +503,7 @@ def test_target__without_a_data_set__is_told(tmp_path, what):
         reader.read_spec(open_storage(target))
 
 
+@pytest.mark.fault("S-07")
 def test_unlisted__are_ignored_with_one_warning(job, caplog):
     stranger = io.BytesIO()
     pq.write_table(pa.table({"label": [1]}), stranger)
@@ -556,6 +570,7 @@ def test_verify__whole(whole):
     assert report.n_bytes == sum(path.stat().st_size for path in (whole.target / "data").iterdir())
 
 
+@pytest.mark.fault("C-06")
 def test_readers__while_batches_are_added__see_whole_states(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out", pause=0.002)
     job.run()

@@ -236,6 +236,7 @@ def test_seal__blank_or_missing__is_told():
         assert seal.check_seal(memoryview(junk)) is None
 
 
+@pytest.mark.fault("S-05")
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", shards.LAYOUTS)
 def test_seal__no_bit_flip_passes(layout):
@@ -246,6 +247,7 @@ def test_seal__no_bit_flip_passes(layout):
         assert seal.check_seal(memoryview(data)) is None
 
 
+@pytest.mark.fault("D-11")
 def test_name__golden():
     file = SourceFile(name="day1.svm", url="anywhere", size=120, mtime_ns=1)
     split = Split(number=3, file=file, start=0, stop=120)

@@ -118,6 +118,7 @@ def test_create__empty_file(storage):
     assert storage.read(NAME) == b""
 
 
+@pytest.mark.fault("S-02")
 @pytest.mark.parametrize("fails", ["write", "fsync", "link"])
 def test_create__fault__leaves_nothing(storage, monkeypatch, fails):
     def fault(*_, **__):
@@ -137,6 +138,7 @@ def test_create__folder_is_gone__is_not_made_anew(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.fault("X-01")
 @pytest.mark.parametrize("name", ["../x", "/x", "data/../x", "data//x", "data/", "", "data/\0", "./x"])
 def test_names__outside__are_refused(storage, name):
     for call in (storage.read, storage.size, storage.remove, storage.set_aside, lambda name: storage.create(name, b"")):
@@ -144,6 +146,7 @@ def test_names__outside__are_refused(storage, name):
             call(name)
 
 
+@pytest.mark.fault("X-02")
 def test_links__to_a_file_outside__are_not_followed(storage, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
@@ -156,6 +159,7 @@ def test_links__to_a_file_outside__are_not_followed(storage, tmp_path):
     assert secret.read_bytes() == b"secret"
 
 
+@pytest.mark.fault("X-02")
 def test_links__for_a_folder_inside__are_not_followed(storage, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -166,6 +170,7 @@ def test_links__for_a_folder_inside__are_not_followed(storage, tmp_path):
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.fault("X-02")
 def test_links__to_the_root__are_followed(storage, tmp_path):
     (tmp_path / "alias").symlink_to(storage.url)
     alias = LocalStorage(str(tmp_path / "alias"))
@@ -197,6 +202,7 @@ def test_sweep__takes_temporary_files_only(storage):
     assert left(storage) == ["foreign.txt"]
 
 
+@pytest.mark.fault("X-12")
 @pytest.mark.parametrize("mask", [0o077, 0o022])
 def test_permissions__follow_the_umask(tmp_path, mask):
     former = os.umask(mask)
@@ -224,6 +230,7 @@ def test_probe__killed_half_way__is_swept_away(storage, monkeypatch):
     assert list(storage.list(META)) == ["set-aside", "tmp"]
 
 
+@pytest.mark.fault("S-18")
 def test_probe__store_that_overwrites__is_refused(storage, monkeypatch):
     monkeypatch.setattr(
         local, "_link_or_rename", lambda old, new, tmp, to: os.rename(old, new, src_dir_fd=tmp, dst_dir_fd=to)
@@ -233,6 +240,7 @@ def test_probe__store_that_overwrites__is_refused(storage, monkeypatch):
     assert list(storage.list(META)) == ["set-aside", "tmp"]
 
 
+@pytest.mark.fault("S-03")
 @pytest.mark.parametrize("case", ["a file", "below a file", "parent missing"])
 def test_target__unusable__is_refused_before_any_work(tmp_path, case):
     (tmp_path / "file").write_bytes(b"mine")
@@ -258,6 +266,7 @@ def test_target__on_a_folder_without_hard_links__works(tmp_path, monkeypatch):
     assert (tmp_path / "out/_SUCCESS").exists()
 
 
+@pytest.mark.fault("S-15")
 def test_temporary_folder_of_the_system__is_not_used(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/nonexistent")
     TinyJob(write_sources(tmp_path / "in"), tmp_path / "out").run()
@@ -266,6 +275,7 @@ def test_temporary_folder_of_the_system__is_not_used(tmp_path, monkeypatch):
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
 
 
+@pytest.mark.fault("C-01")
 def test_lock__second_taker__learns_who_holds_it(storage):
     lock = storage.acquire(HOLDER)
     with pytest.raises(CommitConflictError, match=r"run a{32} \(host here, pid 1, since then\)"):
@@ -315,6 +325,7 @@ def test_lock__left_unreadable__is_taken_over(storage, text):
     storage.acquire(HOLDER).release()
 
 
+@pytest.mark.fault("S-16")
 def test_order__of_system_calls(tmp_path, monkeypatch):
     calls = []
 

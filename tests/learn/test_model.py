@@ -178,6 +178,7 @@ def test_load_model__missing(tmp_path):
         load_model(tmp_path / "none")
 
 
+@pytest.mark.fault("X-07")
 @pytest.mark.parametrize("name", ["coef", "intercept"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "delete", "pickle"])
 def test_load_model__damaged_array(tmp_path, name, damage):

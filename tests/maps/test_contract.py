@@ -59,6 +59,7 @@ def test_map__keeps_scikit_learns_rules(estimator, check):
     check(estimator)
 
 
+@pytest.mark.fault("D-04")
 @pytest.mark.parametrize("cls", MAPS)
 @PATIENT
 @given(cuts=st.lists(st.integers(0, 40), max_size=6))
@@ -71,6 +72,7 @@ def test_map__features_do_not_depend_on_the_partition(cls, cuts):
         assert_same(np.vstack(parts), whole)
 
 
+@pytest.mark.fault("D-13")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("cls", MAPS)
@@ -83,6 +85,7 @@ def test_map__every_container_gives_the_same_features(cls, kind, index):
     assert_same(features.transform(held), features.transform(X))
 
 
+@pytest.mark.fault("D-13")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.uint16, bool, ">f8"])
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__every_dtype_of_equal_values_gives_the_same_features(cls, dtype):
@@ -109,6 +112,7 @@ def test_map__explicit_zeros_change_nothing(cls):
     assert_same(features.transform(full), features.transform(X))
 
 
+@pytest.mark.fault("D-13")
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__duplicates_are_summed_and_order_is_free(cls):
     features = fitted(cls)
@@ -128,6 +132,7 @@ def test_map__permuted_rows_give_permuted_features(cls):
     assert_same(features.transform(X[order]), array_of(features.transform(X))[order])
 
 
+@pytest.mark.fault("D-09")
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__the_seed_decides(cls):
     X = some_rows()
@@ -153,6 +158,7 @@ def test_map__fit_and_fit_width_agree(cls):
     assert make(cls).fit(sp.csc_array(X)).fingerprint() == fitted(cls).fingerprint()
 
 
+@pytest.mark.fault("D-13")
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__input_is_never_modified(cls):
     features = fitted(cls)
@@ -168,6 +174,7 @@ def test_map__input_is_never_modified(cls):
             assert np.array_equal(held, before)
 
 
+@pytest.mark.fault("D-13")
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__read_only_and_memory_mapped_rows_are_fine(cls, kind, tmp_path):
@@ -317,6 +324,7 @@ def digest(name):
     return features.hexdigest()
 
 
+@pytest.mark.fault("D-02", "D-14")
 @pytest.mark.parametrize(
     "environment", [{"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2"}, {"NUMBA_CPU_NAME": "generic"}], ids=str
 )

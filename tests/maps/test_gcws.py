@@ -205,6 +205,7 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
             features.decode(PackedCodes(codes, empty))
 
 
+@pytest.mark.fault("I-09")
 @pytest.mark.parametrize("n_features", [2**31, 2**40])
 def test_transform__width_of_the_input_costs_nothing(n_features):
     features = GCWSFeatures(32, random_state=0).fit_width(n_features)
