@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -76,24 +76,42 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What one task reads: a byte range of a plain text file, or one whole compressed file."""
+    """What one task reads: a byte range of a plain text file, one whole compressed file, or a group of tiny files."""
 
     number: int
     """Position in the plan, from 0, in source order; continues over batches."""
     file: SourceFile
+    """The file, or the first one of a group."""
     start: int
-    """First byte of the range; the split holds the lines that begin in [start, stop)."""
+    """First byte of the range; the split holds the lines that begin in [start, stop). 0 for a group."""
     stop: int
-    """End of the range, exclusive, in bytes as stored."""
+    """End of the range, exclusive, in bytes as stored; for a group the bytes of all its files."""
+    others: tuple[SourceFile, ...] = ()
+    """Further whole files of a group, in source order."""
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """All files that are read, in order."""
+        return (self.file, *self.others)
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the bytes of some of its text are known only by reading."""
+        return any(file.compression is not None for file in self.files)
+
+    @property
+    def title(self) -> str:
+        """Which files, for people."""
+        return f"{self.file.name} and {len(self.others):,} more" if self.others else self.file.name
+
+    def with_files(self, files: Mapping[str, SourceFile]) -> Self:
+        """Copy whose files are those of the same names in `files`."""
+        others = tuple(files[file.name] for file in self.others)
+        return replace(self, file=files[self.file.name], others=others)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values, without the URL."""
-        file = asdict(self.file)
-        del file["url"]
-        return {"number": self.number, "file": file, "start": self.start, "stop": self.stop}
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, url: str = "") -> Self:
-        """Inverse of `to_mapping`; `url` says where the file is now."""
-        file = SourceFile(**mapping["file"], url=url)
-        return cls(number=mapping["number"], file=file, start=mapping["start"], stop=mapping["stop"])
+        """Plain JSON values, without URLs."""
+        files = [asdict(file) for file in self.files]
+        for file in files:
+            del file["url"]
+        return {"number": self.number, "files": files, "start": self.start, "stop": self.stop}

@@ -6,6 +6,8 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import RowBlock, SourceFile, Split
 
+GROUP = (("a", None), ("b", None), ("c.gz", "gzip"))
+
 
 def test_row_block__counts_rows():
     block = RowBlock(X=csr_matrix((3, 5)), y=np.zeros(3), qid=np.arange(3))
@@ -29,12 +31,23 @@ def test_row_block__counts_multi_label_rows_by_their_offsets():
         RowBlock(X=csr_matrix((4, 5)), y=np.arange(3), label_offsets=offsets)
 
 
-def test_split__round_trips_through_json_without_its_url():
+def test_split__plain_values_leave_urls_out():
     file = SourceFile(name="a/b c.svm", url="s3://secret@host/a/b c.svm", size=10, mtime_ns=7)
     split = Split(number=3, file=file, start=2, stop=9)
     text = json.dumps(split.to_mapping())
     assert "secret" not in text
-    assert Split.from_mapping(json.loads(text), url=file.url) == split
+    assert json.loads(text)["files"][0]["name"] == "a/b c.svm"
+
+
+def test_split__of_a_group_knows_its_files():
+    files = [SourceFile(name=name, url=f"/x/{name}", size=5, compression=kind) for name, kind in GROUP]
+    split = Split(number=0, file=files[0], start=0, stop=15, others=tuple(files[1:]))
+    assert [file.name for file in split.files] == ["a", "b", "c.gz"]
+    assert split.title == "a and 2 more"
+    assert split.is_compressed
+    moved = split.with_files({name: SourceFile(name=name, url=f"/y/{name}", size=5) for name, _ in GROUP})
+    assert [file.url for file in moved.files] == ["/y/a", "/y/b", "/y/c.gz"]
+    assert moved.number == 0
 
 
 def test_source_file__identity_leaves_the_place_out():
