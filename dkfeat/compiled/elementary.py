@@ -16,7 +16,14 @@ import numpy as np
 from dkfeat.compiled._jit import inlined, kernel
 from dkfeat.compiled.simd import LANES, bits_of, float_of, load, select, splat, store, to_float
 
-__all__ = ["log_float32", "log_float64", "log_lanes", "log_normal_lanes", "log_scalar"]
+__all__ = [
+    "log_float32",
+    "log_float64",
+    "log_lanes",
+    "log_normal_lanes",
+    "log_scalar",
+    "minus_log_complement_lanes",
+]
 
 f32, f64, i64, u32 = np.float32, np.float64, np.int64, np.uint32
 
@@ -24,7 +31,7 @@ f32, f64, i64, u32 = np.float32, np.float64, np.int64, np.uint32
 _C0, _C1, _C2 = f32(-0.5), f32(0.3333333134651184), f32(-0.2500082552433014)
 _C3, _C4, _C5 = f32(0.20001237094402313), f32(-0.16623146831989288), f32(0.1420135349035263)
 _C6, _C7, _C8 = f32(-0.13161973655223846), f32(0.12765531241893768), f32(-0.07634587585926056)
-_ONE = f32(1)
+_ONE, _QUARTER = f32(1), f32(0.25)
 # The exponent is used as e * 2**23, as it sits in the bit pattern; ln 2 in two parts, e times the first is exact.
 _LN2_HIGH, _LN2_LOW = f32(0.693145751953125 * 2.0**-23), f32(1.428606765330187e-06 * 2.0**-23)
 _OFFSET, _EXPONENT = u32(0x3F3504F3), u32(0xFF800000)
@@ -36,8 +43,12 @@ _SUBNORMAL_EXPONENT = u32(149 << 23)
 def _log_of_bits(bits: Any, extra: Any) -> Any:
     # log of the normal positive number with these bits, times 2**(-extra / 2**23)
     shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
-    e = to_float(shifted - extra)
-    f = float_of(bits - shifted) - splat(_ONE)
+    return _log_of_parts(float_of(bits - shifted) - splat(_ONE), to_float(shifted - extra))
+
+
+@inlined
+def _log_of_parts(f: Any, e: Any) -> Any:
+    # log(1 + f) + e / 2**23 log 2 with 1 + f in [0.707, 1.415)
     z = f * f
     even = splat(_C0) + z * (splat(_C2) + z * (splat(_C4) + z * (splat(_C6) + z * splat(_C8))))
     odd = splat(_C1) + z * (splat(_C3) + z * (splat(_C5) + z * splat(_C7)))
@@ -49,6 +60,22 @@ def _log_of_bits(bits: Any, extra: Any) -> Any:
 def log_normal_lanes(x: Any) -> Any:
     """Logarithms of a f32x16 of normal, positive, finite numbers."""
     return _log_of_bits(bits_of(x), splat(u32(0)))
+
+
+@inlined
+def minus_log_complement_lanes(u: Any, complement: Any) -> Any:
+    """Compute -log(1 - u) to float32's relative precision, near 0 too.
+
+    Parameters
+    ----------
+    u, complement : f32x16
+        Normal numbers in (0, 1), and 1 - u rounded from its exact value.
+    """
+    bits = bits_of(complement)
+    shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
+    small = u < splat(_QUARTER)
+    f = select(small, splat(f32(0)) - u, float_of(bits - shifted) - splat(_ONE))
+    return splat(f32(0)) - _log_of_parts(f, select(small, splat(f32(0)), to_float(shifted)))
 
 
 @inlined

@@ -9,6 +9,7 @@ number. Each operation is rounded once to float32; log is `dkfeat.compiled.eleme
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dkfeat.compiled.elementary import log_normal_lanes
 from dkfeat.compiled.philox import philox_lanes
 from dkfeat.compiled.simd import LANES, bits_of, f32x16, float_of, floor, minimum, splat, store, to_float
 
-__all__ = ["TILE", "cosine_of_turns", "fill_normals", "normals"]
+__all__ = ["TILE", "cosine_of_turns", "drawn_table", "fill_normals", "normals", "sine_of_quarter", "tile_words"]
 
 TILE = 4 * LANES
 """Components that are drawn together."""
@@ -52,8 +53,8 @@ def _lower_square_root(_: Any, builder: Any, __: Any, args: tuple) -> Any:
 
 
 @inlined
-def _sine_of_quarter(s: Any) -> Any:
-    """sin(2 pi s) for s in [-1/4, 1/4]."""
+def sine_of_quarter(s: Any) -> Any:
+    """sin(2 pi s) of a f32x16 in [-1/4, 1/4], to float32's relative precision."""
     z = s * s
     even = splat(_S0) + (z * z) * (splat(_S2) + (z * z) * splat(_S4))
     odd = splat(_S1) + (z * z) * (splat(_S3) + (z * z) * splat(_S5))
@@ -69,7 +70,7 @@ def _magnitude(x: Any) -> Any:
 def cosine_of_turns(t: Any) -> Any:
     """cos(2 pi t) of a f32x16, with absolute error below 2e-7 for the float32 t given."""
     r = t - floor(t + splat(f32(0.5)))
-    return _sine_of_quarter(splat(f32(0.25)) - _magnitude(r))
+    return sine_of_quarter(splat(f32(0.25)) - _magnitude(r))
 
 
 @inlined
@@ -78,25 +79,51 @@ def _box_muller(x: Any, y: Any) -> Any:
     radius = square_root(splat(f32(-2)) * log_normal_lanes(u))
     r = to_float(y) * splat(f32(2.0**-32))
     a = _magnitude(r)
-    sine = _sine_of_quarter(minimum(a, splat(f32(0.5)) - a))
+    sine = sine_of_quarter(minimum(a, splat(f32(0.5)) - a))
     sign = bits_of(r) & splat(u32(0x80000000))
-    cosine = _sine_of_quarter(splat(f32(0.25)) - a)
+    cosine = sine_of_quarter(splat(f32(0.25)) - a)
     return radius * cosine, radius * float_of(bits_of(sine) ^ sign)
+
+
+@inlined
+def tile_words(coordinate: Any, first: Any, stream: Any, seed: Any) -> Any:
+    """Four u32x16 of random words for the tile of 64 components from `first`."""
+    key = u64(coordinate)
+    return philox_lanes(
+        key & _WORD, key >> _HALF_WORD, u64(first // TILE * LANES), stream, seed & _WORD, seed >> _HALF_WORD
+    )
 
 
 @kernel
 def _fill(coordinates: Any, first: Any, stream: Any, seed: Any, table: Any, step: Any) -> None:
     for q in range(coordinates.shape[0]):
-        key = u64(coordinates[q])
-        x0, x1, x2, x3 = philox_lanes(
-            key & _WORD, key >> _HALF_WORD, u64(first // TILE * LANES), stream, seed & _WORD, seed >> _HALF_WORD
-        )
+        x0, x1, x2, x3 = tile_words(coordinates[q], first, stream, seed)
         g0, g1 = _box_muller(x0, x1)
         g2, g3 = _box_muller(x2, x3)
         store(table, q * step, g0)
         store(table, q * step + LANES, g1)
         store(table, q * step + 2 * LANES, g2)
         store(table, q * step + 3 * LANES, g3)
+
+
+def drawn_table(
+    fill: Callable[..., None], coordinates: NDArray[np.int64], n_components: int, stream: int, seed: int
+) -> NDArray[np.float32]:
+    """Draw a table of shape (n_coordinates, n_components) by a compiled loop that fills a tile of it at a time.
+
+    Parameters
+    ----------
+    fill : callable
+        Takes (coordinates, first component, stream, seed, flat table, numbers between two coordinates).
+    coordinates : ndarray of shape (n_coordinates,), int64
+    n_components, stream, seed : int
+    """
+    width = -(-n_components // TILE) * TILE
+    table = np.empty((len(coordinates), width), np.float32)
+    flat = table.reshape(-1)
+    for first in range(0, width, TILE):
+        fill(coordinates, first, u64(stream), u64(seed), flat[first:], width)
+    return table[:, :n_components]
 
 
 def fill_normals(
@@ -138,9 +165,4 @@ def normals(coordinates: NDArray[np.int64], n_components: int, stream: int, seed
     >>> bool((normals(np.array([5]), 70, stream=16, seed=0)[0, :2] == table[1]).all())
     True
     """
-    width = -(-n_components // TILE) * TILE
-    table = np.empty((len(coordinates), width), np.float32)
-    flat = table.reshape(-1)
-    for first in range(0, width, TILE):
-        _fill(coordinates, first, u64(stream), u64(seed), flat[first:], width)
-    return table[:, :n_components]
+    return drawn_table(_fill, coordinates, n_components, stream, seed)

@@ -12,6 +12,10 @@ __all__ = [
     "STREAM_DENSE",
     "STREAM_FASTFOOD",
     "STREAM_GCWS",
+    "STREAM_LANDMARK",
+    "STREAM_LAPLACE_CIRCULANT",
+    "STREAM_LAPLACE_DENSE",
+    "STREAM_LAPLACE_MIXTURE",
     "STREAM_LENGTH",
     "STREAM_MIXTURE",
     "STREAM_PERMUTATION",
@@ -39,3 +43,11 @@ STREAM_LENGTH = 22
 """Row lengths of Fastfood."""
 STREAM_PHASE = 23
 """Phases of random Fourier features."""
+STREAM_LANDMARK = 48
+"""Numbers of the rows that are the landmarks of Nyström features."""
+STREAM_LAPLACE_DENSE = 40
+"""Positive entries of a dense projection."""
+STREAM_LAPLACE_CIRCULANT = 41
+"""First columns of circulant matrices of positive entries."""
+STREAM_LAPLACE_MIXTURE = 42
+"""Which of these circulants a column takes its weights from."""

@@ -5,16 +5,19 @@ Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.normal import normals
+from dkfeat.compiled.shifts import add_shifted
 from dkfeat.errors import ConfigError
 from dkfeat.projections._base import Projection, draw_signs, random_words
 from dkfeat.random_streams import STREAM_CIRCULANT, STREAM_MIXTURE, STREAM_SIGN
@@ -57,8 +60,12 @@ class CirculantProjection(Projection):
     draw : DrawWeights, default=normals
         Law of the weights; standard Gaussian by default.
     double : bool, default=False
-        Whether to transform in float64, at twice the time. Rounding errors are relative to the largest weight of a
-        block: a law of heavy tails needs it.
+        Whether to transform in float64, at twice the time.
+    heavy : float, default=inf
+        Weights above are added up one by one instead of being transformed. A transform's rounding errors are relative
+        to the largest of the weights, so that a law of heavy tails needs it.
+    stream, choice_stream : int
+        Random streams of the weights and of the circulant of each column.
 
     Examples
     --------
@@ -72,6 +79,9 @@ class CirculantProjection(Projection):
     flips: bool = True
     draw: DrawWeights = normals
     double: bool = False
+    heavy: float = math.inf
+    stream: int = STREAM_CIRCULANT
+    choice_stream: int = STREAM_MIXTURE
 
     def __post_init__(self) -> None:
         self._check_padded()
@@ -92,35 +102,41 @@ class CirculantProjection(Projection):
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""
         n, n_samples = self.length, X.shape[0]
-        spectra, masks = _tables(self)
+        tables = _tables(self)
         out = np.empty((n_samples, self.n_components), np.float32)
         rows_at_once = max(1, _CHUNK // n)
         for first in range(0, n_samples, rows_at_once):
             dense: Any = X[first : first + rows_at_once]
             if sp.issparse(dense):
                 dense = dense.toarray()
-            if self.double:
-                dense = dense.astype(np.float64)
-            last = first + len(dense)
             spectrum = None
             for block in range(self.n_blocks):
-                if masks is None:  # one forward transform serves all blocks
-                    if spectrum is None:
-                        spectrum = scipy.fft.rfft(dense, n)
-                    product = spectrum * spectra[block, 0]
-                else:
-                    product = scipy.fft.rfft(dense * masks[block, 0], n) * spectra[block, 0]
-                    for mixture in range(1, self.n_mixtures):
-                        product += scipy.fft.rfft(dense * masks[block, mixture], n) * spectra[block, mixture]
                 to = block * n
-                width = min(n, self.n_components - to)
-                out[first:last, to : to + width] = scipy.fft.irfft(product, n)[:, :width]
+                target = out[first : first + len(dense), to : to + n]
+                if tables.masks is None:  # one forward transform serves all blocks
+                    spectrum = self._transform(dense) if spectrum is None else spectrum
+                    parts = [dense]
+                    product = spectrum * tables.spectra[block, 0]
+                else:
+                    parts = [dense * mask for mask in tables.masks[block]]
+                    product = self._transform(parts[0]) * tables.spectra[block, 0]
+                    for mixture in range(1, self.n_mixtures):
+                        product += self._transform(parts[mixture]) * tables.spectra[block, mixture]
+                target[:] = scipy.fft.irfft(product, n)[:, : target.shape[1]]
+                for part, (places, weights) in zip(parts, tables.heavy[block], strict=True):
+                    if len(places):
+                        x, flat, at = owned(part).reshape(-1), out.reshape(-1), first * self.n_components + to
+                        sizes = len(dense), self.n_features, n
+                        add_shifted(x, sizes, places, weights, flat, at, target.shape[1], self.n_components)
         return out
+
+    def _transform(self, rows: NDArray[np.float32]) -> NDArray[np.complexfloating]:
+        return scipy.fft.rfft(rows.astype(np.float64) if self.double else rows, self.length)
 
     def _weights(self) -> NDArray[np.float32]:
         """First columns of the circulants, of shape (n_blocks, n_mixtures, length)."""
         count = self.n_blocks * self.n_mixtures
-        drawn = self.draw(np.arange(count), self.length, STREAM_CIRCULANT, self.seed)
+        drawn = self.draw(np.arange(count), self.length, self.stream, self.seed)
         return drawn.reshape(self.n_blocks, self.n_mixtures, self.length)
 
     def _signs_and_choice(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -129,7 +145,7 @@ class CirculantProjection(Projection):
         signs = draw_signs(*shape, STREAM_SIGN, self.seed) if self.flips else np.ones((self.n_blocks, 1), np.float32)
         if self.n_mixtures == 1:
             return signs, np.zeros((self.n_blocks, 1), np.int64)
-        words = random_words(*shape, STREAM_MIXTURE, self.seed)[:, :, 0].astype(np.uint64)
+        words = random_words(*shape, self.choice_stream, self.seed)[:, :, 0].astype(np.uint64)
         return signs, ((words * np.uint64(self.n_mixtures)) >> np.uint64(32)).astype(np.int64)
 
     def _matrix(self) -> NDArray[np.float64]:
@@ -142,13 +158,29 @@ class CirculantProjection(Projection):
         return weights[block, mixture, (row - column) % self.length].astype(np.float64) * sign
 
 
+class _Tables(NamedTuple):
+    """What project needs of each block."""
+
+    spectra: NDArray[np.complexfloating]
+    """Transforms of the circulants without their heavy weights."""
+    masks: NDArray[np.float32] | None
+    """For each circulant the signs of the columns that it weighs, else 0."""
+    heavy: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]]
+    """Places and values of the heavy weights of each circulant."""
+
+
 @lru_cache(maxsize=4)
-def _tables(projection: CirculantProjection) -> tuple[NDArray[np.complexfloating], NDArray[np.float32] | None]:
-    """Spectra of the circulants, and for each circulant the signs of the columns that it weighs, else 0."""
+def _tables(projection: CirculantProjection) -> _Tables:
     weights = projection._weights()
-    spectra = scipy.fft.rfft(weights.astype(np.float64) if projection.double else weights, axis=2)
+    is_heavy = weights > projection.heavy
+    heavy = [
+        [(np.flatnonzero(at), row[at]) for at, row in zip(*block, strict=True)]
+        for block in zip(is_heavy, weights, strict=True)
+    ]
+    light = np.where(is_heavy, np.float32(0), weights)
+    spectra = scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2)
     if not projection.flips and projection.n_mixtures == 1:
-        return spectra, None
+        return _Tables(spectra, None, heavy)
     signs, choice = projection._signs_and_choice()
     chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
-    return spectra, np.where(chosen, signs[:, None, :], np.float32(0))
+    return _Tables(spectra, np.where(chosen, signs[:, None, :], np.float32(0)), heavy)

@@ -48,6 +48,8 @@ class DenseProjection(Projection):
     n_features, n_components, seed : int
     fill : FillTile, default=fill_normals
         Law of the entries; standard Gaussian by default.
+    stream : int
+        Random stream of the entries.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class DenseProjection(Projection):
     """
 
     fill: FillTile = fill_normals
+    stream: int = STREAM_DENSE
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""
@@ -75,7 +78,7 @@ class DenseProjection(Projection):
         n_columns = self.n_features if columns is None else len(columns)
         out = np.empty((X.shape[0], n_tiles * TILE), np.float32)
         if columns is None:
-            groups: Any = [(0, n_tiles, _whole_table(self.fill, self.n_features, n_tiles, self.seed))]
+            groups: Any = [(0, n_tiles, _whole_table(self, n_tiles))]
         else:
             groups = self._groups(columns, n_tiles)
         for first, count, table in groups:
@@ -93,21 +96,22 @@ class DenseProjection(Projection):
         for first in range(0, n_tiles, size):
             count = min(size, n_tiles - first)
             for tile in range(count):
-                self.fill(columns, (first + tile) * TILE, STREAM_DENSE, self.seed, tables[tile])
+                self.fill(columns, (first + tile) * TILE, self.stream, self.seed, tables[tile])
             yield first, count, tables.reshape(-1)
 
     def _matrix(self) -> NDArray[np.float64]:
         n_tiles = -(-self.n_components // TILE)
-        table = _whole_table.__wrapped__(self.fill, self.n_features, n_tiles, self.seed)
+        table = _whole_table.__wrapped__(self, n_tiles)
         tiles = table.reshape(n_tiles, self.n_features, TILE).transpose(0, 2, 1)
         return tiles.reshape(-1, self.n_features)[: self.n_components].astype(np.float64)
 
 
 @lru_cache(maxsize=4)
-def _whole_table(fill: FillTile, n_features: int, n_tiles: int, seed: int) -> NDArray[np.float32]:
-    table = np.empty((n_tiles, n_features, TILE), np.float32)
+def _whole_table(projection: DenseProjection, n_tiles: int) -> NDArray[np.float32]:
+    columns = np.arange(projection.n_features)
+    table = np.empty((n_tiles, len(columns), TILE), np.float32)
     for tile in range(n_tiles):
-        fill(np.arange(n_features), tile * TILE, STREAM_DENSE, seed, table[tile])
+        projection.fill(columns, tile * TILE, projection.stream, projection.seed, table[tile])
     return table.reshape(-1)
 
 
