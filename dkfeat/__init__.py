@@ -14,7 +14,7 @@ _HOME = {
     "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
     "LibsvmSource": "dkfeat.io.libsvm",
-    "Scan": "dkfeat.io.libsvm",
+    "Scan": "dkfeat.io.scans",
     "errors": "dkfeat.errors",
     "featurize": "dkfeat.engine.featurize",
     "from_spec": "dkfeat.maps",
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.plan import plan as plan
     from dkfeat.engine.scan import scan as scan
     from dkfeat.io.libsvm import LibsvmSource as LibsvmSource
-    from dkfeat.io.libsvm import Scan as Scan
+    from dkfeat.io.scans import Scan as Scan
     from dkfeat.learn.model import load_model as load_model
     from dkfeat.learn.sgd import train as train
     from dkfeat.maps import from_spec as from_spec

@@ -19,6 +19,7 @@ from dkfeat.blocks import Split
 from dkfeat.engine.scan import scan
 from dkfeat.errors import InputError
 from dkfeat.io.libsvm import LibsvmSource
+from dkfeat.io.source import Source
 from dkfeat.maps import FeatureMap
 from dkfeat.validation import check_columns
 
@@ -128,7 +129,7 @@ def read_libsvm(
     return _arrays(source, splits, row_chunks)
 
 
-def _arrays(source: LibsvmSource, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
+def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
     token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
     holder = delayed(source, name=f"libsvm-source-{token}", traverse=False)  # travels once to each worker
     blocks = f"read-libsvm-{token}"
@@ -154,7 +155,7 @@ def _arrays(source: LibsvmSource, splits: Sequence[Split], row_chunks: tuple[flo
     return tuple(arrays)
 
 
-def _read_split(source: LibsvmSource, split: Split) -> tuple[sp.csr_matrix, NDArray[Any], NDArray[np.int64] | None]:
+def _read_split(source: Source, split: Split) -> tuple[sp.csr_matrix, NDArray[Any], NDArray[np.int64] | None]:
     """Rows, labels and query ids of a whole split."""
     pieces = [piece.block for piece in source.read(split, checksum=False)]
     X = pieces[0].X if len(pieces) == 1 else sp.vstack([block.X for block in pieces], format="csr")

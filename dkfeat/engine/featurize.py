@@ -22,7 +22,8 @@ from dkfeat.engine.scan import largest_first, run_scan
 from dkfeat.engine.settle import Settled, as_path, as_source, like_spec, settle, target_spec
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.io import commit, shards
-from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.scans import Scan
+from dkfeat.io.source import Source
 from dkfeat.io.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ __all__ = ["featurize"]
 
 
 def featurize(
-    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     map: FeatureMap | None = None,
     target: str | PathLike[str] | None = None,
     *,
@@ -156,12 +157,13 @@ def featurize(
         def runner() -> Runner:  # a run with nothing to do starts no cluster
             return stack.enter_context(opening)
 
-        def scan(unsettled: LibsvmSource) -> Scan:
+        def scan(unsettled: Source) -> Scan:
             return run_scan(unsettled, files, runner(), reporter)
 
         settled = settle(
             asked,
             map,
+            files=files,
             target=None if spec is None else (storage.url, spec),
             like=None if like is None else (as_path(like, "like"), like_spec(like)),
             layout=layout,
@@ -181,19 +183,22 @@ def featurize(
 
 
 def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, reporter: Progress) -> Manifest:
-    job = Job(source=settled.source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
+    source = settled.source
+    job = Job(source=source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
-    with reporter.stage("featurize", total_tasks=len(run.splits), total_bytes=sum(map(_bytes, run.splits))) as stage:
+    with reporter.stage(
+        "featurize", total_tasks=len(run.splits), total_bytes=sum(map(source.split_bytes, run.splits))
+    ) as stage:
 
         def done(split: Split, result: SplitResult) -> None:
             nonlocal labels
             entries.extend(result.entries)
             labels = merge_labels(labels, result.labels)
-            stage.advance(rows=result.rows, source_bytes=_bytes(split))
+            stage.advance(rows=result.rows, source_bytes=source.split_bytes(split))
 
-        runner.run(job, largest_first(run.splits), done)
-    source, output = settled.source, settled.spec["output"]
+        runner.run(job, largest_first(source, run.splits), done)
+    output = settled.spec["output"]
     if source.labels is not None:  # what was declared is a law, what was found a fact
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
     schema = shards.schema_of(
@@ -201,7 +206,7 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
         output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
         source.label_dtype,
         multilabel=source.multilabel,
-        query_id=source.query_id,
+        query_id=bool(source.query_id),
         values=output.get("values", True),
     )
     return run.commit(
@@ -214,7 +219,7 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
     )
 
 
-def _keep_apart(source: LibsvmSource, files: Sequence[SourceFile], storage: Storage) -> None:
+def _keep_apart(source: Source, files: Sequence[SourceFile], storage: Storage) -> None:
     """Refuse a target that holds the source, or that a recursive pattern of the source would find."""
     root = Path(storage.url).resolve()
     for file in files:
@@ -222,7 +227,7 @@ def _keep_apart(source: LibsvmSource, files: Sequence[SourceFile], storage: Stor
         if root in place.parents:
             message = f"source {file.name} lies in the target {storage.url}; give the shards a folder of their own"
             raise ConfigError(message)
-    for pattern in source.urlpath:
+    for pattern in source.patterns:
         fixed, recursive, _ = pattern.removeprefix("file://").partition("**")
         if recursive and Path(fixed or ".").resolve() in (root, *root.parents):
             message = (
@@ -242,10 +247,6 @@ def _check_writable(storage: Storage, target: str) -> None:
     if Path(target.removeprefix("file://")).is_absolute() and not root.parent.exists():
         message = f"target {storage.url} cannot be made: its parent folder is missing; make that first"
         raise CommitError(message)
-
-
-def _bytes(split: Split) -> int:
-    return split.stop - split.start
 
 
 def _numeric_env() -> str:

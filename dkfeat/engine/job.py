@@ -19,7 +19,7 @@ from dkfeat.maps import FeatureMap, from_spec
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.entries import ShardEntry
-    from dkfeat.io.libsvm import LibsvmSource, Piece
+    from dkfeat.io.source import Piece, Source
     from dkfeat.io.storage import Storage
 
 __all__ = ["MAX_LABELS", "Job", "SplitResult", "merge_labels", "run_split"]
@@ -47,7 +47,7 @@ class SplitResult:
 class Job:
     """All that the tasks of a run have in common; sent to each worker once."""
 
-    source: LibsvmSource
+    source: Source
     """Settled."""
     storage: Storage
     """Where shards go."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.settle import PIECE_BYTES, Settled, as_path, as_source, like_spec, settle, target_spec
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
-from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.scans import Scan
 from dkfeat.io.shards import shard_name
+from dkfeat.io.source import Source
 from dkfeat.io.storage import open_storage
 from dkfeat.wording import show_bytes
 
@@ -144,7 +145,7 @@ class Plan:
 
 
 def plan(
-    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     map: FeatureMap | None = None,
     target: str | PathLike[str] | None = None,
     *,
@@ -193,14 +194,14 @@ def plan(
     if scan is not None:
         _check_scanned(scan, files)
     try:
-        settled = settle(asked, map, target=existing, like=taken, layout=layout, scan=_given(scan))
+        settled = settle(asked, map, files=files, target=existing, like=taken, layout=layout, scan=_given(scan))
     except _NeedsScanError:
-        return make_plan(asked, files, None, url, scan)
+        return make_plan(asked.inspect(files), files, None, url, scan)
     return make_plan(settled.source, files, settled, url, scan)
 
 
 def make_plan(
-    source: LibsvmSource,
+    source: Source,
     files: Sequence[SourceFile],
     settled: Settled | None,
     target: str | None,
@@ -208,7 +209,7 @@ def make_plan(
 ) -> Plan:
     """Plan a source, settled or not, over its files as they were listed; `scan` is of these."""
     splits = source.splits(files)
-    blocksize = int(source.to_mapping()["blocksize"])
+    blocksize = int(source.blocksize)
     rows: Sequence[int | None] = [None] * len(splits)
     if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
         rows = scan.rows_per_split
@@ -217,7 +218,7 @@ def make_plan(
     tasks = tuple(
         BlockTask(
             split=split,
-            projected_bytes=_projected_bytes(split, blocksize, row_bytes, count),
+            projected_bytes=_projected_bytes(source.piece_bytes(split), row_bytes, count),
             rows=count,
             first_shard=None if spec_fp is None else shard_name(spec_fp, split, 0),
         )
@@ -243,7 +244,7 @@ class _NeedsScanError(Exception):
 
 
 def _given(scan: Scan | None) -> Any:
-    def give(source: LibsvmSource) -> Scan:  # noqa: ARG001 - the signature that settle calls
+    def give(source: Source) -> Scan:  # noqa: ARG001 - the signature that settle calls
         if scan is None:
             raise _NeedsScanError
         return scan
@@ -251,8 +252,7 @@ def _given(scan: Scan | None) -> Any:
     return give
 
 
-def _projected_bytes(split: Split, blocksize: int, row_bytes: int | None, rows: int | None) -> int:
-    text = blocksize if split.file.compression else min(blocksize, split.stop - split.start)
+def _projected_bytes(text: int, row_bytes: int | None, rows: int | None) -> int:
     encoded = PIECE_BYTES if row_bytes is None or rows is None else min(PIECE_BYTES, rows * row_bytes)
     return FIXED_BYTES + TEXT_FACTOR * text + ENCODED_FACTOR * encoded
 

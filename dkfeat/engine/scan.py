@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Runner, Stopped, open_runner
 from dkfeat.engine.settle import as_source
-from dkfeat.io.libsvm import LibsvmSource, Scan, SplitScan
+from dkfeat.io.scans import Scan, SplitScan
+from dkfeat.io.source import Source
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -24,7 +25,7 @@ __all__ = ["run_scan", "scan"]
 class ScanTask:
     """Scans one split; sent to each worker once."""
 
-    source: LibsvmSource
+    source: Source
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:
         """Facts of one split; `stopped` is asked at every window of its text, so that a huge file can be given up."""
@@ -37,7 +38,7 @@ class ScanTask:
 
 
 def scan(
-    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     client: Client | None = None,
     scheduler: str | None = None,
@@ -97,21 +98,22 @@ def scan(
         return run_scan(asked, files, runner, Progress(progress))
 
 
-def run_scan(source: LibsvmSource, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:
+def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:
     """Scan the source's files, as they were listed, on an open runner."""
+    source = source.inspect(files)
     splits = source.splits(files)
     parts: dict[int, SplitScan] = {}
-    total_bytes = sum(split.stop - split.start for split in splits)
+    total_bytes = sum(map(source.split_bytes, splits))
     with progress.stage("scan", total_tasks=len(splits), total_bytes=total_bytes) as stage:
 
         def done(split: Split, part: SplitScan) -> None:
             parts[split.number] = part
-            stage.advance(rows=part.n_rows, source_bytes=split.stop - split.start)
+            stage.advance(rows=part.n_rows, source_bytes=source.split_bytes(split))
 
-        runner.run(ScanTask(source), largest_first(splits), done)
+        runner.run(ScanTask(source), largest_first(source, splits), done)
     return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
 
 
-def largest_first(splits: Sequence[Split]) -> list[Split]:
+def largest_first(source: Source, splits: Sequence[Split]) -> list[Split]:
     """Order in which tasks start: compressed files, which cannot be cut, first, so that none is left for the end."""
-    return sorted(splits, key=lambda split: (split.file.compression is None, -(split.stop - split.start), split.number))
+    return sorted(splits, key=lambda split: (split.file.compression is None, -source.split_bytes(split), split.number))

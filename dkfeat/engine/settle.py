@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.libsvm import LibsvmSource
 from dkfeat.io.metadata import differences, read_spec, spec_text
+from dkfeat.io.scans import Scan
+from dkfeat.io.source import Source
 from dkfeat.io.storage import SPEC, Storage, open_storage
 from dkfeat.io.strict_json import parse_object
 from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
 
 __all__ = ["Settled", "as_path", "as_source", "like_spec", "settle", "target_spec"]
 
@@ -31,7 +36,7 @@ LAYOUTS = ("codes", "sparse", "dense")
 class Settled:
     """A job whose every value-affecting setting is known."""
 
-    source: LibsvmSource
+    source: Source
     """Its index base, width and label type are known."""
     map: FeatureMap
     """Fitted."""
@@ -47,9 +52,9 @@ class Settled:
 
 
 def as_source(
-    source: LibsvmSource | str | PathLike[str] | Sequence[str | PathLike[str]],
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
-) -> LibsvmSource:
+) -> Source:
     """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
 
     Raises
@@ -57,16 +62,16 @@ def as_source(
     ConfigError
         For anything else, and for storage options beside a source that has its own.
     """
-    if isinstance(source, LibsvmSource):
+    if isinstance(source, Source):
         if storage_options is not None:
-            message = "storage_options are given twice; a LibsvmSource carries its own"
+            message = f"storage_options are given twice; a {type(source).__name__} carries its own"
             raise ConfigError(message)
         return source
     if isinstance(source, str | PathLike):
         return LibsvmSource(urlpath=fspath(source), storage_options=storage_options)
     if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
         return LibsvmSource(urlpath=tuple(fspath(item) for item in source), storage_options=storage_options)
-    message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a LibsvmSource"
+    message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source"
     raise ConfigError(message)
 
 
@@ -107,13 +112,14 @@ def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
 
 
 def settle(
-    source: LibsvmSource,
+    source: Source,
     map: FeatureMap | None,
     *,
+    files: Sequence[SourceFile] | None = None,
     target: tuple[str, Mapping[str, Any]] | None = None,
     like: tuple[str, Mapping[str, Any]] | None = None,
     layout: str | None = None,
-    scan: Callable[[LibsvmSource], Scan],
+    scan: Callable[[Source], Scan],
 ) -> Settled:
     """Settle a job from the target's spec, then from `like`, then from a scan.
 
@@ -122,10 +128,12 @@ def settle(
 
     Parameters
     ----------
-    source : LibsvmSource
+    source : Source
     map : FeatureMap or None
         Fitted or not, never changed; None takes the existing spec's. An unfitted one is cloned, and without a
         `random_state` of its own it takes the existing spec's seed.
+    files : sequence of SourceFile or None
+        The source's, as they were listed; None: they are listed if they must be looked at.
     target, like : (name, spec) or None
         Existing specs, with the name to use in messages.
     layout : str or None
@@ -151,11 +159,11 @@ def settle(
         raise ConfigError(message)
     for existing, kept in ((target, True), (like, False)):
         if existing is not None:
-            source = _adopt_source(source, *existing, blocksize=kept)
+            source = _adopt_source(source, *existing, in_full=kept)
             map = _adopt_map(map, *existing)
     if layout is None:
         layout = target[1]["output"]["layout"] if target is not None else None
-    source, map, found = _complete(source, map, scan)
+    source, map, found = _complete(source, map, files, scan)
     spec = _spec(source, map, layout or map.layout)
     if target is not None:
         _must_agree(spec, target[1], target[0])
@@ -163,16 +171,18 @@ def settle(
 
 
 def _complete(
-    source: LibsvmSource, map: FeatureMap | None, scan: Callable[[LibsvmSource], Scan]
-) -> tuple[LibsvmSource, FeatureMap, Scan | None]:
+    source: Source, map: FeatureMap | None, files: Sequence[SourceFile] | None, scan: Callable[[Source], Scan]
+) -> tuple[Source, FeatureMap, Scan | None]:
     """Fill in what no existing spec gave."""
     if map is None:  # the caller has refused this
         message = "no feature map"
         raise ConfigError(message)
     fitted = hasattr(map, "n_features_in_")
     if fitted and source.n_features is None:
-        source = replace(source, n_features=map.n_features_in_)
+        source = source.replaced(n_features=map.n_features_in_)
     found = None
+    if not source.is_settled:
+        source = source.inspect(source.files() if files is None else files)
     if not source.is_settled:
         found = scan(source)
         source = source.settle(found)
@@ -186,7 +196,7 @@ def _complete(
     return source, map, found
 
 
-def _spec(source: LibsvmSource, map: FeatureMap, layout: str) -> dict[str, Any]:
+def _spec(source: Source, map: FeatureMap, layout: str) -> dict[str, Any]:
     if "codes" in (layout, map.layout) and layout not in ("sparse", map.layout):
         message = f"layout={layout!r} cannot hold what {type(map).__name__} gives; use {map.layout!r} or 'sparse'"
         raise ConfigError(message)
@@ -212,28 +222,27 @@ def _sparse_row_bytes(map: FeatureMap) -> int:
     return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
 
 
-def _adopt_source(source: LibsvmSource, name: str, spec: Mapping[str, Any], *, blocksize: bool) -> LibsvmSource:
+def _adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool) -> Source:
     """Take the options that stand at their defaults from a spec; the others must agree with it."""
     existing = dict(spec["input"])
-    asked = json.loads(json.dumps(source.to_mapping()))
-    if existing.pop("kind", None) != asked.pop("kind", None):
-        message = f"{name} was made from another kind of source than LIBSVM text"
+    asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
+    kind = existing.pop("kind", None)
+    if kind != asked.pop("kind"):
+        message = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
         raise SpecConflictError(message)
-    defaults = {item.name: item.default for item in fields(LibsvmSource)}
-    plain = json.loads(json.dumps(LibsvmSource(urlpath="-").to_mapping()))
     taken: dict[str, Any] = {}
     for key, value in existing.items():
-        if key not in defaults:
+        if key not in asked:
             message = f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
             raise SpecConflictError(message)
-        if asked.get(key) == plain.get(key):
+        if asked[key] == plain[key]:
             taken[key] = tuple(value) if isinstance(value, list) else value
-        elif asked[key] != value and (blocksize or key != "blocksize"):
+        elif asked[key] != value and (in_full or key not in source.own_rows):
             message = (
                 f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or choose another target"
             )
             raise SpecConflictError(message)
-    return replace(source, **taken)
+    return source.replaced(**taken)
 
 
 def _adopt_map(map: FeatureMap | None, name: str, spec: Mapping[str, Any]) -> FeatureMap:

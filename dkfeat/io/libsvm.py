@@ -6,15 +6,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError
 from dkfeat.io.files import find_files, printable
-from dkfeat.io.libsvm_pieces import Piece, read_pieces
-from dkfeat.io.libsvm_scan import Scan, SplitScan, are_integers, scan_pieces
+from dkfeat.io.libsvm_pieces import read_pieces
+from dkfeat.io.libsvm_scan import scan_pieces
+from dkfeat.io.scans import Scan, SplitScan, are_integers
+from dkfeat.io.source import Piece, Source
 
 __all__ = ["LibsvmSource", "Piece", "Scan", "SplitScan", "parse_size"]
 
@@ -25,7 +27,7 @@ _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
-class LibsvmSource:
+class LibsvmSource(Source):
     """Files of LIBSVM text, and how they are read.
 
     A line is a row: a label, then ``index:value`` with rising indices, ``#`` and a comment at will. Blank and comment
@@ -45,6 +47,8 @@ class LibsvmSource:
     >>> source.is_settled, source.blocksize
     (True, 1048576)
     """
+
+    kind: ClassVar[str] = "libsvm"
 
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several; kept as a tuple."""
@@ -111,6 +115,11 @@ class LibsvmSource:
             raise ConfigError(message)
 
     @property
+    def patterns(self) -> tuple[str, ...]:
+        """Paths, globs and URLs that `files` looks up."""
+        return tuple(self.urlpath)
+
+    @property
     def is_settled(self) -> bool:
         """Whether `read` can begin: columns, index base and label type are known."""
         return self.n_features is not None and self.zero_based != "auto" and self.label_dtype != "auto"
@@ -155,6 +164,14 @@ class LibsvmSource:
                 for start in range(0, max(file.size, 1), step)
             )
         return tuple(splits)
+
+    def split_bytes(self, split: Split) -> int:
+        """Bytes, as stored, that a task reads of this split."""
+        return split.stop - split.start
+
+    def piece_bytes(self, split: Split) -> int:
+        """Most bytes of text in one piece of this split."""
+        return int(self.blocksize) if split.file.compression else min(int(self.blocksize), split.stop - split.start)
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count what is in it, in memory of about `WINDOW_BYTES`.
@@ -213,7 +230,12 @@ class LibsvmSource:
         """Plain values of all options that affect rows or pieces."""
         names = ("n_features", "zero_based", "dtype", "multilabel", "query_id", "label_dtype", "blocksize")
         labels = None if self.labels is None else list(self.labels)
-        return {"kind": "libsvm", **{name: getattr(self, name) for name in names}, "labels": labels}
+        return {"kind": self.kind, **{name: getattr(self, name) for name in names}, "labels": labels}
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """`to_mapping` of a source whose options are all left open."""
+        return cls("-").to_mapping()
 
 
 _CHOICES: dict[str, tuple[object, ...]] = {

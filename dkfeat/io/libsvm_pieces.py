@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,31 +14,14 @@ from dkfeat.compiled import libsvm as loop
 from dkfeat.io.files import check_unchanged
 from dkfeat.io.libsvm_parser import NO_LIMIT, SplitParser, open_split
 from dkfeat.io.pages import empty_array, first_items
+from dkfeat.io.source import Piece
 
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
 
-__all__ = ["Piece", "read_pieces"]
+__all__ = ["read_pieces"]
 
 _INT32_COLUMNS = 1 << 31
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Piece:
-    """Consecutive rows of a split: what one shard holds."""
-
-    number: int
-    """Position in the split, from 0."""
-    last: bool
-    """Whether the split ends with it."""
-    block: RowBlock
-    """The rows; none in the only piece of a split without rows."""
-    start: int
-    """First byte of its lines in the decompressed file: where the piece before it ends."""
-    stop: int
-    """First byte behind its lines."""
-    source_sha256: str
-    """SHA-256 of the bytes from start to stop, as 64 hexadecimal digits; empty if it was not asked for."""
 
 
 def read_pieces(source: LibsvmSource, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:

@@ -12,7 +12,8 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from dkfeat.errors import ConfigError, ParseError
-from dkfeat.io.libsvm import LibsvmSource, Scan, parse_size
+from dkfeat.io.libsvm import LibsvmSource, parse_size
+from dkfeat.io.scans import Scan
 from tests.reference.libsvm import read_rows
 from tests.strategies import csr_blocks, numerals
 

@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.libsvm import LibsvmSource
+from dkfeat.io.scans import Scan
 
 
 @pytest.mark.data

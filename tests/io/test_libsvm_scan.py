@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dkfeat.errors import ParseError
-from dkfeat.io.libsvm import LibsvmSource, Scan
+from dkfeat.io.libsvm import LibsvmSource
+from dkfeat.io.scans import Scan
 from tests.reference.libsvm import read_rows
 from tests.strategies import libsvm_texts
 

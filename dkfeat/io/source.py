@@ -1,0 +1,125 @@
+"""What the engine asks of a source, whatever its format."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from dkfeat.blocks import RowBlock, SourceFile, Split
+
+if TYPE_CHECKING:
+    from dkfeat.io.scans import Scan, SplitScan
+
+__all__ = ["Piece", "Source"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """Consecutive rows of a split: what one shard holds."""
+
+    number: int
+    """Position in the split, from 0."""
+    last: bool
+    """Whether the split ends with it."""
+    block: RowBlock
+    """The rows; none in the only piece of a split without rows."""
+    start: int
+    """Where its rows begin in the file and the piece before it ends: a byte of decompressed text, a row of Parquet."""
+    stop: int
+    """Where its rows end, exclusive."""
+    source_sha256: str
+    """SHA-256 of the text from start to stop, or of the rows as they were read from Parquet, as 64 hexadecimal digits;
+    empty if it was not asked for."""
+
+
+class Source(ABC):
+    """Files of rows, and how they are read.
+
+    Concrete sources are frozen dataclasses whose fields are the options. What one split cannot know of the whole is
+    settled before rows are read, in this order: from the spec of a data set, from the files' metadata, by a scan.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """Name of the format: ``to_mapping()["kind"]``."""
+    own_rows: ClassVar[frozenset[str]] = frozenset({"blocksize"})
+    """Options that say which rows are read and what is kept beside them: `like` may disagree with them."""
+
+    urlpath: str | Sequence[str]
+    """Path, glob or fsspec URL, or several."""
+    n_features: int | None
+    """Number of columns; None until settled."""
+    blocksize: int | str
+    """Bytes of rows in a split and in a piece."""
+    zero_based: Any
+    """Whether the first column is 0, not 1; "auto": not settled."""
+    dtype: Any
+    """Type of the values, "float32" or "float64"."""
+    multilabel: Any
+    """Whether rows have lists of labels."""
+    query_id: Any
+    """Whether rows have query ids: true or false as a condition."""
+    labels: tuple[float, ...] | None
+    """Labels allowed; None: all."""
+    label_dtype: Any
+    """Type of the labels, "int64" or "float64"; "auto" until settled."""
+    storage_options: Mapping[str, Any] | None
+    """For fsspec; may hold secrets, so it is neither shown nor stored."""
+
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether `read` can begin."""
+
+    @property
+    @abstractmethod
+    def patterns(self) -> tuple[str, ...]:
+        """Paths, globs and URLs that `files` looks up."""
+
+    @abstractmethod
+    def files(self) -> tuple[SourceFile, ...]:
+        """Files of the source, in byte-wise order of their names."""
+
+    def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text says nothing but by being read
+        """Source with what the files tell without their rows being read; what is still open needs a scan."""
+        return self
+
+    @abstractmethod
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """Cut files into splits; a file without rows is one empty split."""
+
+    @abstractmethod
+    def split_bytes(self, split: Split) -> int:
+        """Bytes, as stored, that a task reads of this split."""
+
+    @abstractmethod
+    def piece_bytes(self, split: Split) -> int:
+        """Most bytes of rows in one piece of this split, in the unit of `blocksize`."""
+
+    @abstractmethod
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
+        """Tell what is in a split; `proceed` is called now and then, and what it raises ends the scan."""
+
+    @abstractmethod
+    def settle(self, scan: Scan) -> Self:
+        """Source with the open options as a scan of the whole found them."""
+
+    @abstractmethod
+    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
+        """Read a split of a settled source piece by piece, in bounded memory."""
+
+    def replaced(self, **options: Any) -> Self:
+        """Copy with other options."""
+        return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass; a base cannot say so
+
+    @abstractmethod
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values of all options that affect rows or pieces, and `kind`."""
+
+    @classmethod
+    @abstractmethod
+    def defaults(cls) -> dict[str, Any]:
+        """`to_mapping` of a source whose options are all left open."""
