@@ -15,6 +15,8 @@ _HOME = {
     "GCWSFeatures": "dkfeat.maps.gcws",
     "LibsvmSource": "dkfeat.io.libsvm",
     "Scan": "dkfeat.io.scans",
+    "abort": "dkfeat.io.maintenance",
+    "clean": "dkfeat.io.maintenance",
     "errors": "dkfeat.errors",
     "featurize": "dkfeat.engine.featurize",
     "from_spec": "dkfeat.maps",
@@ -24,6 +26,7 @@ _HOME = {
     "plan": "dkfeat.engine.plan",
     "read_libsvm": "dkfeat.engine.collections",
     "scan": "dkfeat.engine.scan",
+    "status": "dkfeat.io.status",
     "theory": "dkfeat.theory",
     "train": "dkfeat.learn.sgd",
 }
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
     from dkfeat.engine.plan import plan as plan
     from dkfeat.engine.scan import scan as scan
     from dkfeat.io.libsvm import LibsvmSource as LibsvmSource
+    from dkfeat.io.maintenance import abort as abort
+    from dkfeat.io.maintenance import clean as clean
     from dkfeat.io.scans import Scan as Scan
+    from dkfeat.io.status import status as status
     from dkfeat.learn.model import load_model as load_model
     from dkfeat.learn.sgd import train as train
     from dkfeat.maps import from_spec as from_spec

@@ -10,7 +10,8 @@
         ParseError (ValueError)      bad text; carries the place
       ShardError (OSError)           a shard or manifest cannot be written or read back
       CommitError (OSError)          publishing was refused by the storage
-        CommitConflictError          another run holds the target or published there first
+        CommitConflictError          another run published there first
+          TargetBusyError            another run holds the target; try again when it has ended
       PlanError (ValueError)         a task's projected bytes exceed the worker's limit
       SpecConflictError (ValueError) the target's spec, the source or the model disagree with what is asked
       ClusterError (RuntimeError)    workers or the scheduler were lost
@@ -37,6 +38,7 @@ __all__ = [
     "SourceError",
     "SourceNotFoundError",
     "SpecConflictError",
+    "TargetBusyError",
 ]
 
 
@@ -141,6 +143,10 @@ class CommitConflictError(CommitError):
     """Another run holds the target or has published there first."""
 
     exit_code = 4
+
+
+class TargetBusyError(CommitConflictError):
+    """Another run holds the target; nothing was lost, and the same call may be made again when it has ended."""
 
 
 class PlanError(DkfeatError, ValueError):

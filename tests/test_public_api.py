@@ -13,6 +13,8 @@ PUBLIC = [
     "LibsvmSource",
     "Scan",
     "__version__",
+    "abort",
+    "clean",
     "errors",
     "featurize",
     "from_spec",
@@ -22,6 +24,7 @@ PUBLIC = [
     "plan",
     "read_libsvm",
     "scan",
+    "status",
     "theory",
     "train",
 ]

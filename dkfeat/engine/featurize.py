@@ -141,6 +141,7 @@ def featurize(
     files = asked.files()
     _keep_apart(asked, files, storage)
     _check_writable(storage, fspath(target))
+    commit.check_free(storage)  # a scan may take hours
     spec = target_spec(storage)
     reporter = Progress(progress)
     opening = open_runner(

@@ -15,14 +15,17 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import check
+from dkfeat.io.locks import busy
 from dkfeat.io.manifest import Manifest
-from dkfeat.io.plans import OTHER_TARGET, PinnedPlan, check_pinned, numbered, plan_name
+from dkfeat.io.plans import PinnedPlan, check_pinned, numbered, plan_name
 from dkfeat.io.publishing import existing_entry, publish
 from dkfeat.io.run import Run, mark_success, now
 from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
@@ -30,7 +33,7 @@ from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
 
-__all__ = ["Run", "begin", "existing_entry", "publish"]
+__all__ = ["Run", "begin", "check_free", "existing_entry", "hold", "publish"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,14 +95,7 @@ def begin(
     except OSError as fault:
         message = f"{storage.url}: cannot make a data set here: {fault.strerror or fault}"
         raise CommitError(message) from fault
-    holder = {"run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "since": started}
-    try:
-        lock = storage.acquire(holder, break_lock=break_lock)
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        message = f"{storage.url}: cannot lock it: {fault.strerror or fault}"
-        raise CommitError(message) from fault
+    lock = hold(storage, run_id, started, break_lock)
     try:
         storage.probe()  # under the lock: the files of a probe are temporary, and the holder sweeps those away
         storage.sweep()
@@ -113,6 +109,41 @@ def begin(
     except BaseException:
         lock.release()
         raise
+
+
+def hold(storage: Storage, run_id: str, since: str, break_lock: str | None = None) -> Lock:
+    """Become the only writer of a target whose folders are there.
+
+    Raises
+    ------
+    TargetBusyError
+        When another run holds it; named in the message.
+    CommitError
+        When the storage refuses.
+    """
+    holder = {"run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "since": since}
+    try:
+        return storage.acquire(holder, break_lock=break_lock)
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        message = f"{storage.url}: cannot lock it: {fault.strerror or fault}"
+        raise CommitError(message) from fault
+
+
+def check_free(storage: Storage) -> None:
+    """Refuse at once, before any work, a target that a living run holds; `hold` decides for good.
+
+    Raises
+    ------
+    TargetBusyError
+        Naming the run.
+    """
+    holder = None
+    with suppress(OSError):  # what stands in the way is told by `begin`
+        holder = storage.holder()
+    if holder is not None and holder.alive:
+        raise busy(storage.url, asdict(holder))
 
 
 def _pin(
@@ -138,7 +169,7 @@ def _pin(
         check_pinned(source.identity, found.get(name), f"since {manifest.name if manifest else ''} was committed")
     number = manifest.number + 1 if manifest else 1
     fresh = [file for file in files if file.name not in listed]
-    pinned = _pinned(storage, number)
+    pinned = metadata.pending_plan(storage, number)
     repairs = () if manifest is None else _repairs(storage, manifest, files)
     if manifest is not None and pinned is None and not fresh:
         if repairs:
@@ -160,8 +191,7 @@ def _pin(
         check(
             pinned.spec_fp == spec_fp and follows, f"{where}: does not follow the spec and the manifest that are there"
         )
-        afresh = f"delete the folder {storage.url}, in which nothing is committed yet, and run again"
-        plan = pinned.located(files, afresh if manifest is None else OTHER_TARGET)
+        plan = pinned.located(files, f"give the interrupted batch up with `dkfeat abort {storage.url}`")
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     killpoints.passed("after_plan")
     return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs)
@@ -187,12 +217,6 @@ def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
                 + "\n  ".join(lines)
             )
             raise SpecConflictError(message) from None
-
-
-def _pinned(storage: Storage, number: int) -> PinnedPlan | None:
-    if storage.size(f"{META}/{plan_name(number)}") is None:
-        return None
-    return metadata.read_plan(storage, number)
 
 
 def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ShardData", "check_whole", "decode", "read_footer"]
+__all__ = ["ShardData", "check_whole", "decode", "open_footer", "read_footer"]
 
 _LIMITS = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, MemoryError)
@@ -42,6 +42,15 @@ class ShardData:
 def read_footer(data: bytes | memoryview, what: str) -> ShardFooter:
     """Read what a shard says of itself, unchecked against its rows."""
     return ShardFooter.from_metadata(_open(data, what).metadata.metadata, what)
+
+
+def open_footer(file: BinaryIO, what: str) -> ShardFooter:
+    """Read what a shard says of itself from an open file, of which only the end is read."""
+    try:
+        found = pq.ParquetFile(file, pre_buffer=False, **_LIMITS)
+    except _FAULTS as fault:
+        raise _unreadable(what, fault) from fault
+    return ShardFooter.from_metadata(found.metadata.metadata, what)
 
 
 def check_whole(data: memoryview, what: str) -> tuple[ShardFooter, str]:
@@ -139,8 +148,11 @@ def _open(data: bytes | memoryview, what: str, *, page_checksums: bool = True) -
         source = pa.BufferReader(pa.py_buffer(data))
         return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
     except _FAULTS as fault:
-        message = f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}"
-        raise ShardError(message) from fault
+        raise _unreadable(what, fault) from fault
+
+
+def _unreadable(what: str, fault: BaseException) -> ShardError:
+    return ShardError(f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}")
 
 
 def _table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> pa.Table:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import CommitError
 from dkfeat.io import killpoints
-from dkfeat.io.locks import FileLock
-from dkfeat.io.storage import DATA, LOCK, META, SET_ASIDE, TMP, Storage
+from dkfeat.io.locks import FileLock, lock_state
+from dkfeat.io.remote import is_url, protocol_of
+from dkfeat.io.storage import DATA, LOCK, META, PROBE, SET_ASIDE, TMP, Holder, Storage, file_name
 
 __all__ = ["LocalStorage"]
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_PROBE = "probe-"
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -56,6 +58,22 @@ class LocalStorage(Storage):
     def url(self) -> str:  # noqa: D102 -- Storage says it
         return self._root
 
+    def place(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
+        if is_url(url) and protocol_of(url) != "file":
+            return None
+        return Path(url.partition("://")[2] if is_url(url) else url).resolve()
+
+    def check_writable(self) -> None:  # noqa: D102 -- Storage says it
+        root = Path(self._root)
+        nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            message = f"target {self._root} cannot be written: {nearest} is not a folder in which files can be made"
+            raise CommitError(message)
+        # the parents of a relative path are made; where an absolute one has none, most often a disk is not mounted
+        if not self._make_parents and not root.parent.exists():
+            message = f"target {self._root} cannot be made: its parent folder is missing; make that first"
+            raise CommitError(message)
+
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
         root.mkdir(parents=self._make_parents, exist_ok=True)
@@ -67,7 +85,7 @@ class LocalStorage(Storage):
                 os.fsync(parent)
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
-        name = f"{META}/{_PROBE}{uuid.uuid4().hex}"
+        name = f"{META}/{PROBE}{uuid.uuid4().hex}"
         try:
             self.create(name, b"probe")
             try:
@@ -88,6 +106,19 @@ class LocalStorage(Storage):
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
         with self._folder(META) as folder:
             return FileLock(folder, Path(LOCK).name, holder, where=self._root, break_lock=break_lock)
+
+    def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
+        try:
+            with self._folder(META) as folder:
+                state = lock_state(folder, Path(LOCK).name)
+        except FileNotFoundError:
+            return None
+        if state is None:
+            return None
+        values, is_held = state
+        named = Holder.of(values, is_held)
+        # a lock of a shared disk may not reach the host that holds it
+        return named if is_held or named.host == socket.gethostname() else replace(named, alive=None)
 
     def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
         parent, base = _cut(name)
@@ -148,8 +179,7 @@ class LocalStorage(Storage):
         return f"{SET_ASIDE}/{aside}"
 
     def sweep(self) -> int:  # noqa: D102 -- Storage says it
-        left = [f"{TMP}/{name}" for name in self.list(TMP) if name.endswith(".tmp")]
-        left += [f"{META}/{name}" for name in self.list(META) if name.startswith(_PROBE)]
+        left = self.leftovers()
         for name in left:
             self.remove(name)
         return len(left)
@@ -181,12 +211,7 @@ class LocalStorage(Storage):
 
 
 def _cut(name: str) -> tuple[str, str]:
-    parent, _, base = name.rpartition("/")
-    parts = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        message = f"{name!a} is not the name of a file inside a data set"
-        raise ValueError(message)
-    return parent, base
+    return name.rpartition("/")[0], file_name(name)
 
 
 def _write(descriptor: int, data: memoryview) -> None:

@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from dkfeat.errors import CommitConflictError
+from dkfeat.errors import TargetBusyError
 from dkfeat.io import strict_json
 
-__all__ = ["FileLock", "describe_holder"]
+__all__ = ["FileLock", "busy", "describe_holder", "lock_state"]
 
 logger = logging.getLogger(__name__)
 
 _HELD: set[FileLock] = set()
 _MAX_BYTES = 1 << 16
+_TRIES = 4  # `lock_state` holds a shared lock for an instant, which must not look like a writer
 
 
 class FileLock:
@@ -44,7 +45,7 @@ class FileLock:
 
     Raises
     ------
-    CommitConflictError
+    TargetBusyError
         When somebody else holds it.
     """
 
@@ -94,6 +95,7 @@ class FileLock:
             os.close(self._folder)
 
     def _take(self, where: str) -> int:
+        refusals = 0
         while True:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self._name, flags, 0o666, dir_fd=self._folder)
@@ -102,14 +104,16 @@ class FileLock:
                 if self._is_current(descriptor):
                     return descriptor
             except BlockingIOError:
-                holder = _await_holder(descriptor)
-                os.close(descriptor)
-                message = f"{where} is being written by {describe_holder(holder)}; wait for it or choose another target"
-                raise CommitConflictError(message) from None
+                refusals += 1
+                if refusals == _TRIES:
+                    holder = _await_holder(descriptor)
+                    os.close(descriptor)
+                    raise busy(where, holder) from None
+                time.sleep(0.01)
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # its holder released it, and removed the file, between our two calls
+            os.close(descriptor)  # or its holder released it, and removed the file, between our two calls
 
     def _is_current(self, descriptor: int) -> bool:
         try:
@@ -126,8 +130,39 @@ class FileLock:
                 f"{where} was being written by {describe_holder(former)}, and whether that run still lives cannot be "
                 f"told from here; when it is gone, pass break_lock={former.get('run_id')!r}"
             )
-            raise CommitConflictError(message)
+            raise TargetBusyError(message)
         logger.warning("%s: taking over from %s, which has ended", where, describe_holder(former))
+
+
+def lock_state(folder: int, name: str) -> tuple[Mapping[str, Any], bool] | None:
+    """Who is named in a lock file, and whether a live process holds it; None if there is no such file.
+
+    Parameters
+    ----------
+    folder : int
+        Open descriptor of the folder.
+    name : str
+        Name of the lock file in it.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _await_holder(descriptor) or {}, True
+    else:
+        return _read_holder(descriptor) or {}, False
+    finally:
+        os.close(descriptor)
+
+
+def busy(where: str, holder: Mapping[str, Any] | None) -> TargetBusyError:
+    """Error that says who writes to `where`."""
+    return TargetBusyError(
+        f"{where} is being written by {describe_holder(holder)}; wait for it or choose another target"
+    )
 
 
 def describe_holder(holder: Mapping[str, Any] | None) -> str:
@@ -138,7 +173,7 @@ def describe_holder(holder: Mapping[str, Any] | None) -> str:
     >>> describe_holder({"run_id": "7f3a", "host": "node1", "pid": 12, "since": "2026-01-31T12:00:00+00:00"})
     'run 7f3a (host node1, pid 12, since 2026-01-31T12:00:00+00:00)'
     """
-    if holder is None:
+    if not holder:
         return "a run that has not yet written its name"
     run, host, pid, since = (ascii(holder.get(key))[:80].strip("'") for key in ("run_id", "host", "pid", "since"))
     return f"run {run} (host {host}, pid {pid}, since {since})"

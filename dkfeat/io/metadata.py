@@ -14,7 +14,7 @@ from dkfeat.io.manifest import Manifest, check_format, manifest_name
 from dkfeat.io.plans import PinnedPlan, plan_name
 from dkfeat.io.storage import META, SPEC, SUCCESS, Storage
 
-__all__ = ["newest_manifest", "read_manifest", "read_plan", "read_spec", "spec_text", "success_text"]
+__all__ = ["newest_manifest", "pending_plan", "read_manifest", "read_plan", "read_spec", "spec_text", "success_text"]
 
 _SMALL = 1 << 24
 
@@ -117,6 +117,13 @@ def read_plan(storage: Storage, number: int) -> PinnedPlan:
     plan = PinnedPlan.from_json(_read(storage, name, "a batch's plan must stay beside its manifest"), where)
     check(plan.number == number, f"{where}: holds plan {plan.number}")
     return plan
+
+
+def pending_plan(storage: Storage, number: int) -> PinnedPlan | None:
+    """Plan of batch `number`, which no manifest lists yet; None if there is none."""
+    if storage.size(f"{META}/{plan_name(number)}") is None:
+        return None
+    return read_plan(storage, number)
 
 
 def success_text(manifest: Manifest) -> bytes:

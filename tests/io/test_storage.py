@@ -196,7 +196,7 @@ def test_set_aside__keeps_the_bytes(storage):
 
 
 def test_sweep__takes_temporary_files_only(storage):
-    (Path(storage.url) / TMP / "x.1.tmp").write_bytes(b"cut")
+    (Path(storage.url) / TMP / f"x.{0:032x}.tmp").write_bytes(b"cut")
     (Path(storage.url) / TMP / "foreign.txt").write_bytes(b"mine")
     assert storage.sweep() == 1
     assert left(storage) == ["foreign.txt"]
