@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from importlib.metadata import version
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_info
@@ -19,17 +17,18 @@ from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import largest_first, run_scan
-from dkfeat.engine.settle import Settled, as_path, as_source, like_spec, settle, target_spec
-from dkfeat.errors import CommitError, ConfigError
+from dkfeat.engine.settle import Settled, as_path, as_source, like_spec, open_place, settle, target_spec
+from dkfeat.errors import ConfigError
 from dkfeat.io import commit, shards
+from dkfeat.io.remote import shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
-from dkfeat.io.storage import Storage, open_storage
+from dkfeat.io.storage import Storage
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.blocks import Split
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
     from dkfeat.maps import FeatureMap
@@ -55,6 +54,7 @@ def featurize(
     in_flight: int | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     r"""Compute the features of every row of a source and keep them as Parquet shards.
 
@@ -72,7 +72,7 @@ def featurize(
         Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width. None takes the map
         of `like` or of the target.
     target : str or path
-        Folder for the shards.
+        Folder for the shards, or the URL of a place in an object store, such as ``s3://bucket/features``.
     like : str, path or None
         Folder of shards or model whose map and input options are taken over, so that train and test agree. What is
         asked differently is a conflict, except `layout` and the source's blocksize. An option that stands at its
@@ -97,7 +97,10 @@ def featurize(
     progress : bool or callable, default=True
         True reports on standard error, a callable gets a `ProgressState` after each task.
     storage_options : mapping or None
-        For sources given by URL; never written anywhere.
+        For sources given by URL, as fsspec takes them; never written anywhere.
+    target_options : mapping or None
+        For a target, and a `like`, given by URL: fsspec's, and ``retry_seconds`` and ``exclusive_create``, see
+        `dkfeat.io.object_store.ObjectStorage`; never written anywhere.
 
     Returns
     -------
@@ -137,10 +140,11 @@ def featurize(
     if target is None:
         message = "no target is given; name the folder that shards go to"
         raise ConfigError(message)
-    asked, storage = as_source(source, storage_options), open_storage(as_path(target, "target"))
+    asked = as_source(source, storage_options)
+    storage = open_place(as_path(target, "target"), target_options, beside=like)
     files = asked.files()
-    _keep_apart(asked, files, storage)
-    _check_writable(storage, fspath(target))
+    storage.keep_apart(files, asked.patterns)
+    storage.check_writable()
     commit.check_free(storage)  # a scan may take hours
     spec = target_spec(storage)
     reporter = Progress(progress)
@@ -166,7 +170,7 @@ def featurize(
             map,
             files=files,
             target=None if spec is None else (storage.url, spec),
-            like=None if like is None else (as_path(like, "like"), like_spec(like)),
+            like=None if like is None else (shown_url(as_path(like, "like")), like_spec(like, target_options)),
             layout=layout,
             scan=scan,
         )
@@ -218,36 +222,6 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
         versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
         numeric_env=_numeric_env(),
     )
-
-
-def _keep_apart(source: Source, files: Sequence[SourceFile], storage: Storage) -> None:
-    """Refuse a target that holds the source, or that a recursive pattern of the source would find."""
-    root = Path(storage.url).resolve()
-    for file in files:
-        place = Path(file.url.removeprefix("file://")).resolve()
-        if root in place.parents:
-            message = f"source {file.name} lies in the target {storage.url}; give the shards a folder of their own"
-            raise ConfigError(message)
-    for pattern in source.patterns:
-        fixed, recursive, _ = pattern.removeprefix("file://").partition("**")
-        if recursive and Path(fixed or ".").resolve() in (root, *root.parents):
-            message = (
-                f"the source's pattern {pattern} looks into the target {storage.url}; give shards a folder beside it"
-            )
-            raise ConfigError(message)
-
-
-def _check_writable(storage: Storage, target: str) -> None:
-    """Tell early, and without making anything, that the target cannot be written."""
-    root = Path(storage.url)
-    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        message = f"target {storage.url} cannot be written: {nearest} is not a folder in which files can be made"
-        raise CommitError(message)
-    # the parents of a relative path are made; where an absolute one has none, most often a disk is not mounted
-    if Path(target.removeprefix("file://")).is_absolute() and not root.parent.exists():
-        message = f"target {storage.url} cannot be made: its parent folder is missing; make that first"
-        raise CommitError(message)
 
 
 def _numeric_env() -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource
 from dkfeat.io.metadata import differences, read_spec, spec_text
+from dkfeat.io.remote import is_url, shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
 from dkfeat.io.storage import SPEC, Storage, open_storage
@@ -24,7 +25,7 @@ from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
-__all__ = ["Settled", "as_path", "as_source", "like_spec", "settle", "target_spec"]
+__all__ = ["Settled", "as_path", "as_source", "like_spec", "open_place", "settle", "target_spec"]
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, however long its text."""
@@ -83,12 +84,25 @@ def as_path(path: object, name: str) -> str:
     raise ConfigError(message)
 
 
+def open_place(place: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
+    """Storage at a path or URL; a local one takes no options, unless they are for the URL `beside` it."""
+    if beside is not None and not is_url(place) and is_url(as_path(beside, "like")):
+        options = None
+    return open_storage(place, options)
+
+
 def target_spec(storage: Storage) -> dict[str, Any] | None:
     """Spec of the data set at `storage`, or None if there is none yet."""
-    return None if storage.size(SPEC) is None else read_spec(storage)
+    try:
+        return None if storage.size(SPEC) is None else read_spec(storage)
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        message = f"{storage.url} cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
 
 
-def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
+def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Read the settings of a folder of shards or of a model, under the keys ``map`` and ``input``.
 
     Raises
@@ -97,7 +111,7 @@ def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
         If the folder is neither.
     """
     place = as_path(like, "like")
-    storage = open_storage(place)
+    storage = open_storage(place, options if is_url(place) else None)
     if (spec := target_spec(storage)) is not None:
         return spec
     model = Path(place) / "model.json"
@@ -107,7 +121,8 @@ def like_spec(like: str | PathLike[str]) -> dict[str, Any]:
             return {"map": facts["map"], "input": facts["input"]}
         message = f"{model} does not say which map and input its model was trained on; train it again"
         raise ShardError(message)
-    message = f"like={place!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
+    where = shown_url(place)
+    message = f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
     raise SourceNotFoundError(message)
 
 

@@ -18,7 +18,8 @@ from typing import Any
 from dkfeat.errors import CommitError
 from dkfeat.io import killpoints
 from dkfeat.io.locks import FileLock, lock_state
-from dkfeat.io.storage import DATA, LOCK, META, PROBE, SET_ASIDE, TMP, Holder, Storage
+from dkfeat.io.remote import is_url, protocol_of
+from dkfeat.io.storage import DATA, LOCK, META, PROBE, SET_ASIDE, TMP, Holder, Storage, file_name
 
 __all__ = ["LocalStorage"]
 
@@ -56,6 +57,23 @@ class LocalStorage(Storage):
     @property
     def url(self) -> str:  # noqa: D102 -- Storage says it
         return self._root
+
+    def place(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
+        is_remote = "://" in url and is_url(url)
+        if is_remote and protocol_of(url) != "file":
+            return None
+        return Path(url.partition("://")[2] if is_remote else url).resolve()
+
+    def check_writable(self) -> None:  # noqa: D102 -- Storage says it
+        root = Path(self._root)
+        nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            message = f"target {self._root} cannot be written: {nearest} is not a folder in which files can be made"
+            raise CommitError(message)
+        # the parents of a relative path are made; where an absolute one has none, most often a disk is not mounted
+        if not self._make_parents and not root.parent.exists():
+            message = f"target {self._root} cannot be made: its parent folder is missing; make that first"
+            raise CommitError(message)
 
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
@@ -194,12 +212,7 @@ class LocalStorage(Storage):
 
 
 def _cut(name: str) -> tuple[str, str]:
-    parent, _, base = name.rpartition("/")
-    parts = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        message = f"{name!a} is not the name of a file inside a data set"
-        raise ValueError(message)
-    return parent, base
+    return name.rpartition("/")[0], file_name(name)
 
 
 def _write(descriptor: int, data: memoryview) -> None:

@@ -2,7 +2,7 @@
 
 A name is a path relative to the data set's root with forward slashes, such as ``data/part-….parquet``. A `Storage` is
 a small value that pickles, so tasks carry it to workers. An object store fits behind the same methods: its `create` is
-one PUT with ``mode="create"``, its `acquire` an exclusive create of the lock, its `sweep` the abort of old uploads.
+one PUT that the store refuses where there is an object, its `acquire` such a PUT of the lock.
 """
 
 from __future__ import annotations
@@ -11,17 +11,35 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import Any, Protocol
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from dkfeat.errors import ConfigError
+from dkfeat.io.remote import is_url, protocol_of, shown_url
 
-__all__ = ["DATA", "LOCK", "META", "SET_ASIDE", "SPEC", "SUCCESS", "TMP", "Holder", "Lock", "Storage", "open_storage"]
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+
+__all__ = [
+    "DATA",
+    "LOCK",
+    "META",
+    "SET_ASIDE",
+    "SPEC",
+    "SUCCESS",
+    "TMP",
+    "Holder",
+    "Lock",
+    "Storage",
+    "file_name",
+    "open_storage",
+]
 
 DATA = "data"
 META = "_dkfeat"
@@ -30,6 +48,7 @@ SET_ASIDE = f"{META}/set-aside"
 SPEC = f"{META}/spec.json"
 LOCK = f"{META}/lock.json"
 SUCCESS = "_SUCCESS"
+_READ_ONLY = {"http", "https", "data", "zip", "tar"}
 
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 PROBE = "probe-"
@@ -78,6 +97,42 @@ class Storage(ABC):
     @abstractmethod
     def url(self) -> str:
         """Where it is, without secrets: for messages and for `open_storage`."""
+
+    @abstractmethod
+    def check_writable(self) -> None:
+        """Tell before any work, and leaving nothing behind, whether files can be created here.
+
+        Raises
+        ------
+        CommitError
+            If not.
+        """
+
+    @abstractmethod
+    def place(self, url: str) -> PurePath | None:
+        """Where a path or URL lies in this kind of storage; None if it lies elsewhere."""
+
+    def keep_apart(self, files: Iterable[SourceFile], patterns: Iterable[str]) -> None:
+        """Refuse to hold a source, and to lie where a recursive pattern of the source would look.
+
+        Raises
+        ------
+        ConfigError
+            Naming the file or the pattern.
+        """
+        root = self.place(self.url)
+        for file in files:
+            place = self.place(file.url)
+            if place is not None and root in place.parents:
+                message = f"source {file.name} lies in the target {self.url}; give the shards a folder of their own"
+                raise ConfigError(message)
+        for pattern in patterns:
+            fixed, recursive, _ = pattern.partition("**")
+            place = self.place(fixed or ".") if recursive else None
+            if root is not None and place in (root, *root.parents):
+                looked = f"the source's pattern {shown_url(pattern)} looks into the target {self.url}"
+                message = f"{looked}; give shards a folder beside it"
+                raise ConfigError(message)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -178,37 +233,61 @@ class Storage(ABC):
         """Room left, or None where the store does not say."""
 
 
+def file_name(name: str) -> str:
+    """Last part of the name of a file inside a data set.
+
+    Raises
+    ------
+    ValueError
+        For a name that leads elsewhere.
+    """
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        message = f"{name!a} is not the name of a file inside a data set"
+        raise ValueError(message)
+    return parts[-1]
+
+
 def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
     """Storage at a place; nothing is read or written yet.
 
     Parameters
     ----------
     url : str or Path
-        Path of a folder, or a ``file://`` URL. It need not exist.
+        Path of a folder, a ``file://`` URL, or the URL of a place in an object store, such as
+        ``s3://bucket/features/train``. It need not exist.
     storage_options : mapping, optional
-        Settings of the store; a local folder takes none.
+        Settings of the store, see `dkfeat.io.object_store.ObjectStorage`; a local folder takes none.
 
     Raises
     ------
     ConfigError
-        For a kind of storage that is not supported.
+        For a kind of storage that is not supported, or a URL that holds credentials.
 
     Examples
     --------
     >>> open_storage("features/train").url.endswith("features/train")
     True
+    >>> open_storage("s3://bucket/features/train/").url
+    's3://bucket/features/train'
     """
-    from dkfeat.io.local import LocalStorage  # the one arrow back: a kind of storage needs the base class above
-
     text = str(url)
-    protocol, separator, path = text.partition("://")
-    if separator and protocol not in ("file", "local"):
-        message = f"target {protocol}://… is not supported; give the path of a local folder"
-        raise ConfigError(message)
+    is_remote = "://" in text and is_url(text)
+    if is_remote and protocol_of(text) != "file":
+        if "::" in text or protocol_of(text) in _READ_ONLY:
+            message = (
+                f"target {shown_url(text)} is not supported; give a local folder or such as s3://bucket/features/train"
+            )
+            raise ConfigError(message)
+        from dkfeat.io.object_store import ObjectStorage  # the arrows back: they need the base class above
+
+        return ObjectStorage(text, storage_options)
+    from dkfeat.io.local import LocalStorage
+
     if storage_options:
         message = f"a local target takes no storage options, got {sorted(storage_options)}"
         raise ConfigError(message)
-    path = path if separator else text
+    path = text.partition("://")[2] if is_remote else text
     if not path or "\0" in path:
         message = f"target={text!a} names no folder; give a path such as features/train"
         raise ConfigError(message)

@@ -1,0 +1,177 @@
+"""Calls over the network, made again while their fault is likely to pass, within a set time."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+__all__ = ["DEFAULT_RETRY_SECONDS", "Retries", "code_of", "status_of"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+DEFAULT_RETRY_SECONDS = 60.0
+"""How long after its first fault a call is tried again, unless told otherwise."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+# 409: another conditional request on the same key is under way
+_PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504}
+_PASSING_CODES = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
+# names of classes, for these libraries are loaded only where a store needs them
+_PASSING_KINDS = {
+    "ClientConnectionError",
+    "ClientPayloadError",
+    "FlexibleChecksumError",
+    "FSTimeoutError",
+    "HTTPClientError",
+    "IncompleteReadError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+}
+_LASTING_KINDS = {"SSLError", "ClientSSLError", "ProxyConnectionError", "FileExpired"}
+_KINDS: tuple[type[OSError], ...] = (FileNotFoundError, FileExistsError, PermissionError, TimeoutError)
+_jitter = random.SystemRandom()  # the program's own random numbers are left alone
+
+
+class Retries:
+    """Makes calls to one store, and counts how often they had to be made again.
+
+    Parameters
+    ----------
+    seconds : float
+        No call is made again later than this after its first fault; the time of one more call comes on top.
+    where : str
+        The store, for messages.
+    hide : callable, optional
+        Takes what is secret out of a text.
+    """
+
+    def __init__(self, seconds: float, where: str, hide: Callable[[str], str] = str) -> None:
+        self.seconds, self.where = seconds, where
+        self.count = 0
+        """Calls that were made again, by this process."""
+        self._hide = hide
+
+    def call(self, what: str, function: Callable[[], Result]) -> Result:
+        """Call a function until it answers or its fault will not pass.
+
+        Parameters
+        ----------
+        what : str
+            What it does, for messages.
+        function : callable
+            Safe to be called again, also where it acted and its answer was lost.
+
+        Raises
+        ------
+        OSError
+            Of the kind that tells a missing, an existing and a forbidden file apart, with what the store answered as
+            its text and nothing that is secret; all others with `errno.EIO`.
+        """
+        tries = 0
+        deadline = None
+        while True:
+            tries += 1
+            try:
+                result = function()
+            except Exception as fault:
+                now = time.monotonic()
+                deadline = deadline or now + self.seconds
+                wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * _jitter.uniform(0.5, 1)
+                passing = _passes(fault)
+                if not passing or now + wait > deadline:
+                    told = self._told(fault, f"; tried {tries} times in {self.seconds:g} s" if passing else "")
+                    logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)
+                    raise told from None  # the library's own error may hold secrets, and may not pickle
+                log = logger.warning if tries == 3 else logger.info
+                log(
+                    "%s: %s: %s; trying again, for at most %g s",
+                    self.where,
+                    what,
+                    self._told(fault).strerror,
+                    self.seconds,
+                )
+                self.count += 1
+                time.sleep(wait)
+            else:
+                if tries > 1:
+                    logger.warning(
+                        "%s: %s: done after %d retries; %d retries by this process so far",
+                        self.where,
+                        what,
+                        tries - 1,
+                        self.count,
+                    )
+                return result
+
+    def _told(self, fault: Exception, more: str = "") -> OSError:
+        status, code = status_of(fault), code_of(fault)
+        text = next((found for link in _chain(fault) if (found := _message(link))), type(fault).__name__)
+        if status is not None:
+            named = "" if code is None or code == str(status) else f" {code}"
+            text = f"{status}{named}: {text}"
+        kind = next((kind for kind in _KINDS if isinstance(fault, kind)), OSError)
+        if status == 412:  # a condition of ours: that there be no such file
+            kind = FileExistsError
+        number = {FileNotFoundError: errno.ENOENT, FileExistsError: errno.EEXIST, PermissionError: errno.EACCES}
+        return kind(number.get(kind, errno.EIO), self._hide(text)[:1000] + more)
+
+
+def status_of(fault: BaseException) -> int | None:
+    """HTTP status that a fault goes back to; None if the store gave no answer."""
+    for link in _chain(fault):
+        response = getattr(link, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            status = getattr(link, "status", None) or getattr(link, "status_code", None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def code_of(fault: BaseException) -> str | None:
+    """Word by which a store names the fault, such as "NoSuchBucket"; None if it gave none."""
+    for link in _chain(fault):
+        response = getattr(link, "response", None)
+        if isinstance(response, dict) and response.get("Error", {}).get("Code"):
+            return str(response["Error"]["Code"])
+    return None
+
+
+def _passes(fault: Exception) -> bool:
+    """Whether the same call may well succeed a little later."""
+    names = {kind.__name__ for link in _chain(fault) for kind in type(link).__mro__}
+    if names & _LASTING_KINDS:
+        return False
+    status = status_of(fault)
+    if status is not None and status >= 300:
+        return status in _PASSING_STATUS or code_of(fault) in _PASSING_CODES
+    if code_of(fault) in _PASSING_CODES:  # an error inside an answer of 200
+        return True
+    lost = (ConnectionError, TimeoutError, EOFError, http.client.HTTPException)
+    return any(isinstance(link, lost) for link in _chain(fault)) or bool(names & _PASSING_KINDS)
+
+
+def _message(fault: BaseException) -> str:
+    response = getattr(fault, "response", None)
+    if isinstance(response, dict) and response.get("Error", {}).get("Message"):
+        return str(response["Error"]["Message"])
+    return re.sub(r"\s+", " ", str(getattr(fault, "strerror", None) or fault)).strip()
+
+
+def _chain(fault: BaseException) -> Iterator[BaseException]:
+    """Walk from a fault to what it came from."""
+    link: BaseException | None = fault
+    for _ in range(8):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
