@@ -75,6 +75,6 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
     fit = True
     for i in range(values.shape[0]):
         value = np.float64(values[i])
-        fit &= (value >= 0.0) & (value < np.inf)
+        fit = fit and bool(0.0 <= value < np.inf)
         scaled[i] = np.float32(min(value * factor * factor / divisor, largest))
     return fit

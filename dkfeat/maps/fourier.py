@@ -20,6 +20,7 @@ from dkfeat.compiled.philox import draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._directions import float32_rows, rows_and_lengths
+from dkfeat.maps._mixtures import checked_mixtures, mixtures_of
 from dkfeat.projections import (
     CirculantProjection,
     DenseProjection,
@@ -190,7 +191,7 @@ class FourierFeatures(FeatureMap):
         kernel = check_choice(self.kernel, "kernel", _KERNELS)
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
         gamma = check_real(self.gamma, "gamma", above=0, high=1e12)
-        n_mixtures = _checked_mixtures(self.n_mixtures)
+        n_mixtures = checked_mixtures(self.n_mixtures)
         if not isinstance(self.normalize, bool | np.bool_):
             message = f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)"
             raise ConfigError(message)
@@ -200,8 +201,7 @@ class FourierFeatures(FeatureMap):
             raise ConfigError(str(error)) from error
         options = {}
         if projection == "alternating_circulant":
-            log2 = max(2, (n_features - 1).bit_length())
-            options["n_mixtures"] = log2 if n_mixtures == "log2" else n_mixtures
+            options["n_mixtures"] = mixtures_of(n_mixtures, n_features)
         self._settings = _Settings(
             gamma=gamma,
             kernel=kernel,
@@ -249,12 +249,3 @@ def _phases(seed: int, n_components: int) -> NDArray[np.float32]:
     words = np.empty((n_components, 4), np.uint32)
     draw_words(np.uint64(0), np.uint64(STREAM_PHASE), np.uint64(seed), words)
     return ((2 * (words[:, 0] >> 9) + 1) * 2.0**-24).astype(np.float32)
-
-
-def _checked_mixtures(n_mixtures: Any) -> int | Literal["log2"]:
-    if isinstance(n_mixtures, str):
-        if n_mixtures != "log2":
-            message = f"n_mixtures={n_mixtures!r}, but it must be 'log2' or an integer from 1 to 65,536"
-            raise ConfigError(message)
-        return "log2"
-    return check_integer(n_mixtures, "n_mixtures", low=1, high=2**16)
