@@ -14,6 +14,7 @@ _HOME = {
     "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
     "LibsvmSource": "dkfeat.io.libsvm",
+    "NystroemFeatures": "dkfeat.maps.nystroem",
     "Scan": "dkfeat.io.scans",
     "abort": "dkfeat.io.maintenance",
     "clean": "dkfeat.io.maintenance",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from dkfeat.maps import from_spec as from_spec
     from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
     from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
+    from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
 
 __all__ = sorted([*_HOME, "__version__"])
 

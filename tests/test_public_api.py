@@ -11,6 +11,7 @@ PUBLIC = [
     "FourierFeatures",
     "GCWSFeatures",
     "LibsvmSource",
+    "NystroemFeatures",
     "Scan",
     "__version__",
     "abort",

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
+
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.nystroem import NystroemFeatures
 
-__all__ = ["FEATURE_MAPS", "FeatureMap", "FourierFeatures", "GCWSFeatures", "from_spec"]
+__all__ = ["FEATURE_MAPS", "FeatureMap", "FourierFeatures", "GCWSFeatures", "NystroemFeatures", "from_spec"]
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (GCWSFeatures, FourierFeatures)}
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (GCWSFeatures, FourierFeatures, NystroemFeatures)}
 """Every feature map by the name that its spec carries."""
 
 
-def from_spec(spec: Mapping[str, Any]) -> FeatureMap:
+def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> FeatureMap:
     """Make the fitted map that a spec describes.
 
     Parameters
     ----------
     spec : mapping of plain JSON values
         What `FeatureMap.to_spec` gave.
+    arrays : mapping of str to ndarray, or None
+        What `FeatureMap.fitted_arrays` gave, for a map whose spec names landmarks.
 
     Returns
     -------
@@ -32,7 +37,7 @@ def from_spec(spec: Mapping[str, Any]) -> FeatureMap:
     Raises
     ------
     dkfeat.errors.ConfigError
-        Unknown map, or settings that it does not know.
+        Unknown map, settings that it does not know, or landmarks that are missing or are not those of the spec.
     dkfeat.errors.SpecConflictError
         The spec was made by another version of the algorithm.
 
@@ -46,4 +51,4 @@ def from_spec(spec: Mapping[str, Any]) -> FeatureMap:
     if name not in FEATURE_MAPS:
         message = f"the spec names the map {name!r}, but known are {', '.join(FEATURE_MAPS)}; update dkfeat"
         raise ConfigError(message)
-    return FEATURE_MAPS[name].from_spec(spec)
+    return FEATURE_MAPS[name].from_spec(spec, arrays)

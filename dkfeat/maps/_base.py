@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -14,7 +15,7 @@ from dkfeat import canonical
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.validation import check_columns, check_integer, rows_as_csr
 
-__all__ = ["FeatureMap"]
+__all__ = ["FeatureMap", "dask_width", "is_dask"]
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -42,6 +43,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """Raised whenever equal parameters give other features than before."""
     layout: ClassVar[Literal["codes", "dense"]]
     """How shards keep its rows."""
+    needs_rows: ClassVar[bool] = False
+    """Whether its fit needs rows of the source, and so a pass over it, beside the number of columns."""
 
     n_features_in_: int
     seed_: int
@@ -59,13 +62,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         -------
         self : FeatureMap
         """
-        if _is_dask(X):
-            width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
-            if width is None or np.isnan(width):
-                message = f"a Dask array of shape {X.shape} has no known column count; call fit_width(n_features)"
-                raise InputError(message)
-            return self.fit_width(int(width))
-        rows_as_csr(_as_rows(self, X, reset=True))
+        if is_dask(X):
+            return self.fit_width(dask_width(X))
+        rows_as_csr(self._as_rows(X, reset=True))
         self._settle(self.n_features_in_)
         return self
 
@@ -82,11 +81,34 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self : FeatureMap
         """
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
-        if hasattr(self, "feature_names_in_"):  # left by an earlier fit on a data frame
-            del self.feature_names_in_
-        self.n_features_in_ = n_features
         self._settle(n_features)
+        self._set_width(n_features)
         return self
+
+    def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
+        """Fit to a whole source of which only some rows are read: those that the map's own seed chooses.
+
+        Parameters
+        ----------
+        n_rows, n_features : int
+            Shape of the source.
+        take : callable
+            Gives the rows of these numbers, which ascend, as an array or CSR; a map that needs no rows asks for none.
+
+        Returns
+        -------
+        self : FeatureMap
+        """
+        return self.fit_width(n_features)
+
+    def fit_like(self, other: FeatureMap) -> Self:
+        """Fit to what a fitted map of the same kind was fitted to: its width and, where one needs them, its rows."""
+        return self.fit_width(other.n_features_in_)
+
+    def fitted_arrays(self) -> dict[str, NDArray[Any]]:
+        """Fitted values too large for the spec, which names their SHA-256 under ``landmarks``; most maps have none."""
+        check_is_fitted(self)
+        return {}
 
     def transform(self, X: Any) -> Any:
         """Features of each row.
@@ -102,7 +124,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             For a Dask array a Dask array with the same row blocks, of which nothing is computed yet.
         """
         check_is_fitted(self)
-        if _is_dask(X):
+        if is_dask(X):
             # the one arrow up: Dask stays out of this layer, and out of the memory of those who do not use it
             from dkfeat.engine.collections import transform_blocks
 
@@ -149,8 +171,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return canonical.fingerprint(self.to_spec())
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Inverse of `to_spec`; `dkfeat.from_spec` finds the class."""
+    def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
+        """Inverse of `to_spec`, with what `fitted_arrays` gave; `dkfeat.from_spec` finds the class."""
         if spec.get("map") != cls.name:
             message = f"the spec is of the map {spec.get('map')!r}, not {cls.name!r}; call dkfeat.from_spec"
             raise ConfigError(message)
@@ -166,7 +188,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if unknown or missing:
             message = f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
             raise ConfigError(message)
-        fitted = cls(**params, random_state=spec["seed"]).fit_width(spec["n_features"])
+        fitted = cls(**params, random_state=spec["seed"])
+        fitted._restore(spec["n_features"], arrays)
         if fitted.to_spec() != dict(spec):
             message = f"the spec {dict(spec)!r} does not read back: it gives {fitted.to_spec()!r}; was it edited?"
             raise SpecConflictError(message)
@@ -194,6 +217,15 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _transform_rows(self, X: Any) -> Any:
         """Features of checked rows in memory."""
 
+    def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:  # noqa: ARG002 - for maps that need rows
+        """Fit to the width, and to arrays that `fitted_arrays` gave."""
+        self.fit_width(n_features)
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes that a call holds beside rows and features, where that is not a matter of kilobytes."""
+        return 0
+
     @property
     def _n_features_out(self) -> int:  # where scikit-learn looks for the number of names
         return self.n_features_out
@@ -201,12 +233,30 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _check_rows(self, X: Any) -> Any:
         """Array or CSR of the fitted width; values are not looked at yet."""
         check_is_fitted(self)
-        if _is_dask(X):
+        if is_dask(X):
             message = "a Dask array came where rows in memory are needed; call transform, or featurize a source"
             raise InputError(message)
         if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names come first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
-        return _as_rows(self, X, reset=False)
+        return self._as_rows(X, reset=False)
+
+    def _as_rows(self, X: Any, *, reset: bool) -> Any:
+        """Array or CSR as scikit-learn hands it to estimators; `reset` in fit."""
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,  # rows_as_csr looks, and names the cell
+            ensure_min_samples=1 if reset else 0,  # blocks without rows are fine
+        )
+
+    def _set_width(self, n_features: int) -> None:
+        """Note a width that was fitted without a data frame."""
+        if hasattr(self, "feature_names_in_"):  # left by an earlier fit on a data frame
+            del self.feature_names_in_
+        self.n_features_in_ = n_features
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "seed_")
@@ -218,17 +268,18 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return tags
 
 
-def _as_rows(estimator: FeatureMap, X: Any, *, reset: bool) -> Any:
-    return validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=(np.float64, np.float32),
-        ensure_all_finite=False,  # rows_as_csr looks, and names the cell
-        ensure_min_samples=1 if reset else 0,  # blocks without rows are fine
-    )
-
-
-def _is_dask(X: Any) -> bool:
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection, told without importing Dask."""
     return hasattr(X, "__dask_graph__")
+
+
+def dask_width(X: Any) -> int:
+    """Columns of a Dask array, or InputError where they are unknown."""
+    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
+    if width is None or np.isnan(width):
+        message = (
+            f"a Dask array of shape {X.shape} has no known column count; state it where the array is made, or, for a "
+            "map that needs no rows, call fit_width(n_features)"
+        )
+        raise InputError(message)
+    return int(width)

@@ -1,0 +1,106 @@
+"""Kernels by name, with their parameters as plain values: what a feature map or a Gram matrix is asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.errors import ConfigError
+from dkfeat.kernels.dot_product import exponential_dot_product, maclaurin, polynomial, vovk_infinite, vovk_real
+from dkfeat.kernels.minmax import egmm, gmm, resemblance
+from dkfeat.kernels.rbf import rbf, rbf_cosine
+from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
+from dkfeat.validation import check_choice, check_integer, check_real
+
+__all__ = ["KERNELS", "NamedKernel", "named_kernel"]
+
+KERNELS: dict[str, Callable[..., NDArray[np.float64]]] = {
+    function.__name__: function
+    for function in (
+        gmm,
+        egmm,
+        resemblance,
+        rbf,
+        rbf_cosine,
+        exponential_semigroup,
+        reciprocal_semigroup,
+        polynomial,
+        vovk_real,
+        vovk_infinite,
+        exponential_dot_product,
+        maclaurin,
+    )
+}
+"""Every kernel function by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedKernel:
+    """A kernel with all its parameters; a small value that pickles."""
+
+    name: str
+    params: Mapping[str, int | float | list[float]]
+    """Plain JSON values, defaults included."""
+
+    def __call__(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
+        """Gram block of two arrays of rows."""
+        return KERNELS[self.name](X, Y, **self.params)
+
+
+def named_kernel(kernel: object, params: object = None, *, name: str = "kernel") -> NamedKernel:
+    """Look a kernel up and check its parameters.
+
+    Parameters
+    ----------
+    kernel : str
+        One of `KERNELS`.
+    params : mapping or None
+        Its parameters; what is left out takes the kernel's default.
+    name : str
+        What the caller calls `kernel`, for messages.
+
+    Returns
+    -------
+    found : NamedKernel
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        Unknown kernel or parameter, or a value out of range.
+
+    Examples
+    --------
+    >>> named_kernel("egmm", {"gamma": 2}).params
+    {'gamma': 2.0, 'p': 1.0}
+    """
+    chosen: str = check_choice(kernel, name, tuple(KERNELS))
+    if not (params is None or isinstance(params, Mapping)):
+        message = f"{name}_params={params!r:.100}, but it must be a mapping of parameters or None"
+        raise ConfigError(message)
+    signature = inspect.signature(KERNELS[chosen]).parameters.values()
+    defaults = {item.name: item.default for item in signature if item.name not in ("X", "Y")}
+    given = dict(params or {})
+    unknown = sorted(set(given) - set(defaults), key=str)
+    if unknown:
+        known = ", ".join(defaults) or "none"
+        message = f"the kernel {kernel!r} has no parameter {unknown[0]!r}; its parameters are: {known}"
+        raise ConfigError(message)
+    found = NamedKernel(chosen, {key: _plain(key, given.get(key, value), value) for key, value in defaults.items()})
+    found(np.zeros((1, 1)))  # the kernel itself knows the ranges
+    return found
+
+
+def _plain(key: str, value: object, default: object) -> int | float | list[float]:
+    if isinstance(default, tuple):
+        if not isinstance(value, Iterable):
+            message = f"{key}={value!r:.100}, but it must be a list of numbers"
+            raise ConfigError(message)
+        return [check_real(item, f"{key}[{place}]") for place, item in enumerate(value)]
+    if isinstance(default, int):
+        return check_integer(value, key, low=0)
+    return check_real(value, key)

@@ -1,0 +1,165 @@
+"""Landmarks: which rows they are, and what a Nyström map keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.archives import archive_sha256
+from dkfeat.compiled.philox import draw_words
+from dkfeat.errors import ConfigError
+from dkfeat.kernels.by_name import NamedKernel
+from dkfeat.random_streams import STREAM_LANDMARK
+
+__all__ = ["Landmarks", "choose_rows"]
+
+_BATCH = 1024
+"""Numbers drawn at a time: part of what a seed means."""
+
+
+def choose_rows(seed: int, n_rows: int, n_chosen: int) -> NDArray[np.int64]:
+    """Rows drawn uniformly without replacement; a function of these three numbers alone.
+
+    Random numbers of 64 bits, each times n_rows / 2^64, until enough differ: the rows of a smaller n_chosen are among
+    those of a larger one.
+
+    Parameters
+    ----------
+    seed : int
+    n_rows : int
+        Rows to choose from, 0 to 2^62.
+    n_chosen : int
+        Where there are fewer rows, all are chosen.
+
+    Returns
+    -------
+    rows : ndarray of shape (min(n_rows, n_chosen),), int64
+        Ascending.
+
+    Examples
+    --------
+    >>> choose_rows(0, 3, 10).tolist(), len(choose_rows(0, 10**15, 5))
+    ([0, 1, 2], 5)
+    """
+    if n_chosen >= n_rows:
+        return np.arange(n_rows)
+    chosen: set[int] = set()
+    words = np.empty((_BATCH, 4), np.uint32)
+    batch = 0
+    while len(chosen) < n_chosen:
+        draw_words(np.uint64(batch), np.uint64(STREAM_LANDMARK), np.uint64(seed), words)
+        for low, high in words[:, :2].tolist():
+            chosen.add((((high << 32) | low) * n_rows) >> 64)
+            if len(chosen) == n_chosen:
+                break
+        batch += 1
+    return np.array(sorted(chosen), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Landmarks:
+    """Rows of the source, and the matrix that turns kernel values with them into features."""
+
+    numbers: NDArray[np.int64]
+    """Row numbers in the source, ascending."""
+    rows: sp.csr_matrix
+    """Shape (n_landmarks, n_features), float64, canonical."""
+    normalization: NDArray[np.float64]
+    """Eigenvectors over the roots of their eigenvalues, shape (n_landmarks, rank)."""
+    sha256: str
+    """Of the archive of `arrays`."""
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64], rows: sp.csr_matrix, kernel: NamedKernel, tolerance: float) -> Landmarks:
+        """Decompose the kernel matrix of canonical rows."""
+        rows = rows.astype(np.float64)
+        normalization = _inverse_root(kernel(rows), tolerance)
+        return cls(numbers, rows, normalization, archive_sha256(_arrays(numbers, rows, normalization)))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Landmarks:
+        """Inverse of `arrays`, for values that anybody may have written.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be landmarks of that many columns.
+        """
+        dtypes = {name: np.asarray(array).dtype.str for name, array in arrays.items()}
+        wanted = {"indices": "<i8", "indptr": "<i8", "normalization": "<f8", "numbers": "<i8", "values": "<f8"}
+        if dtypes != wanted:
+            message = f"landmarks need the arrays {wanted}, got {dtypes}"
+            raise ConfigError(message)
+        numbers, indptr, indices = (np.array(arrays[name]) for name in ("numbers", "indptr", "indices"))
+        values, normalization = np.array(arrays["values"]), np.array(arrays["normalization"])
+        n_landmarks = len(numbers) if numbers.ndim == 1 else 0
+        if not (
+            n_landmarks
+            and (np.diff(numbers) > 0).all()
+            and numbers[0] >= 0
+            and indptr.shape == (n_landmarks + 1,)
+            and indptr[0] == 0
+            and (np.diff(indptr) >= 0).all()
+            and indices.shape == values.shape == (indptr[-1],)
+            and _ascend(indices, indptr, n_features)
+            and values.all()
+            and normalization.ndim == 2
+            and normalization.shape[0] == n_landmarks
+            and 1 <= normalization.shape[1] <= n_landmarks
+            and np.isfinite(values).all()
+            and np.isfinite(normalization).all()
+        ):
+            message = f"the arrays are not landmarks of {n_features:,} columns that dkfeat wrote; restore the file"
+            raise ConfigError(message)
+        rows = sp.csr_matrix((values, indices, indptr), shape=(n_landmarks, n_features))
+        rows.has_canonical_format = True
+        return cls(numbers, rows, normalization, archive_sha256(arrays))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Copy all that `from_arrays` needs."""
+        return {name: np.array(array) for name, array in _arrays(self.numbers, self.rows, self.normalization).items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory, about."""
+        return int(self.normalization.nbytes + 24 * self.rows.nnz)
+
+
+def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "numbers": numbers,
+        "indptr": rows.indptr.astype(np.int64),
+        "indices": rows.indices.astype(np.int64),
+        "values": rows.data,
+        "normalization": normalization,
+    }
+
+
+def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: int) -> bool:
+    """Whether columns are in range and rise within each row."""
+    if not len(indices):
+        return True
+    rises = np.diff(indices) > 0
+    starts = indptr[1:-1]
+    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # a new row may begin anywhere
+    return bool(rises.all() and indices.min() >= 0 and indices.max() < n_features)
+
+
+def _inverse_root(similarities: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+    """V D^(-1/2) over the eigenvalues of at least `tolerance` of the largest, which fall; signs are settled."""
+    similarities = (similarities + similarities.T) / 2
+    eigenvalues, vectors = scipy.linalg.eigh(similarities)
+    eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
+    largest = max(float(eigenvalues[0]), 0.0)
+    kept = int(np.count_nonzero(eigenvalues >= max(tolerance * largest, np.finfo(np.float64).tiny)))
+    if not kept:  # no landmark resembles anything: one column of zeros
+        return np.zeros((len(similarities), 1))
+    vectors = vectors[:, :kept]
+    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(kept)])
+    return np.ascontiguousarray(vectors * (signs / np.sqrt(eigenvalues[:kept])))

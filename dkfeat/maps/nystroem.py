@@ -1,0 +1,337 @@
+"""Nyström features of any kernel.
+
+P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, §2.3; E. J. Nyström's method for kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from dkfeat.compiled.arrays import owned
+from dkfeat.compiled.row_product import TILE, multiply_rows
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels.by_name import NamedKernel, named_kernel
+from dkfeat.maps._base import FeatureMap, dask_width, is_dask
+from dkfeat.maps._landmarks import Landmarks, choose_rows
+from dkfeat.random_streams import check_seed
+from dkfeat.validation import check_columns, check_integer, check_real, rows_as_csr
+
+__all__ = ["NystroemFeatures"]
+
+_SIMILARITIES = 1 << 21
+"""Kernel values held at a time."""
+_DENSE_CELLS = 1 << 24
+"""Cells that dense landmarks may have, for dense rows and kernels of inner products."""
+_SPARSE_ONLY = ("gmm", "egmm")
+"""Kernels whose loops take sparse rows, whatever comes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Settings:
+    """The fitted map: parameters as they were in fit, and the landmarks."""
+
+    n_components: int
+    kernel: NamedKernel
+    rank_tolerance: float
+    landmarks: Landmarks
+    table: NDArray[np.float64]
+    """The normalization in tiles of columns, flat."""
+    dense: NDArray[np.float64] | None
+    """The landmarks for dense rows, where that is faster."""
+
+
+class NystroemFeatures(FeatureMap):
+    r"""Dense features of a kernel by its values with landmarks, rows of the data that are drawn at random.
+
+    The only map here that learns from data: where rows cluster, far fewer features reach the accuracy of random
+    ones. It costs n_components kernel values a row, takes every kernel, and its fit must see rows.
+
+    Parameters
+    ----------
+    n_components : int, default=256
+        Number of landmarks (k in the paper), from 1 to 16,384; all rows where there are fewer. The output has one
+        column for each eigenvalue that `rank_tolerance` keeps, so at most this many.
+    kernel : str, default="gmm"
+        Name of a function of `dkfeat.kernels`: "gmm", "egmm", "resemblance", "rbf", "rbf_cosine",
+        "exponential_semigroup", "reciprocal_semigroup", "polynomial", "vovk_real", "vovk_infinite",
+        "exponential_dot_product" or "maclaurin".
+    kernel_params : mapping or None, default=None
+        The kernel's parameters by name, such as ``{"gamma": 0.5}``; its defaults for those left out.
+    rank_tolerance : float, default=1e-10
+        From 1e-15 to 1: eigenvalues of the landmarks' kernel matrix below this share of the largest are left out.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
+        Seed by which landmarks are drawn: same value and same rows, same landmarks, on any number of workers. None
+        draws 64 bits in fit and keeps them in `seed_`.
+
+    Attributes
+    ----------
+    landmarks_ : csr_matrix of shape (n_landmarks, n_features), float64
+        The rows drawn.
+    landmark_rows_ : ndarray of shape (n_landmarks,), int64
+        Their numbers in the data, ascending from 0.
+    normalization_ : ndarray of shape (n_landmarks, n_features_out), float64
+        What a row's kernel values are multiplied by.
+    n_features_in_ : int
+        Columns of the input.
+    feature_names_in_ : ndarray of shape (n_features,), object
+        Their names, where `fit` saw a data frame.
+    seed_ : int
+        Seed in use, in [0, 2^64).
+    n_features_out : int
+        Columns of `transform`: the rank after the cut, at least 1.
+    encoded_row_bytes : int
+        Bytes of a row, 4 * n_features_out.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        A parameter is out of range; `fit_width`, since landmarks are rows.
+    dkfeat.errors.InputError
+        A value is NaN or infinite (the error has ``row`` and ``column``, from 0), the kernel does not take a row, the
+        width is wrong, or there is no row to fit to.
+    sklearn.exceptions.NotFittedError
+        transform before fit.
+
+    See Also
+    --------
+    dkfeat.GCWSFeatures, dkfeat.FourierFeatures : Features that need no fit to rows, and no file beside the shards.
+    sklearn.kernel_approximation.Nystroem : For data in memory; its features are a rotation of these.
+
+    Notes
+    -----
+    With the landmarks' kernel matrix :math:`K = V D V^\top` a row's features are :math:`k(x, \cdot) V D^{-1/2}`, so
+    that inner products are :math:`k(x, \cdot) K^+ k(\cdot, y)`, and equal to the kernel where x is a landmark and y
+    any row, up to the rank cut. That cut changes no inner product of two landmarks by more than `rank_tolerance` times
+    the largest eigenvalue, which is at most n_components times the largest diagonal value.
+
+    Landmarks are drawn uniformly without replacement from all rows, by a seed and the number of rows alone.
+    `dkfeat.featurize` draws them from the whole source in a pass of its own and keeps them in a file beside the spec.
+
+    Arithmetic is float64, rounded to float32 once. Features of sparse rows, and for "gmm", "egmm" and "resemblance" of
+    dense rows too, have equal bits in blocks of any size. For the other kernels a BLAS multiplies dense rows with dense
+    landmarks (up to 2^24 cells), and features agree with those of sparse rows to about 1e-5.
+
+    References
+    ----------
+    .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017.
+    .. [2] C. Williams, M. Seeger, "Using the Nyström Method to Speed Up Kernel Machines", NIPS 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, -2.0], [1.0, 2.0], [2.0, -4.0]])
+    >>> Z = NystroemFeatures(n_components=3, random_state=0).fit_transform(X)
+    >>> (Z @ Z.T).round(3)
+    array([[1.   , 0.2  , 0.5  ],
+           [0.2  , 1.   , 0.125],
+           [0.5  , 0.125, 1.   ]], dtype=float32)
+    """
+
+    name = "nystroem"
+    version = 1
+    layout = "dense"
+    needs_rows = True
+
+    def __init__(
+        self,
+        n_components: int = 256,
+        *,
+        kernel: str = "gmm",
+        kernel_params: Mapping[str, Any] | None = None,
+        rank_tolerance: float = 1e-10,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.rank_tolerance = rank_tolerance
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
+        """Draw landmarks from the rows of X and decompose their kernel matrix.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features), or a Dask array of such blocks
+            Checked to be finite. Of a Dask array the blocks that hold landmarks are computed, and the lengths of all
+            blocks where they are unknown.
+        y : ignored
+
+        Returns
+        -------
+        self : NystroemFeatures
+        """
+        if is_dask(X):
+            width = dask_width(X)
+            # the one arrow up, as in transform
+            from dkfeat.engine.dask_rows import count_rows, take_rows
+
+            X, n_rows = count_rows(X)
+            return self.fit_drawn(n_rows, width, lambda numbers: take_rows(X, numbers))
+        rows = rows_as_csr(self._as_rows(X, reset=True))
+        self._draw(rows.shape[0], rows.shape[1], lambda numbers: rows[numbers])
+        return self
+
+    def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
+        """See `FeatureMap.fit_drawn`."""
+        n_features = check_integer(n_features, "n_features", low=1, high=2**62)
+        self._draw(n_rows, n_features, take)
+        self._set_width(n_features)
+        return self
+
+    def fit_like(self, other: FeatureMap) -> Self:
+        """See `FeatureMap.fit_like`."""
+        self._restore(other.n_features_in_, other.fitted_arrays())
+        return self
+
+    def fitted_arrays(self) -> dict[str, NDArray[Any]]:
+        """Landmarks and normalization: what `dkfeat.from_spec` needs beside the spec.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            ``numbers``, ``indptr``, ``indices``, ``values`` and ``normalization``.
+        """
+        return self._fitted.landmarks.arrays()
+
+    @property
+    def landmarks_(self) -> sp.csr_matrix:
+        """The rows drawn."""
+        return self._fitted.landmarks.rows
+
+    @property
+    def landmark_rows_(self) -> NDArray[np.int64]:
+        """Numbers of these rows in the data."""
+        return self._fitted.landmarks.numbers
+
+    @property
+    def normalization_(self) -> NDArray[np.float64]:
+        """What a row's kernel values are multiplied by."""
+        return self._fitted.landmarks.normalization
+
+    @property
+    def n_features_out(self) -> int:
+        """Columns of `transform`: the rank after the cut."""
+        return int(self.normalization_.shape[1])
+
+    @property
+    def encoded_row_bytes(self) -> int:
+        """Bytes of a row in float32: 4 * n_features_out."""
+        return 4 * self.n_features_out
+
+    @property
+    def working_bytes(self) -> int:
+        """Landmarks, their other forms, and a block of kernel values."""
+        return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
+
+    @property
+    def _fitted(self) -> _Settings:
+        check_is_fitted(self)
+        return self._settings
+
+    def _settle(self, n_features: int) -> None:
+        message = (
+            f"NystroemFeatures cannot be fitted to a width ({n_features:,}) alone, for its landmarks are rows of the "
+            "data; call fit(X), or give it unfitted to dkfeat.featurize, which draws them from the source"
+        )
+        raise ConfigError(message)
+
+    def _checked(self) -> tuple[int, NamedKernel, float]:
+        n_components = check_integer(self.n_components, "n_components", low=1, high=2**14)
+        kernel = named_kernel(self.kernel, self.kernel_params)
+        tolerance = check_real(self.rank_tolerance, "rank_tolerance", above=0, high=1)
+        return n_components, kernel, max(tolerance, 1e-15)
+
+    def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
+        n_components, kernel, tolerance = self._checked()
+        seed = self._checked_seed()
+        numbers = choose_rows(seed, n_rows, n_components)
+        if not len(numbers):
+            message = "landmarks are rows of the data, but there are none (0 samples); a minimum of 1 is required"
+            raise InputError(message)
+        rows = rows_as_csr(take(numbers), name="landmarks")
+        check_columns(rows.shape[1], n_features, type(self).__name__)
+        try:
+            landmarks = Landmarks.of(numbers, rows, kernel, tolerance)
+        except InputError as error:
+            message = f"{error}; so say {len(numbers):,} landmarks drawn from the data, by which rows are counted here"
+            row = None if error.row is None else int(numbers[error.row])
+            raise InputError(message, row=row, column=error.column) from error
+        self._keep(n_components, kernel, tolerance, landmarks, seed)
+
+    def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:
+        n_components, kernel, tolerance = self._checked()
+        n_features = check_integer(n_features, "n_features", low=1, high=2**62)
+        seed = self._checked_seed()
+        if not arrays:
+            message = (
+                "the map's landmarks are not in its spec but in a file beside it; take the map from "
+                "dkfeat.open_shards(folder).map or dkfeat.load_model(folder).map, or pass arrays=map.fitted_arrays()"
+            )
+            raise ConfigError(message)
+        self._keep(n_components, kernel, tolerance, Landmarks.from_arrays(arrays, n_features), seed)
+        self._set_width(n_features)
+
+    def _checked_seed(self) -> int:
+        try:
+            return check_seed(self.random_state)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(str(error)) from error
+
+    def _keep(self, n_components: int, kernel: NamedKernel, tolerance: float, landmarks: Landmarks, seed: int) -> None:
+        n_landmarks, rank = landmarks.normalization.shape
+        table = np.zeros((-(-rank // TILE) * TILE, n_landmarks))
+        table[:rank] = landmarks.normalization.T
+        dense = None
+        if kernel.name not in _SPARSE_ONLY and np.prod(landmarks.rows.shape, dtype=float) <= _DENSE_CELLS:
+            dense = landmarks.rows.toarray()
+        self._settings = _Settings(
+            n_components=n_components,
+            kernel=kernel,
+            rank_tolerance=tolerance,
+            landmarks=landmarks,
+            table=np.ascontiguousarray(table.reshape(-1, TILE, n_landmarks).transpose(0, 2, 1)).reshape(-1),
+            dense=dense,
+        )
+        self.seed_ = seed
+
+    def _settled(self) -> dict[str, Any]:
+        s = self._fitted
+        params = {
+            "n_components": s.n_components,
+            "kernel": s.kernel.name,
+            "kernel_params": dict(s.kernel.params),
+            "rank_tolerance": s.rank_tolerance,
+        }
+        return {"params": params, "landmarks": s.landmarks.sha256}
+
+    def _transform_rows(self, X: Any) -> NDArray[np.float32]:
+        s = self._fitted
+        n_landmarks, rank = s.landmarks.normalization.shape
+        features = np.empty((X.shape[0], rank), np.float32)
+        step = max(1, _SIMILARITIES // n_landmarks)
+        for start in range(0, X.shape[0], step):
+            block = X[start : start + step]
+            if s.dense is None or sp.issparse(block):
+                similarities = s.kernel(_checked_block(block, start), s.landmarks.rows)
+            else:
+                similarities = s.kernel(_checked_block(block, start), s.dense)
+            part = features[start : start + step].reshape(-1)
+            multiply_rows(owned(similarities).reshape(-1), len(similarities), n_landmarks, s.table, rank, part)
+        return features
+
+
+def _checked_block(block: Any, first_row: int) -> Any:
+    """Finite rows, sparse ones canonical; a cell to blame is named by its row in the whole array."""
+    if sp.issparse(block):
+        return rows_as_csr(block, first_row=first_row)
+    if not np.isfinite(block).all():
+        rows_as_csr(block, first_row=first_row)  # raises
+    return block

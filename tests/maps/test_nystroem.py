@@ -1,0 +1,285 @@
+"""Nyström features: their landmarks, their law, and scikit-learn's as an outside reference."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+from sklearn.base import clone
+from sklearn.kernel_approximation import Nystroem
+
+import dkfeat
+from dkfeat import kernels
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.maps import NystroemFeatures, from_spec
+from dkfeat.maps._landmarks import choose_rows
+
+KERNELS = {
+    "gmm": {"p": 0.5},
+    "egmm": {"gamma": 2.0},
+    "resemblance": {},
+    "rbf": {"gamma": 0.05},
+    "rbf_cosine": {"gamma": 1.5},
+    "exponential_semigroup": {"beta": 0.3},
+    "reciprocal_semigroup": {"rate": 20.0},
+    "polynomial": {"degree": 2, "coef0": 0.5},
+    "vovk_real": {"degree": 3},
+    "vovk_infinite": {"alpha": 0.5},
+    "exponential_dot_product": {"gamma": 0.7},
+    "maclaurin": {"coefficients": [1.0, 0.5, 0.0, 0.25]},
+}
+
+
+def rows_for(kernel, n_samples=120, seed=0):
+    """Sparse rows in every kernel's domain."""
+    rng = np.random.default_rng(seed)
+    X = sp.random(n_samples, 30, density=0.3, random_state=rng, format="csr")
+    X.data *= 1 if "semigroup" in kernel else rng.choice([-1, 1], X.nnz)
+    return X / 4 if "vovk" in kernel else X
+
+
+def nystroem(kernel="gmm", n_components=40, **params):
+    return NystroemFeatures(n_components, kernel=kernel, kernel_params=KERNELS[kernel], random_state=1, **params)
+
+
+def exact(kernel, *rows):
+    return getattr(kernels, kernel)(*rows, **KERNELS[kernel])
+
+
+def test_kernels__all_are_named():
+    assert set(KERNELS) == set(kernels.__all__)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_features__are_exact_on_landmarks(kernel):
+    X = rows_for(kernel)
+    features = nystroem(kernel).fit(X)
+    landmarks = features.landmarks_
+    Z, Z_landmarks = features.transform(X), features.transform(landmarks)
+    wanted = exact(kernel, X, landmarks)
+    assert np.abs(Z.astype(float) @ Z_landmarks.T - wanted).max() < 2e-6 * np.abs(wanted).max()
+    assert (landmarks != X[features.landmark_rows_]).nnz == 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_features__of_dense_and_sparse_rows_in_any_block(kernel):
+    X = rows_for(kernel)
+    features = nystroem(kernel).fit(X)
+    assert features.fingerprint() == clone(features).fit(X.toarray()).fingerprint()
+    whole = features.transform(X)
+    blocks = [features.transform(X[at : at + 7]) for at in range(0, 120, 7)]
+    assert np.array_equal(np.vstack(blocks), whole)
+    assert np.allclose(features.transform(X.toarray()), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
+
+
+@pytest.mark.parametrize(("kernel", "params", "theirs"), [
+    ("rbf", {"gamma": 0.2}, {"kernel": "rbf", "gamma": 0.2}),
+    ("polynomial", {"degree": 2, "coef0": 1.0}, {"kernel": "polynomial", "gamma": 1, "degree": 2, "coef0": 1}),
+    ("gmm", {}, {"kernel": kernels.gmm}),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+def test_features__agree_with_scikit_learns(kernel, params, theirs, kind):
+    X = kind(rows_for(kernel))
+    ours = NystroemFeatures(25, kernel=kernel, kernel_params=params, random_state=3).fit(X)
+    landmarks = ours.landmarks_.toarray()
+    if callable(theirs["kernel"]):
+        theirs = {"kernel": lambda x, y: float(kernels.gmm(x[None], y[None])[0, 0])}
+        X = X.toarray() if sp.issparse(X) else X
+    reference = Nystroem(n_components=25, random_state=0, **theirs).fit(landmarks)  # all rows are its landmarks
+    Z, wanted = ours.transform(X), reference.transform(X)
+    assert np.abs(Z @ Z.T - wanted @ wanted.T).max() < 1e-5
+
+
+def test_features__error_falls_with_more_landmarks():
+    X = rows_for("gmm", 300)
+    K = kernels.gmm(X)
+    errors = []
+    for k in (10, 40, 160, 300):
+        Z = NystroemFeatures(k, random_state=0).fit_transform(X)
+        errors.append(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K))
+    assert errors[0] > errors[1] > errors[2] > errors[3]
+    assert errors[3] < 1e-5
+
+
+def test_rank__duplicates_are_cut_and_features_stay_exact():
+    X = sp.vstack([rows_for("gmm", 10)] * 4, format="csr")
+    features = NystroemFeatures(40, random_state=0).fit(X)
+    assert features.n_features_out == 10
+    assert features.encoded_row_bytes == 40
+    Z = features.transform(X)
+    assert np.abs(Z @ Z.T - kernels.gmm(X)).max() < 1e-6
+
+
+def test_rank__tolerance_keeps_large_eigenvalues():
+    X = rows_for("rbf")
+    eigenvalues = np.linalg.eigvalsh(exact("rbf", nystroem("rbf").fit(X).landmarks_))
+    for tolerance in (1e-3, 1e-2, 1.0):
+        features = nystroem("rbf", rank_tolerance=tolerance).fit(X)
+        assert features.n_features_out == np.count_nonzero(eigenvalues >= tolerance * eigenvalues.max() * (1 - 1e-12))
+
+
+def test_rank__landmarks_that_resemble_nothing_give_a_column_of_zeros():
+    features = NystroemFeatures(3, random_state=0).fit(np.zeros((5, 2)))
+    assert features.transform(np.ones((2, 2))).tolist() == [[0.0], [0.0]]
+
+
+def test_components__fewer_rows_than_asked_are_all_landmarks():
+    features = NystroemFeatures(100, random_state=0).fit(rows_for("gmm", 7))
+    assert features.landmark_rows_.tolist() == list(range(7))
+
+
+def test_choose_rows__is_uniform_over_all_rows():
+    # every row of 50 equally often among 4,000 samples of 10; pairs of rows too, by their sum modulo 7.
+    # Two tests at a false-alarm rate of 1e-4 each: seeds are fixed, so a correct program fails one time in 5,000 such
+    # choices of seeds, and then always.
+    counts, pairs = np.zeros(50), np.zeros(50)
+    for seed in range(4_000):
+        rows = choose_rows(seed, 50, 10)
+        assert len(set(rows.tolist())) == 10
+        counts[rows] += 1
+        pairs[(rows[1:] - rows[:-1]).min()] += 1
+    expected = 4_000 * 10 / 50
+    # without replacement counts vary less, by the factor of 1 - 10/50
+    statistic = ((counts - expected) ** 2 / expected).sum() / (1 - 10 / 50) * (49 / 50)
+    assert chi2.ppf(1e-4 / 2, 49) < statistic < chi2.ppf(1 - 1e-4 / 2, 49)
+    reference = np.zeros(50)
+    rng = np.random.default_rng(0)
+    for _ in range(4_000):
+        rows = np.sort(rng.choice(50, 10, replace=False))
+        reference[(rows[1:] - rows[:-1]).min()] += 1
+    joined = pairs + reference
+    held = joined >= 10
+    distance = ((pairs - reference)[held] ** 2 / joined[held]).sum()
+    assert distance < chi2.ppf(1 - 1e-4, held.sum() - 1)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**62), st.integers(1, 60), st.integers(1, 60))
+def test_choose_rows__smaller_samples_are_part_of_larger_ones(seed, n_rows, few, more):
+    some, many = (choose_rows(seed, n_rows, n) for n in sorted((few, more)))
+    assert set(some.tolist()) <= set(many.tolist())
+    assert len(many) == min(n_rows, max(few, more))
+    assert (np.diff(many) > 0).all()
+    assert not len(many) or 0 <= many[0] <= many[-1] < n_rows
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array, np.asarray])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("chunks", [(7, 30), (50, 11), (120, 30)])
+def test_fit__of_dask_arrays_draws_the_same_landmarks(kind, known, chunks):
+    X = rows_for("gmm")
+    blocks = da.from_array(X.toarray(), chunks=chunks)
+    if blocks.numblocks[1] == 1:
+        blocks = blocks.map_blocks(kind, dtype=X.dtype, meta=kind(np.empty((0, 0))))
+    if not known:
+        blocks._chunks = ((np.nan,) * blocks.numblocks[0], blocks.chunks[1])
+    features = nystroem().fit(blocks)
+    assert features.fingerprint() == nystroem().fit(X).fingerprint()
+    assert np.isnan(blocks.shape[0]) == (not known)
+    if chunks[1] == 30:
+        assert np.array_equal(features.transform(blocks).compute(), features.transform(X))
+
+
+def test_fit__of_dask_arrays_computes_only_blocks_with_landmarks():
+    seen = []
+
+    def look(block, block_id):
+        seen.append(block_id[0])
+        return block
+
+    X = da.from_array(rows_for("gmm").toarray(), chunks=(6, 30))
+    features = NystroemFeatures(3, random_state=0).fit(X.map_blocks(look, dtype=float, meta=np.empty((0, 0))))
+    assert sorted(seen) == sorted({row // 6 for row in features.landmark_rows_.tolist()})
+
+
+def test_fit_width__is_refused():
+    with pytest.raises(ConfigError, match=r"landmarks are rows of the data; call fit\(X\)"):
+        NystroemFeatures().fit_width(10)
+
+
+@pytest.mark.parametrize(("params", "text"), [
+    ({"kernel": "gm"}, "kernel='gm', but it must be one of 'gmm'"),
+    ({"kernel_params": {"gamma": 1.0}}, "'gmm' has no parameter 'gamma'; its parameters are: p"),
+    ({"kernel_params": {"p": 0}}, "p=0.0, but it must be a finite number above 0"),
+    ({"kernel_params": [1]}, "kernel_params="),
+    ({"kernel": "rbf", "kernel_params": {"gamma": -1}}, "gamma=-1"),
+    ({"kernel": "polynomial", "kernel_params": {"degree": 2.5}}, "degree=2.5"),
+    ({"kernel": "maclaurin", "kernel_params": {"coefficients": 3}}, "coefficients=3"),
+    ({"rank_tolerance": 0}, "rank_tolerance=0"),
+    ({"n_components": 2**14 + 1}, "n_components=16385"),
+    ({"random_state": -1}, "random_state=-1"),
+])  # fmt: skip
+def test_parameters__out_of_range_are_refused(params, text):
+    with pytest.raises(ConfigError, match=text):
+        NystroemFeatures(**params).fit(np.ones((3, 2)))
+
+
+def test_fit__names_the_row_that_a_kernel_refuses():
+    X = np.ones((9, 2))
+    X[4, 1] = -1
+    with pytest.raises(InputError, match=r"Negative values in data: .* so say 9 landmarks") as caught:
+        NystroemFeatures(20, kernel="reciprocal_semigroup", random_state=0).fit(X)
+    assert (caught.value.row, caught.value.column) == (4, 1)
+    features = NystroemFeatures(20, kernel="reciprocal_semigroup", random_state=0).fit(np.ones((9, 2)))
+    with pytest.raises(InputError, match="Negative values in data: X holds -1 at row 4, column 1"):
+        features.transform(X)
+
+
+def test_fit__without_rows_is_refused():
+    with pytest.raises(InputError, match="there are none"):
+        NystroemFeatures().fit(da.zeros((0, 3)))
+
+
+def test_wide_rows__cost_nothing():
+    X = sp.csr_matrix((np.ones(6), [0, 2**40, 5, 2**40, 0, 7], [0, 2, 4, 6]), shape=(3, 2**41))
+    for kernel in ("gmm", "rbf"):
+        Z = NystroemFeatures(3, kernel=kernel, random_state=0).fit_transform(X)
+        assert np.abs(Z @ Z.T - getattr(kernels, kernel)(X)).max() < 1e-6
+
+
+def test_spec__holds_no_array_and_reads_back_with_them():
+    features = nystroem("maclaurin").fit(rows_for("maclaurin"))
+    spec = json.loads(json.dumps(features.to_spec()))
+    assert len(json.dumps(spec)) < 500
+    assert spec["landmarks"] == from_spec(spec, features.fitted_arrays()).to_spec()["landmarks"]
+    again = pickle.loads(pickle.dumps(features))
+    assert again.fingerprint() == features.fingerprint()
+
+
+def test_spec__without_or_with_other_landmarks_is_refused():
+    features = nystroem().fit(rows_for("gmm"))
+    arrays = features.fitted_arrays()
+    with pytest.raises(ConfigError, match=r"pass arrays=map.fitted_arrays\(\)"):
+        dkfeat.from_spec(features.to_spec())
+    other = {**arrays, "values": arrays["values"] * 2}
+    with pytest.raises(dkfeat.errors.SpecConflictError, match="does not read back"):
+        dkfeat.from_spec(features.to_spec(), other)
+
+
+@pytest.mark.parametrize("change", [
+    {"numbers": np.array([3, 3])},
+    {"numbers": np.array([-1, 3])},
+    {"indptr": np.array([0, 3, 1])},
+    {"indptr": np.array([0, 1, 9])},
+    {"indices": np.array([0, 1, 99])},
+    {"indices": np.array([0, -1, 2])},
+    {"indices": np.array([0, 2, 2])},
+    {"values": np.array([1.0, np.nan, 1.0])},
+    {"values": np.array([1.0, 0.0, 1.0])},
+    {"normalization": np.ones((3, 2))},
+    {"normalization": np.ones((2, 3))},
+    {"normalization": np.full((2, 2), np.inf)},
+    {"normalization": np.ones((2, 2), np.float32)},
+    {"more": np.ones(2)},
+])  # fmt: skip
+def test_arrays__that_are_no_landmarks_are_refused(change):
+    X = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]])
+    features = NystroemFeatures(2, random_state=0).fit(X)
+    with pytest.raises(ConfigError, match="landmarks"):
+        from_spec(features.to_spec(), {**features.fitted_arrays(), **change})
