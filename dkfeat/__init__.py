@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _HOME = {
     "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
+    "LaplaceFeatures": "dkfeat.maps.laplace",
     "LibsvmSource": "dkfeat.io.libsvm",
     "NystroemFeatures": "dkfeat.maps.nystroem",
     "Scan": "dkfeat.io.scans",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from dkfeat.maps import from_spec as from_spec
     from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
     from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
+    from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
     from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
 
 __all__ = sorted([*_HOME, "__version__"])

@@ -10,6 +10,7 @@ import dkfeat
 PUBLIC = [
     "FourierFeatures",
     "GCWSFeatures",
+    "LaplaceFeatures",
     "LibsvmSource",
     "NystroemFeatures",
     "Scan",
