@@ -57,7 +57,7 @@ class DkfeatCommand(_VerbatimHelp):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            with _termination_raised(), _tidy_usage():
+            with _signals_raised(), _tidy_usage():
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # a reader that has gone is noticed here, not at the end of the process
                 return result
@@ -133,17 +133,34 @@ def _tidy_usage() -> Iterator[None]:
 
 
 @contextmanager
-def _termination_raised() -> Iterator[None]:
-    """Let SIGTERM unwind the command like an exception, so that workers stop and locks are released."""
+def _signals_raised() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM unwind the command, so that workers stop and locks are released.
+
+    A second one ends the process and its workers at once: nothing is lost by that, for the next run takes over.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise _Terminated
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in former:
+            signal.signal(each, _leave)
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
-    former = signal.signal(signal.SIGTERM, stop)
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: handler for number, handler in known.items() if handler is not signal.SIG_IGN}
+    for number in former:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    if multiprocessing := sys.modules.get("multiprocessing"):  # else there are no workers
+        for child in multiprocessing.active_children():
+            child.kill()
+    os.write(2, b"dkfeat: error: stopped at once; run the same command again to go on\n")
+    os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)

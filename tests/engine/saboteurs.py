@@ -1,0 +1,47 @@
+"""What makes worker processes fail or falter: a plugin that changes one step of the task where it runs.
+
+Workers import this file; one that was started anew gets the plugin again from the scheduler.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from distributed import Worker, WorkerPlugin
+
+from dkfeat.engine import job
+
+
+@dataclass
+class Sabotage(WorkerPlugin):
+    """Before a shard is made of `split` (or of any, if None), in process `pid` (or in any): do `act`."""
+
+    act: str
+    split: int | None = None
+    pid: int | None = None
+    amount: float = 0.0
+    name: str = "sabotage"
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
+        publish = job._publish
+
+        def sabotaged(given, split, piece, fitted):
+            if self.split in (None, split.number) and self.pid in (None, os.getpid()):
+                getattr(self, f"_{self.act}")()
+            return publish(given, split, piece, fitted)
+
+        job._publish = sabotaged
+
+    def _die(self) -> None:
+        os._exit(9)
+
+    def _sleep(self) -> None:
+        time.sleep(self.amount)
+
+    def _allocate(self) -> None:
+        held = np.ones(int(self.amount) // 8)
+        time.sleep(60)  # the nanny looks ten times a second
+        del held
