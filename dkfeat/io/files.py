@@ -5,11 +5,9 @@ from __future__ import annotations
 import glob
 import itertools
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,12 +15,10 @@ from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.decompress import MAGIC_BYTES, DecompressedStream, compression_of_magic, compression_of_name
 from dkfeat.io.lines import ByteStream
+from dkfeat.io.remote import is_url, printable
+from dkfeat.io.remote_files import RemoteFile, identity_now, list_files, read_heads
 
 __all__ = ["check_unchanged", "find_files", "open_content", "printable"]
-
-_READ_AHEAD_BYTES = 4 << 20
-_USER = re.compile(r"://[^/@\s]*@")
-_QUERY = re.compile(r"(https?://[^?\s]*\?)\S+")  # as in signed URLs
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -59,7 +55,7 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     """
     found: dict[str, _Found] = {}
     for urlpath in urlpaths:
-        is_local = os.path.lexists(urlpath) or not _is_url(urlpath)
+        is_local = os.path.lexists(urlpath) or not is_url(urlpath)
         matches = _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options)
         for match in matches:
             if match.url in found:
@@ -80,9 +76,8 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
         )
         for match in found.values()
     ]
-    for file in files:
-        with _open(file, 0, storage_options) as raw:
-            _check_magic(file, raw.read(MAGIC_BYTES))
+    for file, head in zip(files, _heads(files, storage_options), strict=True):
+        _check_magic(file, head)
     return tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
 
 
@@ -95,14 +90,13 @@ def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None 
         Its size or time of change differs, or it is gone.
     """
     try:
-        if _is_url(file.url):
-            system, path = _file_system(file.url, storage_options)
-            now = _remote_identity(system.info(path))
-        else:
-            now = _local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
+        remote = is_url(file.url)
+        now = identity_now(file.url, storage_options) if remote else _local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
     except FileNotFoundError:
         message = f"{printable(file.url)} is gone since the source was listed; restore it or start afresh"
         raise SpecConflictError(message) from None
+    except OSError as error:
+        raise _unreadable(file.url, error) from error
     changed = [
         f"{key} {file.identity[key]} became {value}" for key, value in now.items() if file.identity[key] != value
     ]
@@ -123,18 +117,6 @@ def open_content(
             yield DecompressedStream(raw, file.compression, printable(file.url))
 
 
-def printable(text: str) -> str:
-    r"""Make a name fit for messages: control characters escaped, what may be secret in a URL left out.
-
-    Examples
-    --------
-    >>> print(printable("red \x1b[31m"), printable("s3://key:secret@host/rows.svm"))
-    red \x1b[31m s3://host/rows.svm
-    """
-    text = _QUERY.sub(r"\1...", _USER.sub("://", text))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
-
-
 class _Found:
     """A file that exists."""
 
@@ -142,11 +124,6 @@ class _Found:
 
     def __init__(self, system: str, path: str, root: str, url: str, identity: dict[str, Any]) -> None:
         self.system, self.path, self.root, self.url, self.identity = system, path, root, url, identity
-
-
-def _is_url(urlpath: str) -> bool:
-    """Tell URLs from local paths, which are absolute in a `SourceFile`."""
-    return ("://" in urlpath or "::" in urlpath) and not os.path.isabs(urlpath)  # noqa: PTH117  # a string test
 
 
 def _find_local(pattern: str) -> Iterator[_Found]:
@@ -182,24 +159,19 @@ def _find_local(pattern: str) -> Iterator[_Found]:
 
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Found]:
-    system, path = _file_system(urlpath, storage_options)
     try:
-        is_literal = system.exists(path)
-        paths = [path] if is_literal else sorted(system.glob(path))
-        infos = [system.info(match) for match in paths]
+        listing = list_files(urlpath, storage_options)
+    except IsADirectoryError:
+        raise _is_folder(urlpath) from None
     except OSError as error:
         raise _unreadable(urlpath, error) from error
-    if is_literal and infos[0]["type"] == "directory":
-        raise _is_folder(urlpath)
-    matches = [info for info in infos if info["type"] == "file"]
-    if not matches:
+    if not listing.found:
         message = f"no file matches {printable(urlpath)}"
         raise SourceNotFoundError(message)
-    root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
-    for info in matches:
-        name = info["name"]
-        url, identity = system.unstrip_protocol(name), _remote_identity(info)
-        yield _Found(str(system.protocol), "/" + name.lstrip("/"), root, url, identity)
+    path = listing.path
+    root = "/" + (os.path.dirname(path) if listing.is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
+    for name, url, identity in listing.found:
+        yield _Found(listing.system, "/" + name.lstrip("/"), root, url, identity)
 
 
 def _fixed_part(pattern: str) -> str:
@@ -209,35 +181,15 @@ def _fixed_part(pattern: str) -> str:
     return fixed or "/" * pattern.startswith("/")
 
 
-def _file_system(url: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
-    import fsspec  # late: local paths do without it
-
-    try:
-        return fsspec.core.url_to_fs(url, **(storage_options or {}))
-    except (ValueError, ImportError) as error:
-        message = f"{printable(url)} cannot be opened: {error}"
-        raise ConfigError(message) from None
-
-
 def _local_identity(status: os.stat_result) -> dict[str, Any]:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def _remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
-    changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
-    if isinstance(changed, datetime):
-        changed = changed.timestamp()
-    etag = info.get("ETag") or info.get("etag")
-    mtime_ns = None if changed is None or etag else int(changed * 1e9)
-    return {"size": int(info["size"]), "mtime_ns": mtime_ns, "etag": etag}
 
 
 @contextmanager
 def _open(file: SourceFile, start: int, storage_options: Mapping[str, Any] | None) -> Iterator[BinaryIO]:
     try:
-        if _is_url(file.url):
-            system, path = _file_system(file.url, storage_options)
-            raw = system.open(path, "rb", block_size=_READ_AHEAD_BYTES, cache_type="readahead")
+        if is_url(file.url):
+            raw: Any = RemoteFile(file, storage_options)
         else:
             raw = open(file.url, "rb", buffering=0)  # noqa: PTH123, SIM115  # as above; closed below
         raw.seek(start)
@@ -248,6 +200,19 @@ def _open(file: SourceFile, start: int, storage_options: Mapping[str, Any] | Non
         raise _unreadable(file.url, error) from error
     with raw:
         yield raw
+
+
+def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
+    """First bytes of each file."""
+    if files and is_url(files[0].url):  # then all are, and a store answers many requests at a time
+        try:
+            yield from read_heads(files, MAGIC_BYTES, storage_options)
+        except OSError as error:
+            raise _unreadable(files[0].url, error) from error
+        return
+    for file in files:
+        with _open(file, 0, storage_options) as raw:
+            yield raw.read(MAGIC_BYTES)
 
 
 def _check_magic(file: SourceFile, head: bytes) -> None:

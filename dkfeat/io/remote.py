@@ -13,7 +13,7 @@ from typing import Any
 from dkfeat.errors import ConfigError
 from dkfeat.io.retries import DEFAULT_RETRY_SECONDS, Retries
 
-__all__ = ["OWN_OPTIONS", "hider", "is_url", "open_filesystem", "open_retries", "protocol_of", "shown_url"]
+__all__ = ["OWN_OPTIONS", "hider", "is_url", "open_filesystem", "open_retries", "printable", "protocol_of", "shown_url"]
 
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
 """Storage options that are dkfeat's own; all others are the fsspec file system's."""
@@ -59,6 +59,18 @@ def shown_url(text: str) -> str:
     's3://host/rows.svm'
     """
     return _QUERY.sub(r"\1...", _USER.sub("://", text))
+
+
+def printable(text: str) -> str:
+    r"""Make a name fit for messages: control characters escaped, what may be secret in a URL left out.
+
+    Examples
+    --------
+    >>> print(printable("red \x1b[31m"), printable("s3://key:secret@host/rows.svm"))
+    red \x1b[31m s3://host/rows.svm
+    """
+    text = shown_url(text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def hider(options: Mapping[str, Any]) -> Callable[[str], str]:

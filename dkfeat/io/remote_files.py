@@ -1,0 +1,182 @@
+"""Source files behind URLs: listed, told apart from changed ones, and read range by range."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dkfeat.blocks import SourceFile
+from dkfeat.errors import SourceError, SpecConflictError
+from dkfeat.io.remote import open_filesystem, open_retries, printable
+
+__all__ = ["RemoteFile", "RemoteListing", "identity_now", "list_files", "read_heads"]
+
+READ_AHEAD_BYTES = 4 << 20
+
+
+class RemoteListing:
+    """What a URL or a pattern of them matches."""
+
+    def __init__(
+        self, system: str, path: str, is_literal: bool, found: Sequence[tuple[str, str, dict[str, Any]]]
+    ) -> None:
+        self.system = system
+        """Name of the file system's kind."""
+        self.path = path
+        """What was looked up, without the protocol."""
+        self.is_literal = is_literal
+        """Whether that is the name of one file, not a pattern."""
+        self.found = found
+        """Path, URL and identity of each file."""
+
+
+def list_files(urlpath: str, options: Mapping[str, Any] | None) -> RemoteListing:
+    """Look a URL up, as it stands if there is such a file, else as a pattern.
+
+    Raises
+    ------
+    OSError
+        As the store answers; `IsADirectoryError` for a folder.
+    """
+    system, path = open_filesystem(urlpath, options)
+    retries = open_retries(urlpath, options or {})
+
+    def look_up() -> tuple[bool, list[Mapping[str, Any]]]:
+        system.invalidate_cache()
+        try:
+            return True, [system.info(path)]
+        except FileNotFoundError:
+            matches = system.glob(path, detail=True)
+            return False, [matches[name] for name in sorted(matches)]
+
+    is_literal, infos = retries.call("list", look_up)
+    if is_literal and infos[0]["type"] == "directory":
+        raise IsADirectoryError(path)
+    found = [
+        (info["name"], system.unstrip_protocol(info["name"]), _identity(info))
+        for info in infos
+        if info["type"] == "file"
+    ]
+    return RemoteListing(str(system.protocol), path, is_literal, found)
+
+
+def read_heads(files: Sequence[SourceFile], n_bytes: int, options: Mapping[str, Any] | None) -> list[bytes]:
+    """First bytes of each file, many requests at a time."""
+    heads = dict.fromkeys((file.url for file in files), b"")
+    full = [file for file in files if file.size]
+    if full:
+        places = [open_filesystem(file.url, options) for file in full]
+        system, paths = places[0][0], [path for _, path in places]
+        ends = [min(n_bytes, file.size) for file in full]
+
+        def read() -> list[bytes]:
+            return system.cat_ranges(paths, [0] * len(paths), ends, on_error="raise")
+
+        read_bytes = open_retries(full[0].url, options or {}).call("read the beginnings of files", read)
+        heads |= {file.url: bytes(head) for file, head in zip(full, read_bytes, strict=True)}
+    return [heads[file.url] for file in files]
+
+
+def identity_now(url: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Ask the store what a file is now: size, and ETag or time of change."""
+    system, path = open_filesystem(url, options)
+
+    def info() -> Mapping[str, Any]:
+        system.invalidate_cache(path)
+        return system.info(path)
+
+    return _identity(open_retries(url, options or {}).call("look up", info))
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of a store, read by ranges while it is as it was listed.
+
+    Parameters
+    ----------
+    file : SourceFile
+        As it was listed. Where it has an ETag, the store is asked for ranges of that version alone.
+    options : mapping, optional
+        For fsspec.
+
+    Raises
+    ------
+    SpecConflictError
+        The file changed or is gone; also from reading.
+    OSError
+        As the store answers.
+    """
+
+    def __init__(self, file: SourceFile, options: Mapping[str, Any] | None) -> None:
+        super().__init__()
+        self._file = file
+        self._retries = open_retries(file.url, options or {})
+        system, path = open_filesystem(file.url, options)
+
+        def opened() -> Any:
+            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead")
+
+        self._raw = self._retries.call("open", opened)
+        now = _identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}
+        if now.get("etag") and file.etag and (now["etag"], now["size"]) != (file.etag, file.size):
+            self._raw.close()
+            raise self._changed()
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to another byte; nothing is read."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Position of the next byte."""
+        return self._raw.tell()
+
+    def readinto(self, view: Any, /) -> int:
+        """Fill the front of `view` and say how far; 0 at the end."""
+
+        def read() -> int:
+            try:
+                return self._raw.readinto(view)
+            except OSError as fault:
+                if type(fault).__name__ == "FileExpired":  # s3fs noticed by itself
+                    raise FileExistsError from fault
+                raise
+
+        try:
+            return self._retries.call("read", read)
+        except FileNotFoundError:
+            message = f"{printable(self._file.url)} is gone since the source was listed; restore it or start afresh"
+            raise SpecConflictError(message) from None
+        except FileExistsError:  # a condition of the request failed: it has another ETag
+            raise self._changed() from None
+        except OSError as fault:
+            message = f"{printable(self._file.url)} cannot be read: {fault.strerror or fault}"
+            raise SourceError(message) from None
+
+    def close(self) -> None:
+        """Free what reading needs."""
+        if not self.closed and hasattr(self, "_raw"):
+            self._raw.close()
+        super().close()
+
+    def _changed(self) -> SpecConflictError:
+        return SpecConflictError(
+            f"{printable(self._file.url)} has changed since the source was listed; its ETag was {self._file.etag}"
+        )
+
+
+def _identity(info: Mapping[str, Any]) -> dict[str, Any]:
+    changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
+    if isinstance(changed, datetime):
+        changed = changed.timestamp()
+    etag = info.get("ETag") or info.get("etag")
+    mtime_ns = None if changed is None or etag else int(changed * 1e9)
+    return {"size": int(info["size"]), "mtime_ns": mtime_ns, "etag": etag}
