@@ -8,6 +8,7 @@
       SourceError (OSError)          a source cannot be opened or cut
         SourceNotFoundError          no file matches (also FileNotFoundError)
         ParseError (ValueError)      bad text; carries the place
+        ParquetError (ValueError)    a damaged Parquet file, or one that holds what it may not; carries the place
       ShardError (OSError)           a shard or manifest cannot be written or read back
       CommitError (OSError)          publishing was refused by the storage
         CommitConflictError          another run published there first
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "DkfeatError",
     "InputError",
+    "ParquetError",
     "ParseError",
     "PlanError",
     "ShardError",
@@ -125,6 +127,53 @@ class ParseError(SourceError, ValueError):
 
 def _parse_error(reason: str, place: dict[str, object]) -> ParseError:
     return ParseError(reason, **place)  # type: ignore[arg-type]  # the mapping comes from __reduce__ above
+
+
+class ParquetError(SourceError, ValueError):
+    """A Parquet file that is damaged, or whose columns or rows are not what the source says.
+
+    Parameters
+    ----------
+    reason : str
+        What was expected and what came.
+    path : str
+        Source file, as it is opened; what may be secret in a URL is left out.
+    row_group : int or None
+        Row group, counted from 0.
+    row : int or None
+        Row within the row group, counted from 0.
+    column : str or None
+        Name of the column.
+
+    Examples
+    --------
+    >>> print(ParquetError("a null, but features are finite numbers", path="a.parquet", row_group=0, row=7, column="x"))
+    a.parquet: row group 0, row 7, column x: a null, but features are finite numbers
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str,
+        row_group: int | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        parts = {"row group": row_group, "row": row, "column": column}
+        place = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+        super().__init__(": ".join(part for part in (path, place, reason) if part))
+        self.reason, self.path, self.row_group, self.row, self.column = reason, path, row_group, row, column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        place = {"path": self.path, "row_group": self.row_group, "row": self.row, "column": self.column}
+        return (_parquet_error, (self.reason, place))
+
+
+def _parquet_error(reason: str, place: dict[str, object]) -> ParquetError:
+    return ParquetError(reason, **place)  # type: ignore[arg-type]  # the mapping comes from __reduce__ above
 
 
 class ShardError(DkfeatError, OSError):

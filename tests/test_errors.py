@@ -3,9 +3,10 @@ import pickle
 import pytest
 
 from dkfeat import errors
-from dkfeat.errors import DkfeatError, ParseError
+from dkfeat.errors import DkfeatError, ParquetError, ParseError
 
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in ("DkfeatError", "ParseError")]
+PLACED = ("ParseError", "ParquetError")
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in ("DkfeatError", *PLACED)]
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -22,6 +23,13 @@ def test_parse_error__keeps_its_place_through_pickling():
     assert {name: getattr(error, name) for name in place} == place
 
 
+def test_parquet_error__keeps_its_place_through_pickling():
+    place = {"path": "day 1.parquet", "row_group": 0, "row": 7, "column": "x"}
+    error = pickle.loads(pickle.dumps(ParquetError("a null", **place)))
+    assert str(error) == "day 1.parquet: row group 0, row 7, column x: a null"
+    assert {name: getattr(error, name) for name in place} == place
+
+
 @pytest.mark.parametrize(
     ("name", "builtin", "exit_code"),
     [
@@ -30,6 +38,7 @@ def test_parse_error__keeps_its_place_through_pickling():
         ("SourceError", OSError, 3),
         ("SourceNotFoundError", FileNotFoundError, 2),
         ("ParseError", ValueError, 2),
+        ("ParquetError", ValueError, 2),
         ("ShardError", OSError, 3),
         ("CommitError", OSError, 3),
         ("CommitConflictError", OSError, 4),

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
-
-import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError
 from dkfeat.io.files import find_files, printable
 from dkfeat.io.libsvm_pieces import read_pieces
 from dkfeat.io.libsvm_scan import scan_pieces
-from dkfeat.io.scans import Scan, SplitScan, are_integers
+from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Piece, Source
+from dkfeat.io.source_options import check_choices, declared_labels, integer, parse_size, paths
 
-__all__ = ["LibsvmSource", "Piece", "Scan", "SplitScan", "parse_size"]
+__all__ = ["LibsvmSource"]
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 MOST_RANGES = 200_000
 """Ranges that plain files may be cut into: twice the tasks of the largest job that is planned for."""
-_MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +70,14 @@ class LibsvmSource(Source):
     """For fsspec; may hold secrets, so it is neither shown nor stored."""
 
     def __post_init__(self) -> None:
-        paths = (self.urlpath,) if isinstance(self.urlpath, str | os.PathLike) else tuple(self.urlpath)
-        self._set("urlpath", tuple(os.fspath(path) for path in paths))
-        if not self.urlpath or not all(self.urlpath):
-            message = "urlpath is empty, but a source needs at least one path, pattern or URL"
-            raise ConfigError(message)
+        self._set("urlpath", paths(self.urlpath))
         if self.n_features is not None:
-            self._set("n_features", _integer("n_features", self.n_features, 2**63 - 1))
+            self._set("n_features", integer("n_features", self.n_features, 2**63 - 1))
         self._set("blocksize", parse_size("blocksize", self.blocksize))
         self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
-        for name, accepted in _CHOICES.items():
-            value = getattr(self, name)
-            if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
-                message = f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}"
-                raise ConfigError(message)
+        check_choices(self, _CHOICES)
         if self.labels is not None:
-            labels = tuple(sorted({_plain_label(label) for label in self.labels}))
-            if not labels:
-                message = "labels is empty, but rows have labels; leave it out to allow all"
-                raise ConfigError(message)
-            self._set("labels", labels)
-            self._check_label_type(labels)
+            self._set("labels", declared_labels(self.labels, self.label_dtype))
 
     def __repr__(self) -> str:
         shown = {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
@@ -104,15 +86,6 @@ class LibsvmSource(Source):
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-    def _check_label_type(self, labels: Sequence[float]) -> None:
-        strange = [label for label in labels if not are_integers(np.array([label], np.float64))]
-        if self.label_dtype == "int64" and strange:
-            message = (
-                f'labels holds {strange[0]!r}, which is no integer below 2^53, but label_dtype="int64"; '
-                'pass label_dtype="float64"'
-            )
-            raise ConfigError(message)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -223,7 +196,7 @@ class LibsvmSource(Source):
             )
             raise ConfigError(message)
         if max_piece_rows is not None:
-            max_piece_rows = _integer("max_piece_rows", max_piece_rows, 2**31 - 1)
+            max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
         return read_pieces(self, split, max_piece_rows, checksum)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -245,34 +218,3 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "query_id": (True, False),
     "label_dtype": ("auto", "int64", "float64"),
 }
-
-
-def parse_size(name: str, size: int | str) -> int:
-    """Bytes that a size such as ``"64MiB"``, ``"1.5 GB"`` or 4096 means; `name` is the setting it belongs to.
-
-    Examples
-    --------
-    >>> parse_size("blocksize", "64MiB")
-    67108864
-    """
-    if isinstance(size, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", size)
-        if match is None or match[2].lower() not in _UNITS:
-            message = f'{name}={size!r}, but it must be a number of bytes or such as "64MiB"'
-            raise ConfigError(message)
-        size = int(float(match[1]) * _UNITS[match[2].lower()])
-    return _integer(name, size, _MOST_BYTES)
-
-
-def _integer(name: str, value: object, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        message = f"{name}={value!r}, but it must be an integer from 1 to {most:,}"
-        raise ConfigError(message)
-    return int(value)
-
-
-def _plain_label(label: object) -> float:
-    if isinstance(label, bool) or not isinstance(label, int | float | np.number) or not np.isfinite(label):
-        message = f"labels holds {label!r}, but labels are finite numbers"
-        raise ConfigError(message)
-    return int(label) if int(label) == label else float(label)

@@ -12,8 +12,9 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from dkfeat.errors import ConfigError, ParseError
-from dkfeat.io.libsvm import LibsvmSource, parse_size
+from dkfeat.io.libsvm import LibsvmSource
 from dkfeat.io.scans import Scan
+from dkfeat.io.source_options import parse_size
 from tests.reference.libsvm import read_rows
 from tests.strategies import csr_blocks, numerals
 
