@@ -157,7 +157,7 @@ def _result(future: Future, split: Split) -> Any:
         return future.result()
     except KilledWorker as error:
         message = (
-            f"{split.file.name}, split {split.number} (bytes {split.start:,} to {split.stop:,}): "
+            f"{split.title}, split {split.number} (bytes {split.start:,} to {split.stop:,}): "
             f"{error.allowed_failures + 1} workers died while they ran it, perhaps for want of memory; "
             "look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call again"
         )

@@ -177,8 +177,7 @@ def featurize(
         planned = make_plan(settled.source, files, settled, storage.url, settled.scan)
         if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there
             planned.check(runner().memory_limit)
-        splits = [task.split for task in planned.tasks]
-        held = commit.begin(storage, settled.spec, files, splits, resume=resume, break_lock=break_lock)
+        held = commit.begin(storage, settled.spec, files, settled.source.splits, resume=resume, break_lock=break_lock)
         with held as run, stack:  # the runner ends within: its threads and processes work only while the target is held
             if run.is_done and run.manifest is not None:
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")

@@ -129,6 +129,8 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         nnz=int(block.X.nnz),
         n_empty=_count_empty(encoded),
         versions=shards.versions(),
+        rows_by_file=piece.rows_by_file,
+        bad_rows=piece.bad_rows,
     )
     shard = shards.encode_shard(
         layout=output["layout"],

@@ -106,7 +106,7 @@ class Plan:
         task = max(self.tasks, key=lambda task: task.projected_bytes)
         fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
         message = (
-            f"split {task.split.number} of {task.split.file.name} projects {show_bytes(self.projected_bytes)}, but a "
+            f"split {task.split.number} of {task.split.title} projects {show_bytes(self.projected_bytes)}, but a "
             f"task may hold {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
             "memory_limit, or run fewer threads in each"
         )
@@ -261,4 +261,4 @@ def _cells(task: BlockTask) -> tuple[str, ...]:
     split = task.split
     rows = "?" if task.rows is None else f"{task.rows:,}"
     span = f"{split.start:,}-{split.stop:,}"
-    return str(split.number), split.file.name, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"
+    return str(split.number), split.title, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"

@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
 
+    Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
+
 __all__ = ["Run", "begin", "check_free", "existing_entry", "hold", "publish"]
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ def begin(
     storage: Storage,
     spec: Mapping[str, Any],
     files: Sequence[SourceFile],
-    splits: Sequence[Split],
+    splits: Splits,
     *,
     resume: bool = True,
     break_lock: str | None = None,
@@ -61,9 +63,9 @@ def begin(
         All that affects the values, as plain JSON values.
     files : sequence of SourceFile
         The sources as they are now, in order.
-    splits : sequence of Split
+    splits : sequence of Split, or callable
         How they are cut. Of sources that a manifest lists already, the splits are left out; the others are numbered
-        on from it.
+        on from it. A callable is given the files that no manifest lists, and cuts these.
     resume : bool, default=True
         Whether a batch that was left half-way may be continued; if not, one is a conflict.
     break_lock : str, optional
@@ -153,7 +155,7 @@ def _pin(
     started: str,
     spec: dict[str, Any],
     files: Sequence[SourceFile],
-    splits: Sequence[Split],
+    splits: Splits,
     *,
     resume: bool,
 ) -> Run:
@@ -180,7 +182,8 @@ def _pin(
     storage.remove(SUCCESS)
     if pinned is None:
         first = manifest.n_splits if manifest else 0
-        plan = PinnedPlan(number=number, spec_fp=spec_fp, files=tuple(fresh), splits=numbered(splits, fresh, first))
+        cut = splits(fresh) if callable(splits) else splits
+        plan = PinnedPlan(number=number, spec_fp=spec_fp, files=tuple(fresh), splits=numbered(cut, fresh, first))
         storage.create(f"{META}/{plan_name(number)}", plan.to_json())
     else:
         if not resume:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from dkfeat.errors import ShardError
 
-__all__ = ["PreviousManifest", "ShardEntry", "SourceEntry", "check_shard_name", "manifest_name"]
+__all__ = ["BadCount", "PreviousManifest", "ShardEntry", "SourceEntry", "check_shard_name", "manifest_name"]
 
 SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 MAX_COUNT = (1 << 63) - 1
+BadCount = tuple[int, str, int]
+"""Position of a file in its split, reason, and number of rows set aside."""
 _HASH = re.compile(r"[0-9a-f]{64}")
+_RARE = ("rows_by_file", "bad_rows", "lines")
 
 
 def manifest_name(number: int) -> str:
@@ -71,11 +74,17 @@ class ShardEntry:
     n_empty: int
     """Rows without features."""
     source: str
-    """Name of the source file."""
+    """Name of the source file, the first of a group."""
     range: tuple[int, int]
-    """First and past-the-end byte of the piece's rows in the decompressed source."""
+    """First and past-the-end byte of the piece's rows in the decompressed source; of a group, in its files' joined."""
     source_sha256: str
     """SHA-256 of those bytes."""
+    rows_by_file: tuple[int, ...] = ()
+    """Rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadCount, ...] = ()
+    """Rows that were set aside, counted by file and reason."""
+    lines: int | None = field(default=None, compare=False)
+    """Lines of the piece's text, where bad rows are set aside: what line numbers are made of."""
 
     def __post_init__(self) -> None:
         where = f"shard {str(self.name)[:80]!a}"
@@ -94,20 +103,30 @@ class ShardEntry:
         check(start <= stop, f"{where}: range [{start}, {stop}) runs backwards")
         named = match is not None and (int(match[1]), int(match[2])) == (self.split, self.piece)
         check(named, f"{where}: its name is not that of split {self.split}, piece {self.piece}")
+        check_by_file(self.rows_by_file, self.bad_rows, self.rows, where)
+        if self.lines is not None:
+            check_count(self.lines, f"{where}: lines")
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows of its text that were set aside."""
+        return sum(count for _, _, count in self.bad_rows)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        mapping: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__}
+        """Plain JSON values; what only groups and quarantine know is left out elsewhere."""
+        left_out = {key for key in _RARE if getattr(self, key) in ((), None)}
+        mapping: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__ if key not in left_out}
         mapping["range"] = list(self.range)
         return mapping
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
-        values = pick(mapping, cls.__slots__, "shard entry")
+        values = pick(mapping, [key for key in cls.__slots__ if key not in _RARE], "shard entry")
+        values.update({key: mapping[key] for key in _RARE if key in mapping})
         if isinstance(values["range"], list):
             values["range"] = tuple(values["range"])
-        return cls(**values)
+        return cls(**as_tuples(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +143,21 @@ class SourceEntry:
     """Version tag, or None on a file system."""
     rows: int
     """Rows that came from it."""
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of it that were set aside, by reason."""
 
     def __post_init__(self) -> None:
+        where = f"source {str(self.name)[:80]!a}"
         check_identity(self.identity, "source")
-        check_count(self.rows, f"source {str(self.name)[:80]!a}: rows")
+        check_count(self.rows, f"{where}: rows")
+        check(isinstance(self.bad_rows, Mapping), f"{where}: bad_rows={self.bad_rows!r:.60} is not a mapping")
+        for reason, count in self.bad_rows.items():
+            check_count(count, f"{where}: bad_rows, {reason:.60}")
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows of it that were set aside."""
+        return sum(self.bad_rows.values())
 
     @property
     def identity(self) -> dict[str, str | int | None]:
@@ -136,12 +166,14 @@ class SourceEntry:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**self.identity, "rows": self.rows}
+        bad_rows = {"bad_rows": dict(self.bad_rows)} if self.bad_rows else {}
+        return {**self.identity, "rows": self.rows, **bad_rows}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
-        return cls(**pick(mapping, cls.__slots__, "source entry"))
+        values = pick(mapping, ("name", "size", "mtime_ns", "etag", "rows"), "source entry")
+        return cls(**values, bad_rows=mapping.get("bad_rows", {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +202,33 @@ def check_count(value: object, what: str) -> None:
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         message = f"{what}={value!r:.60} is not a count"
         raise ShardError(message)
+
+
+def check_by_file(rows_by_file: Any, bad_rows: Any, rows: int, where: str) -> None:
+    """Refuse what cannot be a shard's counts by file."""
+    check(isinstance(rows_by_file, tuple) and isinstance(bad_rows, tuple), f"{where}: counts by file are no lists")
+    for count in rows_by_file:
+        check_count(count, f"{where}: rows_by_file")
+    total = sum(rows_by_file)
+    check(not rows_by_file or total == rows, f"{where}: its files have {total:,} rows of {rows:,}")
+    for item in bad_rows:
+        check(
+            isinstance(item, tuple) and len(item) == 3 and isinstance(item[1], str), f"{where}: bad_rows={item!r:.60}"
+        )
+        check_count(item[0], f"{where}: bad_rows, file")
+        check_count(item[2], f"{where}: bad_rows, {item[1]:.60}")
+        known = max(len(rows_by_file), 1)
+        check(item[0] < known, f"{where}: bad_rows counts file {item[0]:,} of {known:,}")
+
+
+def as_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn lists of JSON into the tuples that entries and footers hold."""
+    made = dict(values)
+    if isinstance(made.get("rows_by_file"), list):
+        made["rows_by_file"] = tuple(made["rows_by_file"])
+    if isinstance(made.get("bad_rows"), list):
+        made["bad_rows"] = tuple(tuple(item) if isinstance(item, list) else item for item in made["bad_rows"])
+    return made
 
 
 def check_identity(identity: Mapping[str, object], what: str) -> None:

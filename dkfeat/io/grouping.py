@@ -20,9 +20,9 @@ def grouped(splits: Sequence[Split], blocksize: int) -> tuple[Split, ...]:
     """Join neighbouring splits that are tiny whole files; the others stay, in order, and all are numbered anew.
 
     A file is tiny if its text is at most a sixteenth of `blocksize`. Of a compressed file the text is taken to be
-    sixteen times what is stored: more than LIBSVM text shrinks by, and known without reading. Text that inflates further
-    makes its group longer to read, not larger in memory, for pieces end by the text itself. A group ends before its text
-    would pass `blocksize`, and after `MOST_FILES` files.
+    sixteen times what is stored: more than LIBSVM text shrinks by, and known without reading. Text that inflates
+    further makes its group longer to read, not larger in memory, for pieces end by the text itself. A group ends
+    before its text would pass `blocksize`, and after `MOST_FILES` files.
 
     Parameters
     ----------

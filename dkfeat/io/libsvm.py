@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError
 from dkfeat.io.files import find_files, printable
+from dkfeat.io.grouping import grouped
 from dkfeat.io.libsvm_pieces import read_pieces
 from dkfeat.io.libsvm_scan import scan_pieces
 from dkfeat.io.scans import Scan, SplitScan
@@ -29,7 +30,8 @@ class LibsvmSource(Source):
     lines are no rows; a label alone is a row without features. Values are rounded correctly to float64, then to
     `dtype`; those that are zero then, also ``-0.0``, are not stored. Whatever else there is is an error with its place.
 
-    Files that end in .gz, .bz2, .xz, .zst are decompressed while they are read, each as one split.
+    Files that end in .gz, .bz2, .xz, .zst are decompressed while they are read, each as one split. Tiny files that
+    follow one another are read together, as one split.
 
     Raises
     ------
@@ -66,6 +68,8 @@ class LibsvmSource(Source):
     magnitude."""
     max_line_bytes: int | str = field(default="256MiB", kw_only=True)
     """A longer line is an error: what bounds memory in a hostile file. Kept as an int."""
+    on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
+    """What a wrong line is: an error, or set aside with its place. Rows are read alike, so no spec holds it."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """For fsspec; may hold secrets, so it is neither shown nor stored."""
 
@@ -111,9 +115,9 @@ class LibsvmSource(Source):
         return find_files(self.urlpath, self.storage_options)
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
-        """Cut files into splits: ranges of `blocksize` bytes of plain files, whole compressed files.
+        """Cut files into splits: ranges of plain files, whole compressed files, groups of tiny files.
 
-        A range owns the lines that begin in it. An empty file is one empty split.
+        A range owns the lines that begin in it. An empty file is one empty split, or belongs to a group.
 
         Raises
         ------
@@ -136,7 +140,7 @@ class LibsvmSource(Source):
                 Split(number=first_number + len(splits), file=file, start=start, stop=min(start + step, file.size))
                 for start in range(0, max(file.size, 1), step)
             )
-        return tuple(splits)
+        return grouped(splits, blocksize)
 
     def split_bytes(self, split: Split) -> int:
         """Bytes, as stored, that a task reads of this split."""
@@ -144,7 +148,7 @@ class LibsvmSource(Source):
 
     def piece_bytes(self, split: Split) -> int:
         """Most bytes of text in one piece of this split."""
-        return int(self.blocksize) if split.file.compression else min(int(self.blocksize), split.stop - split.start)
+        return int(self.blocksize) if split.is_compressed else min(int(self.blocksize), split.stop - split.start)
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count what is in it, in memory of about `WINDOW_BYTES`.
@@ -165,8 +169,8 @@ class LibsvmSource(Source):
         """Read a split, one piece after another.
 
         A piece ends before the first row that begins `blocksize` or more bytes of decompressed text after the piece, or
-        that would be one more than `max_piece_rows`, and with the split. Pieces depend on nothing else. A split has at
-        least one piece.
+        that would be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split.
+        Pieces depend on nothing else. A split has at least one piece.
 
         Parameters
         ----------
@@ -217,4 +221,5 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "multilabel": (True, False),
     "query_id": (True, False),
     "label_dtype": ("auto", "int64", "float64"),
+    "on_bad_row": ("raise", "quarantine"),
 }

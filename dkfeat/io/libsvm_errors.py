@@ -13,13 +13,13 @@ from dkfeat.io.files import open_content, printable
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
 
-__all__ = ["parse_error", "reason_of", "token_at"]
+__all__ = ["LABEL_NOT_ALLOWED", "message_of", "parse_error", "reason_of", "token_at"]
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
 _TOKEN_ENDS = b" \t\r\n#"
 
-_REASONS = {
+_MESSAGES = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
     loop.INFINITE_LABEL: "the label {token} is infinite in float64",
     loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; labels stand in column 1",
@@ -37,6 +37,18 @@ _REASONS = {
     loop.INFINITE_VALUE: "the value of {token} overflows {dtype}{remedy}",
     loop.LONE_CR: "a carriage return without a line feed; end lines with LF or CR LF",
     loop.NUL_BYTE: "a comment holds a NUL byte: this is not LIBSVM text",
+}
+
+
+LABEL_NOT_ALLOWED = "label not allowed"
+_REASONS = {
+    **dict.fromkeys((loop.BAD_LABEL, loop.INFINITE_LABEL, loop.NO_LABEL), "bad label"),
+    **dict.fromkeys((loop.BAD_QID, loop.MISSING_QID, loop.UNEXPECTED_QID), "bad query id"),
+    loop.BAD_FEATURE: "bad feature",
+    **dict.fromkeys((loop.HUGE_INDEX, loop.INDEX_ZERO, loop.INDEX_RANGE), "index out of range"),
+    **dict.fromkeys((loop.DUPLICATE_INDEX, loop.UNSORTED_INDEX), "indices not ascending"),
+    **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
+    **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
 }
 
 
@@ -64,14 +76,19 @@ def token_at(text: memoryview, start: int) -> str:
     return f"'{shown}'" if len(shown) <= _SHOWN_CHARACTERS else f"'{shown[:_SHOWN_CHARACTERS]}'..."
 
 
-def reason_of(status: int, text: memoryview, start: int, *, source: LibsvmSource, highest: int, last: int) -> str:
+def reason_of(status: int) -> str:
+    """Word by which an error status of the parser is counted."""
+    return _REASONS[status]
+
+
+def message_of(status: int, text: memoryview, start: int, *, source: LibsvmSource, highest: int, last: int) -> str:
     """Say what an error status of the parser means for the token at `start`."""
     token = token_at(text, start)
     if status in (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID):
         strange = next((byte for byte in _token(text, start) if byte < 32 or byte > 126), None)
         if strange is not None:
             return f"this is not LIBSVM text: byte 0x{strange:02X} in {token}"
-    return _REASONS[status].format(
+    return _MESSAGES[status].format(
         token=token,
         n_features="not given" if source.n_features is None else f"{source.n_features:,}",
         highest=highest,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dkfeat.blocks import Split
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files import check_unchanged, open_content
-from dkfeat.io.libsvm_errors import parse_error, reason_of, token_at
+from dkfeat.io.libsvm_errors import LABEL_NOT_ALLOWED, message_of, parse_error, reason_of, token_at
 from dkfeat.io.lines import LineTooLongError, LineWindow
+from dkfeat.io.quarantine import MOST_BAD_ROWS, BadRow, cut_message, shown_text
 
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
@@ -26,39 +27,112 @@ NO_LIMIT = 1 << 62
 _MOST = 2**63 - 1  # int64
 
 
+class Fault(NamedTuple):
+    """What is wrong with a line of the window."""
+
+    line: int
+    """Byte of the window at which the line begins."""
+    at: int
+    """Byte of the window at which the token to blame begins."""
+    reason: str
+    """One of ``quarantine.REASONS``."""
+    message: str
+    """What was expected and what came: a function of the line alone."""
+    hint: str = ""
+    """What else helps who reads the message."""
+
+
 class SplitParser:
-    """The rows of one split, parsed into tables that the caller provides.
+    """The rows of one split, file by file, parsed into tables that the caller provides.
 
     Parameters
     ----------
     source : LibsvmSource
+        With ``on_bad_row="quarantine"`` wrong lines are set aside in `bad_rows`, else they are errors.
     split : Split
-    window : LineWindow
-        On the lines of the split.
 
     Attributes
     ----------
     cursor : ndarray of int64
         Counts of the compiled parser; the caller resets what it takes away.
+    window : LineWindow
+        On the lines of the current file, once `open` was called.
+    rows_by_file : list of int
+        Rows parsed of each file.
+    bad_rows : list of BadRow
+        Lines set aside, at most `MOST_BAD_ROWS`.
+    lines : int
+        Lines passed, where wrong ones are set aside.
     """
 
-    def __init__(self, source: LibsvmSource, split: Split, window: LineWindow) -> None:
-        self._source, self._split, self.window = source, split, window
+    window: LineWindow
+
+    def __init__(self, source: LibsvmSource, split: Split) -> None:
+        self._source, self._split = source, split
         self._allowed = None if source.labels is None else np.array(source.labels, dtype=np.float64)
+        self._sets_aside = source.on_bad_row == "quarantine"
         self._hint = np.zeros(1)
+        self._stack = ExitStack()
+        self._text_before = 0
         self.cursor = np.zeros(loop.CURSOR_SIZE, dtype=np.int64)
         self.cursor[loop.HINT_AT] = -1
         self.cursor[loop.LOWEST] = NO_LIMIT
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin to count rows and lines anew, for another piece."""
+        self.rows_by_file = [0] * len(self._split.files)
+        self.bad_rows: list[BadRow] = []
+        self.lines = 0
+
+    def close(self) -> None:
+        """Close the current file."""
+        self._stack.close()
+
+    @property
+    def file(self) -> SourceFile:
+        """The file whose lines the window holds."""
+        return self._split.files[self.position]
+
+    @property
+    def offset(self) -> int:
+        """Offset of the next line in the text of all files of the split."""
+        return self._text_before + self.window.offset
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that is not as it was listed."""
+        check_unchanged(self.file, self._source.storage_options)
+
+    def open(self, position: int) -> None:
+        """Turn to a file of the split, as it was listed; memory of the window before is used again."""
+        self.position = position
+        self._lines_of_file = 0
+        source, split, file = self._source, self._split, self.file
+        self.check_unchanged()
+        whole = bool(split.others) or file.compression is not None
+        start, stop = (0, file.size) if whole else (split.start, split.stop)
+        if file.compression is not None:
+            stop = NO_LIMIT
+        stream = self._stack.enter_context(open_content(file, max(start - 1, 0), source.storage_options))
+        memory = self.window.memory if position else None
+        self.window = LineWindow(stream, start, stop, max_line_bytes=int(source.max_line_bytes), memory=memory)
 
     def load(self) -> bool:
-        """Make sure that the window holds lines; False at the end of the split."""
-        try:
-            return self.window.begin < self.window.end or self.window.advance()
-        except LineTooLongError as error:
-            reason = (
-                f"the line has more than {self._source.max_line_bytes:,} bytes; raise max_line_bytes if it is one row"
-            )
-            raise self._error(reason, error.offset, 1) from None
+        """Make sure that the window holds lines; False at the end of the split, when all files are still as listed."""
+        while True:
+            try:
+                if self.window.begin < self.window.end or self.window.advance():
+                    return True
+            except LineTooLongError as error:
+                most = self._source.max_line_bytes
+                reason = f"the line has more than {most:,} bytes; raise max_line_bytes if it is one row"
+                raise self._error(reason, error.offset, 1) from None
+            self.check_unchanged()
+            if self.position + 1 == len(self._split.files):
+                return False
+            self._text_before = self.offset
+            self._stack.close()
+            self.open(self.position + 1)
 
     def parse(self, tables: loop.Tables, max_rows: int, stop: int) -> tuple[bool, memoryview]:
         """Parse the window's lines until a row is not admitted.
@@ -70,7 +144,7 @@ class SplitParser:
         max_rows : int
             Rows that the tables may come to hold.
         stop : int
-            Rows whose line begins at this offset of the stream or later are not admitted, unless first.
+            Rows whose line begins at this offset of the split's text or later are not admitted, unless first.
 
         Returns
         -------
@@ -82,57 +156,107 @@ class SplitParser:
         Raises
         ------
         ParseError
+            For a wrong line, unless these are set aside.
         """
-        window, cursor, text = self.window, self.cursor, self.window.text
-        source = self._source
+        window, cursor, source = self.window, self.cursor, self._source
         base = 0 if source.zero_based is not False else 1
         highest = _MOST if source.n_features is None else source.n_features - 1 + (source.zero_based is not True)
-        rules = loop.Rules(base, highest, max_rows, stop - window.origin, source.multilabel, source.query_id)
+        stop -= self._text_before + window.origin
+        rules = loop.Rules(base, highest, max_rows, stop, source.multilabel, source.query_id)
         cursor[loop.POSITION] = window.begin
-        first_label = int(cursor[loop.LABELS])
+        rows = int(cursor[loop.ROWS])
+        if self._sets_aside:
+            is_full = self._parse_good(tables, rules)
+        else:
+            is_full, fault = self._parse_until(window.end, tables, rules)
+            if fault is not None:
+                reason, line = fault.message + fault.hint, window.origin + fault.line
+                raise self._error(reason, line, fault.at - fault.line + 1)
+        self.rows_by_file[self.position] += int(cursor[loop.ROWS]) - rows
+        return is_full, window.consume(int(cursor[loop.POSITION]))
+
+    def _parse_good(self, tables: loop.Tables, rules: loop.Rules) -> bool:
+        """Parse the window's lines and set wrong ones aside; True before a row that is not admitted.
+
+        A wrong line has left its traces in tables and counts. So the lines before it are parsed once more, from the
+        counts as they were, up to it.
+        """
+        window, cursor = self.window, self.cursor
+        counted = window.begin
+        while True:
+            before = cursor.copy()
+            is_full, fault = self._parse_until(window.end, tables, rules)
+            if fault is not None:
+                cursor[:] = before
+                self._parse_until(fault.line, tables, rules)
+                is_full = len(self.bad_rows) == MOST_BAD_ROWS
+            self._count_lines(counted, counted := int(cursor[loop.POSITION]))
+            if fault is None or is_full:
+                return is_full
+            end = window.line_end(fault.line)
+            self.bad_rows.append(self._bad_row(fault, bytes(window.view[fault.line : end])))
+            cursor[loop.POSITION] = end
+
+    def _count_lines(self, start: int, stop: int) -> None:
+        n = self.window.count_lines(start, stop)
+        self.lines += n
+        self._lines_of_file += n
+
+    def _bad_row(self, fault: Fault, text: bytes) -> BadRow:
+        return BadRow(
+            file=self.position,
+            offset=self.window.origin + fault.line,
+            line=self._lines_of_file + 1,
+            column=fault.at - fault.line + 1,
+            reason=fault.reason,
+            message=cut_message(fault.message),
+            text=shown_text(text),
+        )
+
+    def _parse_until(self, end: int, tables: loop.Tables, rules: loop.Rules) -> tuple[bool, Fault | None]:
+        """Parse lines of the window up to `end`: whether a row was not admitted, and the first fault if any."""
+        cursor, window = self.cursor, self.window
+        begin, first_label = int(cursor[loop.POSITION]), int(cursor[loop.LABELS])
         while True:
             with np.errstate(over="ignore"):  # wrap-around is meant, where loops run without compilation
-                status = loop.parse_lines(text, window.end, tables, rules, cursor, self._hint)
+                status = loop.parse_lines(window.text, end, tables, rules, cursor, self._hint)
             if status != loop.NEED_FLOAT:
                 break
             start = int(cursor[loop.ERROR_AT])
             self._hint[0] = _float_at(window.view, start)
             cursor[loop.HINT_AT] = start
         cursor[loop.HINT_AT] = -1
-        self._check_labels(tables, first_label, int(cursor[loop.LABELS]))  # first: they stand before what is wrong
-        if status not in (loop.DONE, loop.FULL):
+        labels = tables.labels[first_label : int(cursor[loop.LABELS])]
+        fault = self._fault_of_labels(labels, begin)  # first: they stand before what is wrong
+        if fault is None and status not in (loop.DONE, loop.FULL):
             line, start = int(cursor[loop.LINE]), int(cursor[loop.ERROR_AT])
             last = int(cursor[loop.LAST])
-            reason = reason_of(status, window.view, start, source=source, highest=highest, last=last)
-            raise self._error(reason, window.origin + line, start - line + 1)
-        return status == loop.FULL, window.consume(int(cursor[loop.POSITION]))
+            message = message_of(status, window.view, start, source=self._source, highest=rules.highest, last=last)
+            fault = Fault(line, start, reason_of(status), message)
+        return status == loop.FULL, fault
 
-    def _check_labels(self, tables: loop.Tables, first: int, stop: int) -> None:
-        """Refuse labels that the source does not allow, at the first one's place."""
+    def _fault_of_labels(self, labels: np.ndarray, begin: int) -> Fault | None:
+        """Find the first label, of lines from byte `begin` of the window on, that the source does not allow."""
         if self._allowed is None and self._source.label_dtype != "int64":
-            return
-        labels = tables.labels[first:stop]
+            return None
         if self._allowed is not None:
             bad = ~np.isin(labels, self._allowed)
         else:
             bad = ~((labels == np.trunc(labels)) & (np.abs(labels) < 2**53))
         if not bad.any():
-            return
-        wrong = int(np.argmax(bad))
-        start, line = self._place_of_label(wrong)
+            return None
+        start, line = self._place_of_label(int(np.argmax(bad)), begin)
         token = token_at(self.window.view, start).split(",")[0] + ("'" if self._source.multilabel else "")
         if self._allowed is not None:
             found = sorted(set(labels[:10_000].tolist()))
-            reason = f"the label {token} is not one of {_set(self._allowed.tolist())}; labels found here: {_set(found)}"
-        else:
-            reason = f'the label {token} is no integer below 2^53, but label_dtype="int64"; pass label_dtype="float64"'
-        raise self._error(reason, self.window.origin + line, start - line + 1)
+            message = f"the label {token} is not one of {_set(self._allowed.tolist())}"
+            return Fault(line, start, LABEL_NOT_ALLOWED, message, f"; labels found here: {_set(found)}")
+        message = f'the label {token} is no integer below 2^53, but label_dtype="int64"; pass label_dtype="float64"'
+        return Fault(line, start, LABEL_NOT_ALLOWED, message)
 
-    def _place_of_label(self, wrong: int) -> tuple[int, int]:
-        """Bytes at which the label with this number among the window's and its line begin: by parsing up to it."""
-        window, seen = self.window, 0
-        view = window.view
-        line = window.begin
+    def _place_of_label(self, wrong: int, line: int) -> tuple[int, int]:
+        """Bytes at which a label and its line begin; labels are counted from the line at a byte of the window."""
+        view, seen = self.window.view, 0
         while True:
             stop = _find(view, b"\n", line)
             if view[line] not in b" \t\r\n#":
@@ -144,17 +268,15 @@ class SplitParser:
             line = stop + 1
 
     def _error(self, reason: str, line_offset: int, column: int) -> ParseError:
-        return parse_error(reason, self._split.file, line_offset, column, self._source.storage_options)
+        return parse_error(reason, self.file, line_offset, column, self._source.storage_options)
 
 
 @contextmanager
 def open_split(source: LibsvmSource, split: Split) -> Iterator[SplitParser]:
-    """Parser on a split of a file that is as it was listed, and still is at the end."""
-    check_unchanged(split.file, source.storage_options)
-    is_plain = split.file.compression is None
-    start, stop = (split.start, split.stop) if is_plain else (0, NO_LIMIT)
-    with open_content(split.file, max(start - 1, 0), source.storage_options) as stream:
-        yield SplitParser(source, split, LineWindow(stream, start, stop, max_line_bytes=int(source.max_line_bytes)))
+    """Parser on the files of a split, each of which is as it was listed when it is opened."""
+    with closing(SplitParser(source, split)) as parser:
+        parser.open(0)
+        yield parser
 
 
 def _find(view: memoryview, wanted: bytes, start: int) -> int:

@@ -11,7 +11,6 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import RowBlock, Split
 from dkfeat.compiled import libsvm as loop
-from dkfeat.io.files import check_unchanged
 from dkfeat.io.libsvm_parser import NO_LIMIT, SplitParser, open_split
 from dkfeat.io.pages import empty_array, first_items
 from dkfeat.io.source import Piece
@@ -30,20 +29,25 @@ def read_pieces(source: LibsvmSource, split: Split, max_piece_rows: int | None, 
     with open_split(source, split) as parser:
         is_full = True
         while is_full:
-            start = parser.window.offset
+            start = parser.offset
             digest = hashlib.sha256() if checksum else None
             rows = _Rows(source, split)
             is_full = _fill(rows, parser, digest, max_piece_rows or NO_LIMIT, start + int(source.blocksize))
-            check_unchanged(split.file, source.storage_options)
+            if is_full:  # at the end of a file the parser has looked
+                parser.check_unchanged()
             yield Piece(
                 number=number,
                 last=not is_full,
                 block=rows.take(parser.cursor),
                 start=start,
-                stop=parser.window.offset,
+                stop=parser.offset,
                 source_sha256=digest.hexdigest() if digest else "",
+                rows_by_file=tuple(parser.rows_by_file) if split.others else (),
+                bad_rows=tuple(parser.bad_rows),
+                lines=parser.lines if source.on_bad_row == "quarantine" else None,
             )
             del rows  # the caller alone holds the block while the next one is read
+            parser.reset()
             number += 1
 
 
@@ -68,7 +72,7 @@ class _Rows:
         self._source, self._n_features = source, source.n_features
         indices = np.int32 if self._n_features < _INT32_COLUMNS else np.int64
         self._likely_bytes = int(source.blocksize)
-        if split.file.compression is None:
+        if not split.is_compressed:
             self._likely_bytes = min(self._likely_bytes, split.stop - split.start)
         self.text_bytes = 0
         self.tables = loop.Tables(

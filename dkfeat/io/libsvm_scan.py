@@ -9,7 +9,6 @@ import numpy as np
 
 from dkfeat.blocks import Split
 from dkfeat.compiled import libsvm as loop
-from dkfeat.io.files import check_unchanged
 from dkfeat.io.libsvm_parser import NO_LIMIT, open_split
 from dkfeat.io.scans import MOST_LABELS, SplitScan, are_integers
 
@@ -45,7 +44,6 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
             n_rows += int(cursor[loop.ROWS])
             nnz += int(cursor[loop.NNZ])
             cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
-        check_unchanged(split.file, source.storage_options)
         lowest, highest = int(parser.cursor[loop.LOWEST]), int(parser.cursor[loop.HIGHEST])
         n_empty = int(parser.cursor[loop.EMPTY_ROWS])
     has_features = lowest < NO_LIMIT

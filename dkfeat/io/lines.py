@@ -48,6 +48,8 @@ class LineWindow:
         stream: there the missing LF is added to the text. A byte order mark at byte 0 is passed over.
     max_line_bytes : int
         A longer line, without its LF, is an error.
+    memory : bytearray, optional
+        Of a window with the same `max_line_bytes` that is not used any more.
 
     Raises
     ------
@@ -64,7 +66,9 @@ class LineWindow:
         Offset in the stream of ``text[0]``.
     """
 
-    def __init__(self, stream: ByteStream, start: int, stop: int, *, max_line_bytes: int) -> None:
+    def __init__(
+        self, stream: ByteStream, start: int, stop: int, *, max_line_bytes: int, memory: bytearray | None = None
+    ) -> None:
         self._stream, self._stop = stream, stop
         self._most = max_line_bytes + 1
         self._filled = 0
@@ -72,7 +76,9 @@ class LineWindow:
         self.origin = max(start - 1, 0)
         self._is_last = stop <= start
         self._has_bom = start == 0
-        self._allocate(min(WINDOW_BYTES, self._most, max(stop - start, 0) + _TAIL_BYTES))
+        if memory is None:
+            memory = bytearray(min(WINDOW_BYTES, self._most, max(stop - start, 0) + _TAIL_BYTES) + PADDING)
+        self._use(memory)
         if start > 0:
             self._skip_line()
 
@@ -80,6 +86,19 @@ class LineWindow:
     def offset(self) -> int:
         """Offset in the stream of the next line; the range's end if there is none in it."""
         return self.origin + min(self._passed, self._filled)
+
+    @property
+    def memory(self) -> bytearray:
+        """What another window may use once this one is done."""
+        return self._buffer
+
+    def line_end(self, start: int) -> int:
+        """Byte of the window behind the line that begins at `start`."""
+        return self._buffer.index(b"\n", start, self.end) + 1
+
+    def count_lines(self, start: int, stop: int) -> int:
+        """Count the line ends between two bytes of the window."""
+        return self._buffer.count(b"\n", start, stop)
 
     @property
     def view(self) -> memoryview:
@@ -153,12 +172,12 @@ class LineWindow:
             if size == self._most:
                 raise LineTooLongError(self.origin)
             rest = self._buffer[: self._filled]
-            self._allocate(min(2 * size, self._most))
+            self._use(bytearray(min(2 * size, self._most) + PADDING))
             self._buffer[: len(rest)] = rest
 
-    def _allocate(self, size: int) -> None:
-        self._buffer = bytearray(size + PADDING)
-        self.text = np.frombuffer(self._buffer, dtype=np.uint8)
+    def _use(self, memory: bytearray) -> None:
+        self._buffer = memory
+        self.text = np.frombuffer(memory, dtype=np.uint8)
 
     def _read(self, wanted: int) -> int:
         """Append up to `wanted` bytes, as many as there is room for, and say how many."""

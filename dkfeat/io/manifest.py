@@ -26,7 +26,9 @@ from dkfeat.io.entries import (
 __all__ = ["FORMAT", "Manifest", "PreviousManifest", "ShardEntry", "SourceEntry", "check_shard_name", "manifest_name"]
 
 FORMAT = 1
-KNOWN_REQUIREMENTS: frozenset[str] = frozenset()
+GROUPS = "groups"
+"""What a plan requires of its reader where a split is a group of files."""
+KNOWN_REQUIREMENTS = frozenset({GROUPS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,19 @@ class Manifest:
     def n_splits(self) -> int:
         """Splits covered; they are numbered from 0."""
         return self.shards[-1].split + 1 if self.shards else 0
+
+    @property
+    def bad_rows(self) -> dict[str, int]:
+        """Rows that were set aside, by reason, over all sources."""
+        counts: Counter[str] = Counter()
+        for source in self.sources:
+            counts.update(source.bad_rows)
+        return dict(sorted(counts.items()))
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows that were set aside."""
+        return sum(source.n_bad_rows for source in self.sources)
 
     @property
     def name(self) -> str:

@@ -170,12 +170,15 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[PinnedPlan]) 
         numbers == list(range(manifest.n_splits)),
         f"{where}: covers {manifest.n_splits:,} splits, its plans {len(numbers):,}",
     )
-    names = {split.number: split.file.name for split in splits}
     for entry in manifest.shards:
-        check(entry.source == names[entry.split], f"{where}: {entry.name} is of {entry.source!a}, planned otherwise")
-    planned = [file.identity for plan in plans for file in plan.files]
-    listed = [source.identity for source in manifest.sources]
-    check(planned == listed, f"{where}: lists other sources than its plans")
+        split = splits[entry.split]
+        n_files = len(split.files) if split.others else 0
+        agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
+        check(agrees, f"{where}: {entry.name} is of {entry.source!a}, planned otherwise")
+    planned = [file for plan in plans for file in plan.files]
+    agrees = len(planned) == len(manifest.sources)
+    agrees = agrees and all(a.identity == b.identity for a, b in zip(planned, manifest.sources, strict=True))
+    check(agrees, f"{where}: lists other sources than its plans")
 
 
 def _read_success(storage: Storage) -> tuple[str, str] | None:

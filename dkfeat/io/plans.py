@@ -11,7 +11,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.io import strict_json
 from dkfeat.io.entries import check, check_count, check_hash, check_identity, pick
-from dkfeat.io.manifest import FORMAT, check_format
+from dkfeat.io.manifest import FORMAT, GROUPS, check_format
 
 __all__ = ["PinnedPlan", "plan_name"]
 
@@ -48,13 +48,11 @@ class PinnedPlan:
         return strict_json.dumps(
             {
                 "format": FORMAT,
+                **({"requires": [GROUPS]} if any(split.others for split in self.splits) else {}),
                 "number": self.number,
                 "spec_fp": self.spec_fp,
                 "files": [_without_url(file) for file in self.files],
-                "splits": [
-                    {"number": split.number, "file": split.file.name, "start": split.start, "stop": split.stop}
-                    for split in self.splits
-                ],
+                "splits": [_split_mapping(split) for split in self.splits],
             }
         )
 
@@ -77,7 +75,8 @@ class PinnedPlan:
         check(isinstance(values["files"], list) and isinstance(values["splits"], list), f"{what}: lists expected")
         files = {file.name: file for file in (_file(item, what) for item in values["files"])}
         check(len(files) == len(values["files"]), f"{what}: a file is listed twice")
-        splits = tuple(_split(item, files, what) for item in values["splits"])
+        positions = {name: position for position, name in enumerate(files)}
+        splits = tuple(_split(item, tuple(files.values()), positions, what) for item in values["splits"])
         numbers = [split.number for split in splits]
         check(
             numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, f"{what}: numbers jump"
@@ -97,14 +96,9 @@ class PinnedPlan:
         found = {file.name: file for file in files}
         for file in self.files:
             check_pinned(file.identity, found.get(file.name), "between the plan and now", remedy)
-        return dataclasses.replace(
-            self,
-            files=tuple(dataclasses.replace(file, url=found[file.name].url) for file in self.files),
-            splits=tuple(
-                dataclasses.replace(split, file=dataclasses.replace(split.file, url=found[split.file.name].url))
-                for split in self.splits
-            ),
-        )
+        located = {file.name: dataclasses.replace(file, url=found[file.name].url) for file in self.files}
+        splits = tuple(split.with_files(located) for split in self.splits)
+        return dataclasses.replace(self, files=tuple(located.values()), splits=splits)
 
 
 def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:
@@ -119,10 +113,16 @@ def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str,
 
 
 def numbered(splits: Sequence[Split], files: Sequence[SourceFile], first: int) -> tuple[Split, ...]:
-    """Pick the splits of `files`, in order, with numbers that continue from `first`."""
+    """Pick the splits of `files`, in order, with numbers that continue from `first`; groups keep these files alone."""
     names = {file.name for file in files}
-    chosen = [split for split in splits if split.file.name in names]
-    return tuple(dataclasses.replace(split, number=first + step) for step, split in enumerate(chosen))
+    chosen: list[Split] = []
+    for split in splits:
+        kept = tuple(file for file in split.files if file.name in names)
+        if kept:
+            stop = split.stop if len(kept) == len(split.files) else sum(file.size for file in kept)
+            number = first + len(chosen)
+            chosen.append(dataclasses.replace(split, number=number, file=kept[0], others=kept[1:], stop=stop))
+    return tuple(chosen)
 
 
 def _without_url(file: SourceFile) -> dict[str, Any]:
@@ -135,12 +135,23 @@ def _file(mapping: object, what: str) -> SourceFile:
     return SourceFile(**values, url="")
 
 
-def _split(mapping: object, files: Mapping[str, SourceFile], what: str) -> Split:
+def _split_mapping(split: Split) -> dict[str, Any]:
+    """Plain values; the files of a group follow one another in the plan, so that their number tells them."""
+    group = {"n_files": len(split.files)} if split.others else {}
+    return {"number": split.number, "file": split.file.name, **group, "start": split.start, "stop": split.stop}
+
+
+def _split(mapping: object, files: Sequence[SourceFile], positions: Mapping[str, int], what: str) -> Split:
     values = pick(mapping, ("number", "file", "start", "stop"), what)
     for key in ("number", "start", "stop"):
         check_count(values[key], f"{what}: {key}")
     check(isinstance(values["file"], str), f"{what}: a split's file is not text")
-    if values["file"] not in files:
+    if values["file"] not in positions:
         message = f"{what}: split {values['number']} is of {values['file']!a}, which the plan does not list"
         raise ShardError(message)
-    return Split(**{**values, "file": files[values["file"]]})
+    n_files = mapping.get("n_files", 1) if isinstance(mapping, Mapping) else 1
+    check_count(n_files, f"{what}: n_files")
+    first = positions[values["file"]]
+    check(1 <= n_files <= len(files) - first, f"{what}: split {values['number']} has {n_files:,} files, too many")
+    group = tuple(files[first : first + n_files])
+    return Split(**{**values, "file": group[0], "others": group[1:]})

@@ -251,9 +251,19 @@ def mark_success(storage: Storage, manifest: Manifest) -> None:
 
 def _sources(plan: PinnedPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
     rows = dict.fromkeys((file.name for file in plan.files), 0)
+    bad_rows: dict[str, dict[str, int]] = {}
+    files = {split.number: split.files for split in plan.splits}
     for entry in entries:
-        rows[entry.source] += entry.rows
-    return [SourceEntry(**file.identity, rows=rows[file.name]) for file in plan.files]  # type: ignore[arg-type]  # identity is a mapping of mixed types
+        names = [file.name for file in files[entry.split]]
+        for name, count in zip(names, entry.rows_by_file or (entry.rows,), strict=True):
+            rows[name] += count
+        for position, reason, count in entry.bad_rows:
+            counts = bad_rows.setdefault(names[position], {})
+            counts[reason] = counts.get(reason, 0) + count
+    return [
+        SourceEntry(**file.identity, rows=rows[file.name], bad_rows=dict(sorted(bad_rows.get(file.name, {}).items())))  # type: ignore[arg-type]  # identity is a mapping of mixed types
+        for file in plan.files
+    ]
 
 
 def now() -> str:

@@ -8,7 +8,7 @@ depends on threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import dkfeat
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import InputError
 from dkfeat.io import columns, strict_json
-from dkfeat.io.entries import ShardEntry, check, check_count, check_hash, pick
+from dkfeat.io.entries import ShardEntry, as_tuples, check, check_count, check_hash, pick
+from dkfeat.io.quarantine import BadRow, count_bad_rows
 from dkfeat.io.seal import BLANK, KEY, seal
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def shard_name(spec_fp: str, split: Split, piece: int) -> str:
     >>> shard_name("0" * 64, Split(number=3, file=file, start=0, stop=120), 1)
     'part-000003-0001-d111afcece5c.parquet'
     """
-    made_from = [spec_fp, split.file.identity, [split.start, split.stop], piece]
+    identities = [file.identity for file in split.files]
+    made_from = [spec_fp, identities if split.others else identities[0], [split.start, split.stop], piece]
     return f"part-{split.number:06d}-{piece:04d}-{fingerprint(made_from)[:12]}.parquet"
 
 
@@ -76,9 +78,9 @@ class ShardFooter:
     last: bool
     """Whether it is the split's last piece."""
     source: str
-    """Name of the source file."""
+    """Name of the source file, the first of a group."""
     range: tuple[int, int]
-    """First and past-the-end byte of its rows in the decompressed source."""
+    """First and past-the-end byte of its rows in the decompressed source; of a group, in its files' joined."""
     source_sha256: str
     """SHA-256 of those bytes."""
     rows: int
@@ -89,6 +91,10 @@ class ShardFooter:
     """Rows without features: null codes, no stored columns, or zeros alone."""
     versions: Mapping[str, str]
     """What `versions` gave when it was written."""
+    rows_by_file: tuple[int, ...] = ()
+    """Rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadRow, ...] = ()
+    """Rows of its text that were set aside, in order."""
 
     def __post_init__(self) -> None:
         for key in ("split", "piece", "rows", "nnz", "n_empty"):
@@ -99,9 +105,13 @@ class ShardFooter:
 
     def to_metadata(self) -> dict[str, str]:
         """Key-value pairs of the Parquet footer, in a fixed order."""
-        values: dict[str, Any] = {"format": FORMAT, **{key: getattr(self, key) for key in self.__slots__}}
+        values: dict[str, Any] = {"format": FORMAT, **{key: getattr(self, key) for key in _ALWAYS}}
         values["range"] = list(self.range)
         values["versions"] = dict(self.versions)
+        if self.rows_by_file:
+            values["rows_by_file"] = list(self.rows_by_file)
+        if self.bad_rows:
+            values["bad_rows"] = [row.to_list() for row in self.bad_rows]
         return {PREFIX + key: strict_json.dumps(value).decode().strip() for key, value in values.items()}
 
     @classmethod
@@ -115,17 +125,27 @@ class ShardFooter:
         """
         prefix = PREFIX.encode()
         texts = {key[len(prefix) :].decode("ascii", "replace"): value for key, value in (metadata or {}).items()}
-        texts = pick(texts, ("format", *cls.__slots__), f"{what}: footer")
+        rare = {key: texts[key] for key in _RARE if key in texts}
+        texts = {**pick(texts, ("format", *_ALWAYS), f"{what}: footer"), **rare}
         values = {key: strict_json.parse_object(b'{"value":%b}' % text, what)["value"] for key, text in texts.items()}
         check(values.pop("format") == FORMAT, f"{what}: not of shard format {FORMAT}")
         if isinstance(values["range"], list):
             values["range"] = tuple(values["range"])
+        if rare:
+            bad_rows = values.pop("bad_rows", [])
+            check(isinstance(bad_rows, list), f"{what}: footer: bad_rows is not a list")
+            values = as_tuples(values)
+            values["bad_rows"] = tuple(map(BadRow.from_list, bad_rows))
         return cls(**values)
 
     def entry(self, name: str, size: int, sha256: str) -> ShardEntry:
         """Make the manifest's record of the shard."""
-        shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions")}
-        return ShardEntry(name=name, size=size, sha256=sha256, **shared)
+        shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions", "bad_rows")}
+        return ShardEntry(name=name, size=size, sha256=sha256, bad_rows=count_bad_rows(self.bad_rows), **shared)
+
+
+_RARE = ("rows_by_file", "bad_rows")
+_ALWAYS = tuple(item.name for item in fields(ShardFooter) if item.name not in _RARE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dkfeat.blocks import RowBlock, SourceFile, Split
 
 if TYPE_CHECKING:
+    from dkfeat.io.quarantine import BadRow
     from dkfeat.io.scans import Scan, SplitScan
 
 __all__ = ["Piece", "Source"]
@@ -32,6 +33,12 @@ class Piece:
     source_sha256: str
     """SHA-256 of the text from start to stop, or of the rows as they were read from Parquet, as 64 hexadecimal digits;
     empty if it was not asked for."""
+    rows_by_file: tuple[int, ...] = ()
+    """Rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadRow, ...] = ()
+    """Rows among its text that were set aside, in order; at most `dkfeat.io.quarantine.MOST_BAD_ROWS`."""
+    lines: int | None = None
+    """Lines of its text, where bad rows are set aside."""
 
 
 class Source(ABC):

@@ -1,0 +1,124 @@
+"""Bad rows set aside: what a shard's footer says of each, and how they are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dkfeat.errors import ShardError
+from dkfeat.io.entries import BadCount, check, check_count
+from dkfeat.io.files import printable
+
+__all__ = ["MOST_BAD_ROWS", "REASONS", "BadRow", "QuarantinedRow", "count_bad_rows", "cut_message", "shown_text"]
+
+MOST_BAD_ROWS = 4096
+"""Bad rows after which a piece ends: what bounds a shard's footer and a task's memory."""
+
+REASONS = (
+    "bad label",
+    "label not allowed",
+    "bad query id",
+    "bad feature",
+    "index out of range",
+    "indices not ascending",
+    "bad value",
+    "not text",
+    "refused by the map",
+)
+"""What can be wrong with a row, in the words that the manifest counts by."""
+
+_SHOWN_CHARACTERS = 200
+_MESSAGE_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that was set aside, as the footer of its piece's shard keeps it: a function of the row alone."""
+
+    file: int
+    """Position of its file in the split, from 0."""
+    offset: int
+    """First byte of its line in the decompressed file, or its row in a file that is no text."""
+    line: int
+    """Line in the file, counted from 1 at the beginning of the split."""
+    column: int
+    """Byte column of the token to blame, from 1."""
+    reason: str
+    """One of `REASONS`."""
+    message: str
+    """What was expected and what came."""
+    text: str
+    """The line, escaped, cut at 200 characters."""
+
+    def __post_init__(self) -> None:
+        for key in ("file", "offset", "line", "column"):
+            check_count(getattr(self, key), f"bad row: {key}")
+        for key in ("reason", "message", "text"):
+            check(isinstance(getattr(self, key), str), f"bad row: {key} is not text")
+
+    def to_list(self) -> list[Any]:
+        """Plain JSON values."""
+        return [getattr(self, key) for key in self.__slots__]
+
+    @classmethod
+    def from_list(cls, values: object) -> Self:
+        """Inverse of `to_list`, distrustful."""
+        if not isinstance(values, list) or len(values) != len(cls.__slots__):
+            message = f"bad row: expected {len(cls.__slots__)} values, got {values!r:.80}"
+            raise ShardError(message)
+        return cls(**dict(zip(cls.__slots__, values, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRow:
+    """A row that was set aside, for people: where it stands, why, and its text."""
+
+    source: str
+    """Name of the source file."""
+    line: int
+    """1-based line in the decompressed file."""
+    column: int
+    """1-based byte column of the token to blame."""
+    offset: int
+    """0-based byte at which the line begins in the decompressed file."""
+    reason: str
+    """One of the words that the manifest counts by, such as "bad value"."""
+    message: str
+    """What was expected and what came."""
+    text: str
+    """The line, control characters escaped, cut at 200 characters."""
+
+    @property
+    def place(self) -> str:
+        """``file:line:column``, as errors say it."""
+        return f"{printable(self.source)}:{self.line}:{self.column}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {key: getattr(self, key) for key in self.__slots__}
+
+
+def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:
+    """Count bad rows by file and reason, sorted.
+
+    Examples
+    --------
+    >>> one = BadRow(file=0, offset=7, line=2, column=1, reason="bad label", message="", text="spam")
+    >>> count_bad_rows([one, one])
+    ((0, 'bad label', 2),)
+    """
+    counts = Counter((row.file, row.reason) for row in rows)
+    return tuple((file, reason, n) for (file, reason), n in sorted(counts.items()))
+
+
+def shown_text(text: bytes) -> str:
+    """Escape a line so that it is safe to print, and cut it at 200 characters."""
+    shown = printable(text[: 4 * _SHOWN_CHARACTERS + 4].decode("utf-8", "backslashreplace"))
+    return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…"
+
+
+def cut_message(text: str) -> str:
+    """Cut a message to what a record may hold."""
+    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + "…"
