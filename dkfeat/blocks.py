@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -27,13 +27,19 @@ class RowBlock:
     """Multi-label only: row i has the labels ``y[label_offsets[i]:label_offsets[i + 1]]``."""
     qid: NDArray[np.int64] | None = None
     """Query of each row, shape (n_rows,), where the source has one."""
+    weight: NDArray[np.float64] | None = None
+    """Weight of each row in training, shape (n_rows,), finite and at least 0, where the source has one."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Columns kept beside the features, by the name they have in shards: pyarrow arrays of n_rows values or nulls."""
 
     def __post_init__(self) -> None:
         rows = self.X.shape[0]
-        labels = len(self.y) if self.label_offsets is None else len(self.label_offsets) - 1
-        if labels != rows or (self.qid is not None and len(self.qid) != rows):
-            qids = "no" if self.qid is None else f"{len(self.qid):,}"
-            message = f"a block of {rows:,} rows came with labels for {labels:,} rows and {qids} query ids"
+        lengths = {"label": len(self.y) if self.label_offsets is None else len(self.label_offsets) - 1}
+        lengths |= {name: len(column) for name in ("qid", "weight") if (column := getattr(self, name)) is not None}
+        lengths |= {name: len(column) for name, column in self.kept.items()}
+        wrong = {name: length for name, length in lengths.items() if length != rows}
+        if wrong:
+            message = f"a block of {rows:,} rows came with columns of other lengths: {wrong}"
             raise ValueError(message)
 
     @property
