@@ -31,6 +31,7 @@ _HOME = {
     "status": "dkfeat.io.status",
     "theory": "dkfeat.theory",
     "train": "dkfeat.learn.sgd",
+    "verify_inputs": "dkfeat.engine.inputs",
 }
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.collections import read_libsvm as read_libsvm
     from dkfeat.engine.dataset import open_shards as open_shards
     from dkfeat.engine.featurize import featurize as featurize
+    from dkfeat.engine.inputs import verify_inputs as verify_inputs
     from dkfeat.engine.plan import plan as plan
     from dkfeat.engine.scan import scan as scan
     from dkfeat.io.libsvm import LibsvmSource as LibsvmSource

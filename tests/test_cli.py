@@ -14,7 +14,7 @@ from dkfeat import __version__, errors
 from dkfeat.cli import _group, cli
 from dkfeat.demo import HELD_OUT
 
-COMMANDS = ("demo", "featurize", "inspect", "plan", "predict", "train", "verify")
+COMMANDS = ("abort", "clean", "demo", "featurize", "inspect", "plan", "predict", "status", "train", "verify")
 SMALL = ("--n-components", "32", "--i-bits", "4")
 
 
@@ -181,7 +181,7 @@ def test_bad_row__names_its_place(tmp_path):
     ("arguments", "words"),
     [
         (("featurise",), "did you mean 'featurize'?"),
-        (("quux",), "the commands are demo, featurize"),
+        (("quux",), "the commands are abort, clean, demo"),
         (("featurize", "a.svm"), "Missing option '--out'"),
         (("featurize", "a.svm", "--out", "b", "--map", "gcsw"), "did you mean 'gcws'?"),
         (("featurize", "a.svm", "--out", "b", "--zero-based", "maybe"), "neither auto nor true nor false"),

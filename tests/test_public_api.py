@@ -29,6 +29,7 @@ PUBLIC = [
     "status",
     "theory",
     "train",
+    "verify_inputs",
 ]
 
 

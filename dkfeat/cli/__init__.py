@@ -13,7 +13,9 @@ from dkfeat.cli._group import DkfeatCommand, DkfeatGroup
 from dkfeat.cli.demo import demo
 from dkfeat.cli.featurize import featurize, plan
 from dkfeat.cli.inspect import inspect
+from dkfeat.cli.maintenance import abort, clean
 from dkfeat.cli.predict import predict
+from dkfeat.cli.status import status
 from dkfeat.cli.train import train
 from dkfeat.cli.verify import verify
 
@@ -44,7 +46,7 @@ def cli(traceback: bool) -> None:
     """
 
 
-for command in (demo, plan, featurize, train, predict, inspect, verify):
+for command in (demo, plan, featurize, train, predict, inspect, verify, status, abort, clean):
     cli.add_command(command)
 
 

@@ -8,7 +8,7 @@ import click
 
 from dkfeat.wording import show_bytes
 
-__all__ = ["facts", "holds_model", "show_size"]
+__all__ = ["facts", "holds_model", "show_size", "shown"]
 
 
 def facts(**values: str) -> None:
@@ -33,3 +33,13 @@ def show_size(size: int, rows: int) -> str:
     '12 bytes'
     """
     return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)
+
+
+def shown(text: str) -> str:
+    r"""Text of which no character can steer a terminal.
+
+    For example:
+    >>> shown("day-1.svm"), shown("day\x1b[2J.svm")
+    ('day-1.svm', 'day\\x1b[2J.svm')
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -5,28 +5,36 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._show import holds_model, show_size
+from dkfeat.cli._show import holds_model, show_size, shown
 
 __all__ = ["verify"]
 
 
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
-def verify(target: str) -> None:
+@click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too; may be given again.")
+def verify(target: str, inputs: tuple[str, ...]) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
     Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
-    anything is wrong.
+    anything is wrong. With --inputs the source is read again and compared with
+    what the shards were made from, byte by byte; 4 if it is no longer that.
 
     For example:
       dkfeat verify features/train
+      dkfeat verify features/days --inputs 'day-*.svm.gz'
       dkfeat verify model
     """
     if holds_model(target):
+        if inputs:
+            message = f"{target} is a model; --inputs is for the folder of shards that it was trained on"
+            raise click.UsageError(message)
         _verify_model(target)
     else:
         _verify_shards(target)
+        if inputs:
+            _verify_inputs(target, inputs)
 
 
 def _verify_model(target: str) -> None:
@@ -48,9 +56,9 @@ def _verify_shards(target: str) -> None:
 
     report = open_shards(target).verify()
     for problem in report.problems:
-        click.echo(f"problem: {problem}")
+        click.echo(f"problem: {shown(problem)}")
     for name in report.unlisted:
-        click.echo(f"not listed, ignored by readers: {name}")
+        click.echo(f"not listed, ignored by readers: {shown(name)}")
     if report.problems:
         message = (
             f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
@@ -58,3 +66,20 @@ def _verify_shards(target: str) -> None:
         )
         raise ShardError(message)
     click.echo(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")
+
+
+def _verify_inputs(target: str, source: tuple[str, ...]) -> None:
+    from dkfeat.engine.inputs import verify_inputs
+    from dkfeat.errors import SpecConflictError
+
+    report = verify_inputs(target, source)
+    for problem in report.problems:
+        click.echo(f"problem: {shown(problem)}")
+    for name in report.touched:
+        click.echo(f"same bytes, but another time of change, which a run would refuse: {shown(name)}")
+    for name in report.new:
+        click.echo(f"not committed yet: {shown(name)}")
+    if report.problems:
+        message = f"{target}: its source has changed, {len(report.problems):,} problems are listed on standard output"
+        raise SpecConflictError(message)
+    click.echo(f"{target}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all as they were read")

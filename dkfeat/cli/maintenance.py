@@ -1,0 +1,78 @@
+"""``dkfeat abort`` and ``dkfeat clean``: the commands that delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._show import shown
+from dkfeat.wording import show_bytes
+
+__all__ = ["abort", "clean"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _options(command: Command) -> Command:
+    for option in (
+        click.option("--break-lock", metavar="RUN_ID", help="Take over the lock of this run of another host."),
+        click.option("--dry-run", is_flag=True, help="Only tell what would be deleted."),
+        click.argument("target"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=DkfeatCommand)
+@_options
+def abort(target: str, dry_run: bool, break_lock: str | None) -> None:
+    """Give up the batch in TARGET that was interrupted and cannot be finished.
+
+    Its plan and the shards that it left are deleted; what is committed stays.
+    It is for a batch whose sources have changed since: where they are as they
+    were, the same run again finishes it. A run that goes on is not touched.
+
+    For example:
+      dkfeat abort features/days --dry-run
+      dkfeat abort features/days
+    """
+    from dkfeat.io.maintenance import abort as run
+
+    done = run(target, dry_run=dry_run, break_lock=break_lock)
+    if done.number is None:
+        click.echo(f"{target}: no batch is unfinished; nothing to give up")
+        return
+    _list(done.removed, dry_run=dry_run)
+    verb = "would be given up" if dry_run else "is given up"
+    click.echo(f"{target}: batch {done.number:,} {verb}, with {len(done.removed) - 1:,} shards")
+
+
+@click.command(cls=DkfeatCommand)
+@_options
+@click.option("--set-aside", is_flag=True, help="Delete damaged shards too that runs have set aside.")
+def clean(target: str, dry_run: bool, break_lock: str | None, set_aside: bool) -> None:
+    """Delete what dead runs left in TARGET: stray shards and temporary files.
+
+    Only files go whose names are dkfeat's own and that neither a manifest nor a
+    plan lists. Foreign files, links and folders are named and left alone.
+
+    For example:
+      dkfeat clean features/days --dry-run
+      dkfeat clean features/days
+    """
+    from dkfeat.io.maintenance import clean as run
+
+    done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock)
+    _list(done.removed, dry_run=dry_run)
+    for name in done.refused:
+        click.echo(f"left alone, not made by dkfeat: {shown(name)}")
+    verb = "would be deleted" if dry_run else "deleted"
+    click.echo(f"{target}: {len(done.removed):,} files, {show_bytes(done.size)}, {verb}")
+
+
+def _list(names: Iterable[str], *, dry_run: bool) -> None:
+    for name in names:
+        click.echo(f"{'would delete' if dry_run else 'deleted'}: {shown(name)}")

@@ -1,0 +1,87 @@
+"""``dkfeat status``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._show import facts, show_size, shown
+
+if TYPE_CHECKING:
+    from dkfeat.io.status import Status
+
+__all__ = ["status"]
+
+SHOWN = 5
+"""Names that are listed."""
+STATES = {
+    "running": "a run is writing to it",
+    "damaged": "committed shards are missing; the same run again makes them anew",
+    "unfinished": "a batch was left half-way; the same run again goes on",
+    "empty": "nothing is committed",
+    "complete": "all that was planned is committed",
+}
+UNFINISHED = 4
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("target")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--check", is_flag=True, help="Exit with 3 if shards are missing, 4 unless it is complete.")
+@click.pass_context
+def status(ctx: click.Context, /, target: str, as_json: bool, check: bool) -> None:
+    """Tell how far folder TARGET is: committed, running or left half-way.
+
+    Nothing is written, and a run that goes on is not disturbed. The exit status
+    is 0 whatever the answer is, unless --check is given.
+
+    For example:
+      dkfeat status features/days
+      dkfeat status features/days --check && dkfeat train features/days
+    """
+    from dkfeat.errors import ShardError
+    from dkfeat.io.status import status as look
+
+    found = look(target)
+    if as_json:
+        click.echo(json.dumps(found.to_mapping(), sort_keys=True))
+    else:
+        facts(**{name: value for name, value in _readable(found).items() if value})
+    if check and found.state == "damaged":
+        message = f"{target}: {len(found.missing):,} committed shards are missing, such as {found.missing[0]}"
+        raise ShardError(message)
+    if check and found.state != "complete":
+        ctx.exit(UNFINISHED)
+
+
+def _readable(found: Status) -> dict[str, str]:
+    lines = {"target": found.target, "state": f"{found.state}: {STATES[found.state]}"}
+    if found.committed is not None:
+        last = found.committed
+        lines |= {
+            "last_commit": f"batch {last.number:,} at {last.at} by run {last.run_id}",
+            "rows": f"{last.rows:,}",
+            "shards": f"{last.shards:,}, {show_size(last.size, last.rows)}",
+            "sources": f"{last.sources:,}",
+        }
+    if found.holder is not None:
+        holder = found.holder
+        alive = {True: "running", False: "ended without tidying up", None: "running, or it died on that host"}
+        lines["lock"] = f"run {holder.run_id}, host {holder.host}, pid {holder.pid}, since {holder.since}: "
+        lines["lock"] += alive[holder.alive]
+    if found.unfinished is not None:
+        batch = found.unfinished
+        lines["batch"] = (
+            f"{batch.number:,}: {batch.splits_done:,} of {batch.splits:,} splits done, {batch.splits_left:,} left; "
+            f"{len(batch.shards):,} shards not yet listed"
+        )
+        lines["batch_sources"] = _some(batch.sources)
+    return lines | {"missing": _some(found.missing), "not_listed": _some(found.unlisted)}
+
+
+def _some(names: tuple[str, ...]) -> str:
+    some = ", ".join(map(shown, names[:SHOWN]))
+    return f"{len(names):,} ({some}{', …' if len(names) > SHOWN else ''})" if names else ""
