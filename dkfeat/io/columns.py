@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,23 @@ from dkfeat.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LAYOUTS", "ROW_GROUP_ROWS", "WRITER_OPTIONS", "kinds", "schema_of", "to_table"]
+__all__ = ["KEPT_TYPES", "LAYOUTS", "RESERVED", "ROW_GROUP_ROWS", "WRITER_OPTIONS", "kinds", "schema_of", "to_table"]
 
 LAYOUTS = ("codes", "sparse", "dense")
+
+RESERVED = ("label", "qid", "weight", "codes", "indices", "values", "features")
+"""Names that a shard's own columns have."""
+
+KEPT_TYPES = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "date32[day]": pa.date32(),
+    "timestamp[us]": pa.timestamp("us"),
+    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+}
+"""Types that a kept column can have."""
 
 ROW_GROUP_ROWS = 1 << 20
 """A row group ends after this many rows and nowhere else; nearly every shard is one."""
@@ -34,14 +49,14 @@ WRITER_OPTIONS: dict[str, Any] = {
 }
 
 _CODECS = {
-    "label": ("ZSTD", 3),
-    "qid": ("ZSTD", 3),
     "codes": ("NONE", None),
     "indices": ("ZSTD", 1),
     "values": ("ZSTD", 1),
     "features": ("ZSTD", 1),
 }
-_ENCODINGS = {"codes": "PLAIN", "int32": "DELTA_BINARY_PACKED", "int64": "DELTA_BINARY_PACKED"}
+_OTHER_CODEC = ("ZSTD", 3)
+_ENCODINGS = {"float": "BYTE_STREAM_SPLIT", "double": "BYTE_STREAM_SPLIT", "bool": "PLAIN", "string": "PLAIN"}
+_OTHER_ENCODING = "DELTA_BINARY_PACKED"  # integers, and dates and times, which are kept as integers
 _INT32_COLUMNS = 1 << 31
 
 
@@ -52,6 +67,8 @@ def to_table(
     label_offsets: NDArray[np.int64] | None,
     qid: NDArray[np.int64] | None,
     *,
+    weight: NDArray[np.float64] | None = None,
+    kept: Mapping[str, pa.Array] | None = None,
     values: bool = True,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Columns of a shard, and how Parquet is to keep each of them.
@@ -59,14 +76,14 @@ def to_table(
     Returns
     -------
     table : pyarrow.Table
-        Columns label, qid if given, then those of the layout.
+        Columns label, then qid, weight and kept ones if given, then those of the layout.
     settings : dict
         Codec, level and encoding of each column, for ``ParquetWriter``.
 
     Raises
     ------
     InputError
-        For an unknown layout or a type that the layout does not hold.
+        For an unknown layout, a type that the layout does not hold, or a kept column that cannot be kept.
     """
     if labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
         message = f"labels are {labels.dtype}, a shard keeps int64 or float64"
@@ -74,6 +91,13 @@ def to_table(
     found: dict[str, pa.Array] = {"label": _label_column(labels, label_offsets)}
     if qid is not None:
         found["qid"] = pa.array(np.ascontiguousarray(qid, dtype=np.int64))
+    if weight is not None:
+        found["weight"] = pa.array(np.ascontiguousarray(weight, dtype=np.float64))
+    for name, column in (kept or {}).items():
+        if name in RESERVED or column.type not in KEPT_TYPES.values():
+            message = f"column {name!r} of type {column.type} cannot be kept: names {', '.join(RESERVED)} are taken"
+            raise InputError(message)
+        found[name] = column
     if layout == "codes":
         found["codes"] = _codes_column(encoded)
     elif layout == "sparse":
@@ -87,7 +111,8 @@ def to_table(
     if len(set(lengths.values())) > 1:
         message = f"the columns of a shard have equally many rows, got {lengths}"
         raise InputError(message)
-    schema = pa.schema([pa.field(name, column.type, nullable=name == "codes") for name, column in found.items()])
+    nullable = {"codes", *(kept or {})}
+    schema = pa.schema([pa.field(name, column.type, nullable=name in nullable) for name, column in found.items()])
     return pa.table(list(found.values()), schema=schema), _settings(schema)
 
 
@@ -98,6 +123,8 @@ def schema_of(
     *,
     multilabel: bool = False,
     query_id: bool = False,
+    weight: bool = False,
+    kept: Mapping[str, str] | None = None,
     values: bool = True,
 ) -> dict[str, str]:
     """Columns and types of every shard of a data set, as the manifest states them.
@@ -110,8 +137,10 @@ def schema_of(
         Width of the features: bytes of a row of codes, else columns.
     label_dtype : {"int64", "float64"}
         Type of one label.
-    multilabel, query_id : bool, default=False
-        Whether rows have lists of labels, and query ids.
+    multilabel, query_id, weight : bool, default=False
+        Whether rows have lists of labels, query ids, weights.
+    kept : mapping of str to str, optional
+        Types of the kept columns, of `KEPT_TYPES`, by their names.
     values : bool, default=True
         Sparse only: whether values are kept; without them all are 1.
 
@@ -128,7 +157,11 @@ def schema_of(
         encoded = csr_matrix((0, n_columns), dtype=np.float32)
     offsets = np.zeros(1, np.int64) if multilabel else None
     qid = np.zeros(0, np.int64) if query_id else None
-    table, _ = to_table(layout, encoded, np.zeros(0, label_dtype), offsets, qid, values=values)
+    weights = np.zeros(0) if weight else None
+    columns = {name: pa.array([], KEPT_TYPES[kind]) for name, kind in (kept or {}).items()}
+    table, _ = to_table(
+        layout, encoded, np.zeros(0, label_dtype), offsets, qid, weight=weights, kept=columns, values=values
+    )
     return kinds(table.schema)
 
 
@@ -151,10 +184,10 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
         nested = pa.types.is_list(item.type)
         path = f"{item.name}.list.element" if nested else item.name
         kind = str(item.type.value_type if nested else item.type)
-        codecs[path], level = _CODECS[item.name]
+        codecs[path], level = _CODECS.get(item.name, _OTHER_CODEC)
         if level is not None:
             levels[path] = level
-        encodings[path] = _ENCODINGS.get(item.name) or _ENCODINGS.get(kind, "BYTE_STREAM_SPLIT")
+        encodings[path] = "PLAIN" if item.name == "codes" else _ENCODINGS.get(kind, _OTHER_ENCODING)
     return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
 
 

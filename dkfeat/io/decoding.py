@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -37,6 +37,10 @@ class ShardData:
     """Multi-label only, shape (n_rows + 1,)."""
     qid: NDArray[np.int64] | None
     """Query of each row, where kept."""
+    weight: NDArray[np.float64] | None = None
+    """Weight of each row, where kept."""
+    kept: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Further columns, by name."""
 
 
 def read_footer(data: bytes | memoryview, what: str) -> ShardFooter:
@@ -139,8 +143,8 @@ def decode(
 def _chosen(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] | None:
     if only is None:
         return None
-    plain = {"label", "qid"}
-    return [name for name in kinds if name in only or (name not in plain and "encoded" in only)]
+    features = {"codes", "indices", "values", "features"}
+    return [name for name in kinds if name in only or (name in features and "encoded" in only)]
 
 
 def _open(data: bytes | memoryview, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:

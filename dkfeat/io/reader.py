@@ -80,7 +80,7 @@ class ShardReader:
             Whether the file's SHA-256 is compared on the first read by this reader. Where it is not, page checksums
             are; size, footer, schema, rows and the range of values are checked always.
         only : sequence of str, optional
-            Columns to read, of "encoded", "label" and "qid"; all by default.
+            Columns to read: "encoded", "label", "qid", "weight" and names of kept ones; all by default.
 
         Returns
         -------
@@ -244,7 +244,11 @@ def _stretch(whole: ShardData, start: int, stop: int) -> ShardData:
     else:
         encoded = encoded[start:stop]
     qid = None if whole.qid is None else whole.qid[start:stop]
+    weight = None if whole.weight is None else whole.weight[start:stop]
+    kept = {name: column[start:stop] for name, column in whole.kept.items()}
     if whole.label_offsets is None or whole.y is None:
-        return ShardData(encoded, None if whole.y is None else whole.y[start:stop], None, qid)
-    offsets = np.asarray(whole.label_offsets[start : stop + 1])
-    return ShardData(encoded, whole.y[offsets[0] : offsets[-1]], offsets - offsets[0], qid)
+        y, offsets = None if whole.y is None else whole.y[start:stop], None
+    else:
+        offsets = np.asarray(whole.label_offsets[start : stop + 1])
+        y, offsets = whole.y[offsets[0] : offsets[-1]], offsets - offsets[0]
+    return ShardData(encoded, y, offsets, qid, weight, kept)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ShardError
+from dkfeat.io.columns import RESERVED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,22 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["from_table"]
 
 
-def from_table(
-    table: pa.Table, n_columns: int
-) -> tuple[Any, NDArray[Any] | None, NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Features, labels, label offsets and query ids of a table that ``columns.to_table`` could have made.
+def from_table(table: pa.Table, n_columns: int) -> tuple[Any, ...]:
+    """Features, labels, label offsets, query ids, weights and kept columns of a table of ``columns.to_table``.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Columns may be left out: what is missing comes back as None.
+        Columns may be left out: what is missing comes back as None. Columns that the layouts do not know are kept ones.
     n_columns : int
         Width of the features: bytes of a row of codes, else columns.
 
     Raises
     ------
     ShardError
-        When values contradict the layout: wrong width, indices out of order or range, a value that is not finite.
+        When values contradict the layout: wrong width, indices out of order or range, a value that is not finite, a
+        weight below 0.
     """
     parts = {name: _chunk(table, name) for name in table.column_names}
     encoded: Any = None
@@ -44,7 +44,14 @@ def from_table(
         encoded = _read_dense(parts["features"], n_columns)
     labels, offsets = _read_labels(parts["label"]) if "label" in parts else (None, None)
     qid = _numbers(parts["qid"]) if "qid" in parts else None
-    return encoded, labels, offsets, qid
+    weight = _numbers(parts["weight"]) if "weight" in parts else None
+    if weight is not None:
+        _check_finite(weight)
+        if (weight < 0).any():
+            message = f"weight {weight.min()} is below 0"
+            raise ShardError(message)
+    kept = {name: column for name, column in parts.items() if name not in RESERVED}
+    return encoded, labels, offsets, qid, weight, kept
 
 
 def _chunk(table: pa.Table, name: str) -> pa.Array:
@@ -52,7 +59,7 @@ def _chunk(table: pa.Table, name: str) -> pa.Array:
     array = (
         column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
     )
-    if name != "codes" and array.null_count:
+    if name in RESERVED and name != "codes" and array.null_count:
         message = f"column {name}: {array.null_count:,} nulls where none may be"
         raise ShardError(message)
     return array

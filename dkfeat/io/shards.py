@@ -171,6 +171,8 @@ def encode_shard(
     labels: NDArray[Any],
     label_offsets: NDArray[np.int64] | None = None,
     qid: NDArray[np.int64] | None = None,
+    weight: NDArray[np.float64] | None = None,
+    kept: Mapping[str, pa.Array] | None = None,
     values: bool = True,
     footer: ShardFooter,
 ) -> EncodedShard:
@@ -188,6 +190,10 @@ def encode_shard(
         Multi-label only.
     qid : ndarray of int64, shape (n_rows,), optional
         Query of each row.
+    weight : ndarray of float64, shape (n_rows,), optional
+        Weight of each row.
+    kept : mapping of str to pyarrow.Array of n_rows, optional
+        Further columns, of ``columns.KEPT_TYPES``.
     values : bool, default=True
         Sparse only: whether values are kept. Without them all must be 1, as one-hot rows are.
     footer : ShardFooter
@@ -203,7 +209,9 @@ def encode_shard(
     InputError
         When the parts disagree about the rows.
     """
-    table, settings = columns.to_table(layout, encoded, labels, label_offsets, qid, values=values)
+    table, settings = columns.to_table(
+        layout, encoded, labels, label_offsets, qid, weight=weight, kept=kept, values=values
+    )
     if table.num_rows != footer.rows:
         message = f"the shard's footer states {footer.rows:,} rows, its columns have {table.num_rows:,}"
         raise InputError(message)
