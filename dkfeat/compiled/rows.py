@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled._jit import kernel
 
-__all__ = ["L1", "L2", "MAX", "normalise_rows"]
+__all__ = ["L1", "L2", "MAX", "normalise_rows", "sum_magnitudes"]
 
 L1, L2, MAX = 1, 2, 0
 
@@ -50,3 +50,20 @@ def normalise_rows(
             total = math.ldexp(largest, -exponent)
         for at in range(indptr[i], indptr[i + 1]):
             normalised[at] /= total
+
+
+@kernel
+def sum_magnitudes(indptr: NDArray[np.int64], values: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
+    """Fill `sums` with each row's l1 norm, for values whose sum does not overflow.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    values : ndarray of shape (nnz,), float32
+    sums : ndarray of shape (n_samples,), float64
+    """
+    for i in range(indptr.shape[0] - 1):
+        total = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            total += abs(np.float64(values[at]))
+        sums[i] = total

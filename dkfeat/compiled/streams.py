@@ -17,6 +17,10 @@ __all__ = [
     "STREAM_LAPLACE_DENSE",
     "STREAM_LAPLACE_MIXTURE",
     "STREAM_LENGTH",
+    "STREAM_MACLAURIN_DEGREE",
+    "STREAM_MACLAURIN_INNER",
+    "STREAM_MACLAURIN_SAMPLE",
+    "STREAM_MACLAURIN_SIGN",
     "STREAM_MIXTURE",
     "STREAM_PERMUTATION",
     "STREAM_PHASE",
@@ -51,3 +55,11 @@ STREAM_LAPLACE_CIRCULANT = 41
 """First columns of circulant matrices of positive entries."""
 STREAM_LAPLACE_MIXTURE = 42
 """Which of these circulants a column takes its weights from."""
+STREAM_MACLAURIN_DEGREE = 32
+"""Degrees of random Maclaurin features."""
+STREAM_MACLAURIN_SIGN = 33
+"""Their random signs."""
+STREAM_MACLAURIN_INNER = 34
+"""Seeds of the inner maps of compositional kernels."""
+STREAM_MACLAURIN_SAMPLE = 35
+"""Signs of the samples of an inner GCWS."""

@@ -20,7 +20,7 @@ from dkfeat.compiled.normal import TILE, fill_normals
 from dkfeat.projections._base import Projection, arrays_of
 from dkfeat.random_streams import STREAM_DENSE
 
-__all__ = ["DenseProjection", "FillTile"]
+__all__ = ["DenseProjection", "FillTile", "columns_present"]
 
 _WHOLE_BYTES = 16 * 2**20
 """Largest W that is kept; four of them at most."""
@@ -71,7 +71,7 @@ class DenseProjection(Projection):
         if is_whole:
             columns = None
         elif is_sparse:
-            columns, places = _columns_present(places, self.n_features)
+            columns, places = columns_present(places, self.n_features)
         else:
             columns = np.arange(self.n_features)
         places = np.append(places, np.zeros(AHEAD, np.int64))
@@ -115,7 +115,7 @@ def _whole_table(projection: DenseProjection, n_tiles: int) -> NDArray[np.float3
     return table.reshape(-1)
 
 
-def _columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Columns that occur, frequent ones first, and the place of each index among them.
 
     Weights of frequent columns lie side by side then, which the caches like.
