@@ -18,7 +18,7 @@ from dkfeat.io.lines import ByteStream
 from dkfeat.io.remote import is_url, printable
 from dkfeat.io.remote_files import RemoteFile, identity_now, list_files, read_heads
 
-__all__ = ["check_unchanged", "find_files", "open_content", "printable"]
+__all__ = ["check_unchanged", "find_files", "open_bytes", "open_content", "printable"]
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -115,6 +115,13 @@ def open_content(
             yield raw  # type: ignore[misc]  # every raw file that we open can readinto
         else:
             yield DecompressedStream(raw, file.compression, printable(file.url))
+
+
+@contextmanager
+def open_bytes(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
+    """Open a file as it is stored, for reading at any places; unbuffered."""
+    with _open(file, 0, storage_options) as raw:
+        yield raw
 
 
 class _Found:
