@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
+from dkfeat.engine.landmarks import load_map
 from dkfeat.engine.prefetch import prefetch
 from dkfeat.engine.rows import ShardRows
 from dkfeat.engine.settle import as_path
@@ -19,7 +20,6 @@ from dkfeat.engine.shuffle import cut_batches
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
 from dkfeat.io.storage import open_storage
-from dkfeat.maps import FeatureMap, from_spec
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
+    from dkfeat.maps import FeatureMap
 
 __all__ = ["ShardDataset", "open_shards"]
 
@@ -106,8 +107,8 @@ class ShardDataset:
 
     @cached_property
     def map(self) -> FeatureMap:
-        """The fitted map that made the features."""
-        return from_spec(self.spec["map"])
+        """The fitted map that made the features; one with landmarks reads them from their file."""
+        return load_map(self.spec["map"], self._reader.storage)
 
     @property
     def n_rows(self) -> int:
@@ -122,7 +123,7 @@ class ShardDataset:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows, and columns of the decoded features."""
-        return self.n_rows, self.map.n_features_out
+        return self.n_rows, int(self.spec["output"]["n_features_out"])
 
     @cached_property
     def classes(self) -> NDArray[Any] | None:
@@ -241,7 +242,7 @@ class ShardDataset:
         label_dtype = self.spec["input"]["label_dtype"]
         dense = self.spec["output"]["layout"] == "dense"
         meta = np.empty((0, 0), np.float32) if dense else sparse.csr_matrix((0, 0), dtype=np.float32)
-        width = self.map.n_features_out
+        width = self.shape[1]
         y_meta, y_width = np.empty(0, label_dtype), list[int]()
         if self.spec["input"]["multilabel"]:
             y_width = [0 if self.classes is None else len(self.classes)]

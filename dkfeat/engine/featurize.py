@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_info
 
 from dkfeat.engine.job import Job, SplitResult, merge_labels
+from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import largest_first, run_scan
-from dkfeat.engine.settle import Settled, as_path, as_source, like_spec, open_place, settle, target_spec
+from dkfeat.engine.settle import (
+    Settled,
+    as_path,
+    as_source,
+    like_spec,
+    like_storage,
+    open_place,
+    settle,
+    target_spec,
+)
 from dkfeat.errors import ConfigError
 from dkfeat.io import commit, shards
 from dkfeat.io.remote import shown_url
@@ -26,7 +36,9 @@ from dkfeat.io.source import Source
 from dkfeat.io.storage import Storage
 
 if TYPE_CHECKING:
+    import numpy as np
     from distributed import Client
+    from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
     from dkfeat.io.entries import ShardEntry
@@ -69,8 +81,9 @@ def featurize(
         LIBSVM text. Options left open, which are those at their defaults, are taken from the target, if it holds data
         already, else from `like`, else found by one scan of the whole source.
     map : FeatureMap or None
-        Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width. None takes the map
-        of `like` or of the target.
+        Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width; one that learns from
+        rows, such as `NystroemFeatures`, to rows that its seed draws from the whole source, which takes another pass
+        over the splits that hold one. None takes the map of `like` or of the target.
     target : str or path
         Folder for the shards, or the URL of a place in an object store, such as ``s3://bucket/features``.
     like : str, path or None
@@ -165,6 +178,10 @@ def featurize(
         def scan(unsettled: Source) -> Scan:
             return run_scan(unsettled, files, runner(), reporter)
 
+        def draw(scanned: Source, counted: Scan, numbers: NDArray[np.int64]) -> Any:
+            return draw_rows(scanned, counted, numbers, runner(), reporter)
+
+        folders = [storage] if like is None else [storage, like_storage(like, target_options)]
         settled = settle(
             asked,
             map,
@@ -173,11 +190,21 @@ def featurize(
             like=None if like is None else (shown_url(as_path(like, "like")), like_spec(like, target_options)),
             layout=layout,
             scan=scan,
+            draw=draw,
+            load=lambda described: load_map(described, *folders),
         )
         planned = make_plan(settled.source, files, settled, storage.url, settled.scan)
         if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there
             planned.check(runner().memory_limit)
-        held = commit.begin(storage, settled.spec, files, settled.source.splits, resume=resume, break_lock=break_lock)
+        held = commit.begin(
+            storage,
+            settled.spec,
+            files,
+            settled.source.splits,
+            attached=attached_files(settled.map),
+            resume=resume,
+            break_lock=break_lock,
+        )
         with held as run, stack:  # the runner ends within: its threads and processes work only while the target is held
             if run.is_done and run.manifest is not None:
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
 
 from dkfeat.blocks import PackedCodes
+from dkfeat.engine.landmarks import map_of
 from dkfeat.engine.runners import Stopped
 from dkfeat.io import commit, shards
-from dkfeat.maps import FeatureMap, from_spec
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.source import Piece, Source
     from dkfeat.io.storage import Storage
+    from dkfeat.maps import FeatureMap
 
 __all__ = ["MAX_LABELS", "Job", "SplitResult", "merge_labels", "run_split"]
 
@@ -87,7 +86,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     dkfeat.errors.DkfeatError
         As source, map and storage raise them.
     """
-    fitted = _fitted(json.dumps(job.spec["map"], sort_keys=True))
+    fitted = map_of(job.spec["map"], job.storage)
     entries: list[ShardEntry] = []
     labels: tuple[int | float, ...] | None = ()
     pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
@@ -174,9 +173,3 @@ def merge_labels(
 def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
     found = np.unique(y)
     return tuple(found.tolist()) if len(found) <= MAX_LABELS else None
-
-
-@lru_cache(maxsize=4)
-def _fitted(spec: str) -> FeatureMap:
-    """Make the map of a spec, once in each process."""
-    return from_spec(json.loads(spec))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
@@ -25,12 +28,25 @@ from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
-__all__ = ["Settled", "as_path", "as_source", "like_spec", "open_place", "settle", "target_spec"]
+__all__ = [
+    "Draw",
+    "Settled",
+    "as_path",
+    "as_source",
+    "like_spec",
+    "like_storage",
+    "open_place",
+    "settle",
+    "target_spec",
+]
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, however long its text."""
 
 LAYOUTS = ("codes", "sparse", "dense")
+
+Draw = Callable[[Source, Scan, NDArray[np.int64]], Any]
+"""Takes rows from a settled source that was scanned, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +127,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         If the folder is neither.
     """
     place = as_path(like, "like")
-    storage = open_storage(place, options if is_url(place) else None)
+    storage = like_storage(like, options)
     if (spec := target_spec(storage)) is not None:
         return spec
     model = Path(place) / "model.json"
@@ -126,6 +142,12 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     raise SourceNotFoundError(message)
 
 
+def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
+    """Storage of a folder of shards or of a model."""
+    place = as_path(like, "like")
+    return open_storage(place, options if is_url(place) else None)
+
+
 def settle(
     source: Source,
     map: FeatureMap | None,
@@ -135,6 +157,8 @@ def settle(
     like: tuple[str, Mapping[str, Any]] | None = None,
     layout: str | None = None,
     scan: Callable[[Source], Scan],
+    draw: Draw | None = None,
+    load: Callable[[Mapping[str, Any]], FeatureMap] = from_spec,
 ) -> Settled:
     """Settle a job from the target's spec, then from `like`, then from a scan.
 
@@ -154,7 +178,12 @@ def settle(
     layout : str or None
         Shard layout; None: the target's, else the map's own.
     scan : callable
-        Called at most once, when something is still open.
+        Called at most once, when something is still open, or when rows must be counted.
+    draw : callable
+        Called at most once, for a map that needs rows and is not fitted: gives rows of the settled source by their
+        numbers.
+    load : callable
+        Makes the map of an existing spec, landmarks included.
 
     Raises
     ------
@@ -175,10 +204,10 @@ def settle(
     for existing, kept in ((target, True), (like, False)):
         if existing is not None:
             source = _adopt_source(source, *existing, in_full=kept)
-            map = _adopt_map(map, *existing)
+            map = _adopt_map(map, *existing, load)
     if layout is None:
         layout = target[1]["output"]["layout"] if target is not None else None
-    source, map, found = _complete(source, map, files, scan)
+    source, map, found = _complete(source, map, files, scan, draw)
     spec = _spec(source, map, layout or map.layout)
     if target is not None:
         _must_agree(spec, target[1], target[0])
@@ -186,7 +215,11 @@ def settle(
 
 
 def _complete(
-    source: Source, map: FeatureMap | None, files: Sequence[SourceFile] | None, scan: Callable[[Source], Scan]
+    source: Source,
+    map: FeatureMap | None,
+    files: Sequence[SourceFile] | None,
+    scan: Callable[[Source], Scan],
+    draw: Draw | None,
 ) -> tuple[Source, FeatureMap, Scan | None]:
     """Fill in what no existing spec gave."""
     if map is None:  # the caller has refused this
@@ -201,7 +234,13 @@ def _complete(
     if not source.is_settled:
         found = scan(source)
         source = source.settle(found)
-    if not fitted:
+    if not fitted and map.needs_rows:
+        if draw is None:
+            message = f"{type(map).__name__} learns from rows of the source; fit it before, or use dkfeat.featurize"
+            raise ConfigError(message)
+        counted = found = scan(source) if found is None else found
+        map = clone(map).fit_drawn(found.n_rows, found.n_features, partial(draw, source, counted))
+    elif not fitted:
         map = clone(map).fit_width(source.n_features)
     elif map.n_features_in_ != source.n_features:
         message = (
@@ -260,16 +299,20 @@ def _adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full
     return source.replaced(**taken)
 
 
-def _adopt_map(map: FeatureMap | None, name: str, spec: Mapping[str, Any]) -> FeatureMap:
+def _adopt_map(
+    map: FeatureMap | None, name: str, spec: Mapping[str, Any], load: Callable[[Mapping[str, Any]], FeatureMap]
+) -> FeatureMap:
     """Make the spec's map, after checking that the one asked for is the same."""
-    existing = from_spec(spec["map"])
+    if map is not None:
+        _must_agree({"map": map.name}, {"map": spec["map"].get("map")}, name, "map")
+    existing = load(spec["map"])
     if map is None:
         return existing
     if not hasattr(map, "n_features_in_"):
         map = clone(map)
         if map.random_state is None:
             map.set_params(random_state=existing.seed_)
-        map.fit_width(existing.n_features_in_)
+        map.fit_like(existing)
     _must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, "map")
     return existing
 

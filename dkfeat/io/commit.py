@@ -46,6 +46,7 @@ def begin(
     files: Sequence[SourceFile],
     splits: Splits,
     *,
+    attached: Mapping[str, bytes] | None = None,
     resume: bool = True,
     break_lock: str | None = None,
 ) -> Run:
@@ -66,6 +67,9 @@ def begin(
     splits : sequence of Split, or callable
         How they are cut. Of sources that a manifest lists already, the splits are left out; the others are numbered
         on from it. A callable is given the files that no manifest lists, and cuts these.
+    attached : mapping of str to bytes, optional
+        Files that the spec names by their SHA-256, by their names in the data set. They are made before it, so that
+        where a spec is, they are.
     resume : bool, default=True
         Whether a batch that was left half-way may be continued; if not, one is a conflict.
     break_lock : str, optional
@@ -101,6 +105,7 @@ def begin(
     try:
         storage.probe()  # under the lock: the files of a probe are temporary, and the holder sweeps those away
         storage.sweep()
+        _settle_spec(storage, dict(spec), attached or {})
         return _pin(storage, lock, run_id, started, dict(spec), files, splits, resume=resume)
     except OSError as fault:
         lock.release()
@@ -159,7 +164,6 @@ def _pin(
     *,
     resume: bool,
 ) -> Run:
-    _settle_spec(storage, spec)
     spec_fp = fingerprint(spec)
     manifest = metadata.newest_manifest(storage)
     if manifest is not None and manifest.spec_fp != spec_fp:
@@ -200,7 +204,7 @@ def _pin(
     return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs)
 
 
-def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
+def _settle_spec(storage: Storage, spec: dict[str, Any], attached: Mapping[str, bytes]) -> None:
     text = metadata.spec_text(spec)
     try:
         if storage.size(SPEC) is None:
@@ -210,6 +214,8 @@ def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
                     f"{storage.url}/{DATA} holds files that dkfeat did not write: {strangers}; choose another target"
                 )
                 raise CommitError(message)
+            for name, data in attached.items():
+                _attach(storage, name, data)
         storage.create(SPEC, text)
     except FileExistsError:
         there = metadata.read_spec(storage)
@@ -220,6 +226,17 @@ def _settle_spec(storage: Storage, spec: dict[str, Any]) -> None:
                 + "\n  ".join(lines)
             )
             raise SpecConflictError(message) from None
+
+
+def _attach(storage: Storage, name: str, data: bytes) -> None:
+    """Create a file that the spec will name, or keep the equal one that a run left which died before its spec."""
+    try:
+        storage.create(name, data)
+    except FileExistsError:
+        if storage.read(name) != data:
+            aside = storage.set_aside(name)
+            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
+            storage.create(name, data)
 
 
 def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:

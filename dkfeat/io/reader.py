@@ -16,6 +16,7 @@ from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.io import decoding
 from dkfeat.io.decoding import ShardData
 from dkfeat.io.entries import ShardEntry
+from dkfeat.io.landmarks import landmarks_of, read_landmarks
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.metadata import read_manifest, read_spec
 from dkfeat.io.storage import DATA, Storage
@@ -218,6 +219,12 @@ def verify(storage: Storage) -> Report:
     reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
     problems = []
     n_bytes = 0
+    sha256 = landmarks_of(reader.spec)
+    if sha256 is not None:
+        try:
+            read_landmarks(storage, sha256)
+        except ShardError as fault:
+            problems.append(str(fault))
     for entry in reader.manifest.shards:
         try:
             reader.check(entry)
