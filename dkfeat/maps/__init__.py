@@ -11,11 +11,22 @@ from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.laplace import LaplaceFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
 
-__all__ = ["FEATURE_MAPS", "FeatureMap", "FourierFeatures", "GCWSFeatures", "NystroemFeatures", "from_spec"]
+__all__ = [
+    "FEATURE_MAPS",
+    "FeatureMap",
+    "FourierFeatures",
+    "GCWSFeatures",
+    "LaplaceFeatures",
+    "NystroemFeatures",
+    "from_spec",
+]
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (GCWSFeatures, FourierFeatures, NystroemFeatures)}
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {
+    cls.name: cls for cls in (GCWSFeatures, FourierFeatures, LaplaceFeatures, NystroemFeatures)
+}
 """Every feature map by the name that its spec carries."""
 
 

@@ -128,8 +128,9 @@ class LaplaceFeatures(FeatureMap):
 
     Notes
     -----
-    A component is :math:`e^{-w^\top x} / \sqrt D` with independent w_j of the Lévy law of scale :math:`\beta^2 / 2`,
-    which is that of :math:`\beta^2 / (2 Z^2)` with a standard Gaussian Z, or of the exponential law of rate :math:`\lambda`.
+    A component is :math:`e^{-w^\top x} / \sqrt D` with independent weights: of the Lévy law of scale
+    :math:`\beta^2 / 2`, that is :math:`\beta^2 / (2 Z^2)` with a standard Gaussian Z, or of the exponential law of rate
+    :math:`\lambda`.
     Inner products are unbiased for all projections, because each row of the projection has independent weights of the
     right law. With z = x + y a component's variance is :math:`k(2z) - k(z)^2` (Theorem 1), where k(z) is
     the kernel. Components of a circulant block covary by Theorems 2 and 3: see `dkfeat.theory.circulant`.
@@ -143,8 +144,8 @@ class LaplaceFeatures(FeatureMap):
     relative to it, and in float32 they would reach 0.1 of a feature. Therefore the circulant projections transform Lévy
     weights in float64 and add those beyond 2^30 one by one: none is cut off, which would be a bias where
     many values are tiny. A feature times :math:`\sqrt D` then differs from its formula by at most 2e-7 (measured on
-    dense, sparse and widely spread rows: 3e-8), for exponential weights in float32 by at most 2e-6. Below
-    1e-38 a feature is 0.
+    dense, sparse and widely spread rows: 3e-8). Exponential weights are transformed in float32, which adds up to 1e-6
+    of the length of :math:`x / \lambda`. Below 1e-38 a feature is 0.
 
     Dense and sparse rows, and blocks of any size, give equal bits on one machine; between CPUs the features agree to
     the errors above.
