@@ -15,6 +15,7 @@ _HOME = {
     "GCWSFeatures": "dkfeat.maps.gcws",
     "LaplaceFeatures": "dkfeat.maps.laplace",
     "LibsvmSource": "dkfeat.io.libsvm",
+    "MaclaurinFeatures": "dkfeat.maps.maclaurin",
     "NystroemFeatures": "dkfeat.maps.nystroem",
     "Scan": "dkfeat.io.scans",
     "abort": "dkfeat.io.maintenance",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
     from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
     from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
+    from dkfeat.maps.maclaurin import MaclaurinFeatures as MaclaurinFeatures
     from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
 
 __all__ = sorted([*_HOME, "__version__"])

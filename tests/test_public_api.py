@@ -12,6 +12,7 @@ PUBLIC = [
     "GCWSFeatures",
     "LaplaceFeatures",
     "LibsvmSource",
+    "MaclaurinFeatures",
     "NystroemFeatures",
     "Scan",
     "__version__",

@@ -12,6 +12,7 @@ from dkfeat.maps._base import FeatureMap
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
+from dkfeat.maps.maclaurin import MaclaurinFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
 
 __all__ = [
@@ -20,12 +21,13 @@ __all__ = [
     "FourierFeatures",
     "GCWSFeatures",
     "LaplaceFeatures",
+    "MaclaurinFeatures",
     "NystroemFeatures",
     "from_spec",
 ]
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (GCWSFeatures, FourierFeatures, LaplaceFeatures, NystroemFeatures)
+    cls.name: cls for cls in (GCWSFeatures, FourierFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures)
 }
 """Every feature map by the name that its spec carries."""
 

@@ -16,7 +16,7 @@ from dkfeat.validation import rows_as_csr
 __all__ = ["float32_rows", "rows_and_lengths"]
 
 _LARGEST = 1e25
-"""Beyond, an angle might overflow float32."""
+"""Beyond, a projection might overflow float32."""
 _SHORT, _LONG = 1e-30, 1e30
 """Squares of lengths between which rows fit float32 with room for their projections."""
 
@@ -84,7 +84,7 @@ def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
         column = int(cells.indices[at])
         message = (
             f"X holds {float(cells.data[at])!r} at row {row:,}, column {column:,} (counted from 0), but this kernel "
-            f"takes values up to {_LARGEST:g}, so that no angle overflows float32; scale the columns first"
+            f"takes values up to {_LARGEST:g}, so that no projection overflows float32; scale the columns first"
         )
         raise InputError(message, row=row, column=column)
     return _narrow(rows)

@@ -1,0 +1,141 @@
+"""Compositional kernels: random Maclaurin features whose factors are features of another map.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from dkfeat.compiled.philox import draw_words
+from dkfeat.compiled.sample_signs import signs_of_samples
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._maclaurin_draws import Draws
+from dkfeat.maps.fourier import FourierFeatures
+from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.laplace import LaplaceFeatures
+from dkfeat.random_streams import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE
+
+__all__ = ["checked_inner", "inner_mapping", "multiply_inner"]
+
+_INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures)}
+_SAMPLES = 2**20
+"""Samples, of 20 bytes each, that are held together."""
+
+
+def checked_inner(inner: Any, n_features: int) -> FeatureMap:
+    """Make an unfitted inner map of an estimator's parameter.
+
+    Parameters
+    ----------
+    inner : FeatureMap or mapping
+        A map, or ``{"map": its name, "params": its parameters}`` as in a spec.
+    n_features : int
+        Columns of the rows.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        No map that has an unbiased scalar feature, or a parameter of it is out of range.
+    """
+    if isinstance(inner, Mapping):
+        if set(inner) != {"map", "params"} or inner["map"] not in _INNER or not isinstance(inner["params"], Mapping):
+            message = (
+                f"inner={dict(inner)!r}, but a mapping must be {{'map': name, 'params': parameters}} with a name among "
+                f"{', '.join(map(repr, _INNER))}"
+            )
+            raise ConfigError(message)
+        cls = _INNER[inner["map"]]
+        unknown = sorted(set(inner["params"]) - set(cls._get_param_names()))
+        if unknown:
+            message = f"inner has the unknown settings {unknown} of {cls.__name__}; leave them out"
+            raise ConfigError(message)
+        inner = cls(**inner["params"])
+    if type(inner) not in _INNER.values():
+        names = ", ".join(cls.__name__ for cls in _INNER.values())
+        message = f"inner={inner!r}, but its factors must be unbiased features; give one of {names}"
+        raise ConfigError(message)
+    unfitted: FeatureMap = clone(inner).set_params(random_state=0)
+    settled = unfitted.set_params(n_components=1).fit_width(n_features).to_spec()["params"]
+    if isinstance(unfitted, FourierFeatures):
+        if settled["normalize"]:
+            message = (
+                "inner=FourierFeatures(normalize=True) has biased features (NRFF), whose products are biased too; "
+                "set normalize=False (RFF)"
+            )
+            raise ConfigError(message)
+        if settled["projection"] == "orthogonal":
+            message = (
+                "inner=FourierFeatures(projection='orthogonal') has biased features (SORF), whose products are biased "
+                "too; choose another projection"
+            )
+            raise ConfigError(message)
+    return cast(FeatureMap, clone(unfitted))
+
+
+def inner_mapping(inner: FeatureMap, n_features: int) -> dict[str, Any]:
+    """Give what a spec says of an inner map: all of its parameters but those that the factors set."""
+    params = clone(inner).fit_width(n_features).to_spec()["params"]
+    del params["n_components"]
+    return {"map": inner.name, "params": params}
+
+
+def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:
+    """Products of inner features.
+
+    Factor j of all components that have one comes from an inner map with a seed of its own: factors of a component are
+    independent, whatever one inner map's features have to do with each other.
+
+    Parameters
+    ----------
+    X : array or CSR of shape (n_samples, n_features)
+    inner : FeatureMap
+    draws : Draws
+    seed : int
+
+    Returns
+    -------
+    features : ndarray of shape (n_samples, n_components), float32
+    """
+    n_samples, n_components = X.shape[0], len(draws.degrees)
+    features = np.empty((n_samples, n_components), np.float32)
+    features[:] = draws.constants[:n_components]
+    depth = int(draws.degrees[0])
+    for j, level_seed in enumerate(_level_seeds(seed, depth)):
+        width = int(np.count_nonzero(draws.degrees > j))
+        level = clone(inner).set_params(n_components=width, random_state=level_seed).fit_width(X.shape[1])
+        for rows, factors in _scalar_features(level, X, level_seed):
+            features[rows, :width] *= factors * draws.scales[:width]
+    return features
+
+
+def _scalar_features(level: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Features of which each alone is an unbiased estimate, block by block of rows."""
+    if not isinstance(level, GCWSFeatures):
+        yield slice(None), level.transform(X) * np.float32(np.sqrt(level.n_features_out))
+        return
+    n_rows = max(1, _SAMPLES // level.to_spec()["params"]["n_components"])
+    for first in range(0, X.shape[0], n_rows):
+        rows = slice(first, first + n_rows)
+        try:
+            i_star, t_star = level.sample(X[rows])
+        except InputError as error:
+            if error.row is None or not first:
+                raise
+            level.sample(X[: first + error.row + 1])  # raises with the row's own number
+            raise
+        signs = np.empty(i_star.shape, np.float32)
+        signs_of_samples(i_star, t_star, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
+        yield rows, signs
+
+
+def _level_seeds(seed: int, depth: int) -> list[int]:
+    words = np.empty((depth, 4), np.uint32)
+    draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_INNER), np.uint64(seed), words)
+    return [int(low) | int(high) << 32 for low, high in words[:, :2].tolist()]

@@ -1,0 +1,406 @@
+"""Random Maclaurin features for kernels of the inner product, and for their compositions with other kernels.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.maps import _maclaurin_series as series_of
+from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._maclaurin_draws import Draws, draw_degrees
+from dkfeat.maps._maclaurin_inner import checked_inner, inner_mapping, multiply_inner
+from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
+from dkfeat.maps._maclaurin_signs import multiply_rows
+from dkfeat.random_streams import check_seed
+from dkfeat.validation import check_choice, check_integer, check_real
+
+__all__ = ["MaclaurinFeatures"]
+
+_KERNELS = ("polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin")
+_WIDEST_LINEAR = 2**24
+"""Most columns that h01 appends as they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Settings:
+    """The fitted map: parameters as they were in fit, and what follows from them."""
+
+    params: dict[str, Any]
+    draws: Draws
+    seed: int
+    normalize: Literal["l1", "l2"] | None
+    scale: float
+    longest: float | None
+    """l2 norm of a scaled row beyond which it is refused; None where any is fine."""
+    constant: float
+    """Value of the column that stands for degree 0 with h01; 0 without one."""
+    linear: float
+    """Multiplier of the columns that stand for degree 1 with h01; 0 without any."""
+    n_linear: int
+    inner: FeatureMap | None
+
+    @property
+    def n_exact(self) -> int:
+        return (self.constant > 0) + self.n_linear
+
+
+class MaclaurinFeatures(FeatureMap):
+    r"""Dense features whose inner products estimate a kernel of the inner product, such as a polynomial one.
+
+    Each component draws a degree n of the kernel's power series and multiplies n sums of the row's values under random
+    signs. Polynomial kernels are its home; for Gaussian ones `FourierFeatures` has the lower variance. With
+    `inner`, the kernel is composed with the kernel of another map. The time of a row is its nonzeros times the
+    factors drawn, `degrees_.sum()`; signs are packed bits, and the number of columns is unbounded.
+
+    Parameters
+    ----------
+    n_components : int, default=1024
+        Number of random features (D in the paper), from 1 to 2^24. The width of the output, unless `h01` adds columns.
+    kernel : str, default="polynomial"
+        With t the inner product of two scaled rows: "polynomial", :math:`(t + c)^r`, homogeneous for ``coef0=0``;
+        "vovk_real", :math:`1 + t + \dots + t^{r - 1}`; "vovk_infinite", :math:`(1 - t)^{-\alpha}`; "exponential",
+        :math:`e^{\gamma t}`; "maclaurin", :math:`\sum_n a_n t^n` with `coefficients`.
+    degree : int, default=3
+        r, from 1 to 10,000, of "polynomial" and "vovk_real".
+    coef0 : float, default=1.0
+        c, from 0 to 1e12, of "polynomial".
+    gamma : float, default=1.0
+        Above 0, at most 1e12, of "exponential", in 1 / (unit of scaled rows)^2.
+    alpha : float, default=1.0
+        Above 0, at most 1,000, of "vovk_infinite".
+    coefficients : sequence of float, callable or None, default=None
+        :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that gives :math:`a_n` for n. A
+        function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
+    measure : {"kernel", "proper"}, default="kernel"
+        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and has the lower
+        variance; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel.
+    p : float, default=2.0
+        Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
+    normalize : {"l1", "l2"} or None, default=None
+        Norm by which each row is divided first.
+    scale : float, default=1.0
+        What rows, or with `inner` its kernel's square root, are multiplied by; above 0, at most 1e12: the kernel is
+        that of :math:`t = s^2 \langle x, y \rangle`.
+    radius : float or None, default=None
+        R, the largest l2 norm of a scaled row, above 0, at most 1e12. Longer rows are refused, by their number.
+        None takes `scale` where rows are normalised or with `inner`; else 1, and rows are refused only where
+        the series is infinite.
+    tolerance : float, default=1e-6
+        Where the series is infinite, the largest part of :math:`f(R^2)` that the degrees left out may have (§4.2);
+        from 1e-15 to 0.5.
+    h01 : bool, default=False
+        Whether degrees 0 and 1 are exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
+        columns of :math:`\sqrt{a_1} x`, then random features for the degrees above. For at most 2^24 columns;
+        columns of a coefficient that is 0 are left out.
+    inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, mapping or None, default=None
+        Map whose kernel K makes the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
+        ``normalize=False`` and any projection but "orthogonal". Of GCWSFeatures a random sign of the full sample
+        is taken, and its i_bits and t_bits are not used. Its n_components and random_state are set here. A mapping
+        ``{"map": name, "params": {...}}`` is what a spec holds.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
+        Root of all random numbers: same value, same features, on any number of workers. None draws 64 bits in
+        fit and keeps them in `seed_`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns of the input.
+    feature_names_in_ : ndarray of shape (n_features,), object
+        Their names, where `fit` saw a data frame.
+    seed_ : int
+        Seed in use, in [0, 2^64).
+    degrees_ : ndarray of shape (n_components,), int64
+        Factors of each random feature, falling; 0 too where a drawn degree has no term and the feature is 0.
+    truncation_error_ : float
+        Bound on what the degrees left out add for rows of length R, 0 for a finite series; for coefficients from a
+        function an estimate, the sum of the later half of the degrees kept.
+    n_features_out : int
+        Columns of `transform`.
+    encoded_row_bytes : int
+        Bytes of a row, 4 * n_features_out.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        In fit: a parameter is out of range, the series does not converge at R, or `inner` is biased.
+    dkfeat.errors.InputError
+        A value is NaN, infinite or beyond 1e25 (the error has ``row`` and ``column``, from 0), a row is longer than R
+        or its features overflow float32 (``row``), or the width is wrong.
+    sklearn.exceptions.NotFittedError
+        transform before fit.
+
+    See Also
+    --------
+    dkfeat.kernels.polynomial, dkfeat.kernels.vovk_real, dkfeat.kernels.vovk_infinite : Exact kernels.
+    dkfeat.theory.component_variance : Variance of one component's estimate.
+    sklearn.kernel_approximation.PolynomialCountSketch : Another estimate of polynomial kernels, by hashing.
+
+    Notes
+    -----
+    A component draws a degree N with probability :math:`P_N` and N vectors w of independent signs, and is
+    :math:`\sqrt{a_N / (D P_N)} \prod_{j \le N} w_j^\top x` (Alg. 1): products of features are unbiased, and over D
+    components have the variance :math:`(\sum_n a_n^2 M^n / P_n - f(t)^2) / D` with
+    :math:`M = \|x\|^2 \|y\|^2 + 2 t^2 - 2 \sum_l x_l^2 y_l^2`. Each component's estimate is at most
+    :math:`f(R_1^2)` for "kernel" and :math:`\frac p{p - 1} f(p R_1^2)` for "proper", :math:`R_1` the largest **l1**
+    norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). Rows of l2
+    norm R suffice for f to converge, and R near that norm for a low variance.
+
+    Departures from the paper:
+
+    * The measure :math:`p^{-(n + 1)}` is one for p = 2 only; "proper" is one for every p > 1 and is 2's own there.
+    * "kernel" is the default: geometric measures waste every draw of a degree without a term, three quarters
+      for cubes, and weigh high degrees up.
+    * Signs are functions of (seed, column, factor), 128 from one call of Philox: no table of n_features by factors
+      need exist.
+
+    The arithmetic is float32, in one fixed order: dense and sparse rows, and blocks of any size, give equal bits. With
+    `inner`, features agree as those of the inner map do.
+
+    References
+    ----------
+    .. [1] P. Kar, H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.6, 0.8], [0.8, 0.6]])
+    >>> Z = MaclaurinFeatures(n_components=16384, degree=2, random_state=0).fit_transform(X)
+    >>> bool(abs(Z[0] @ Z[1] - (0.96 + 1) ** 2) < 0.15)
+    True
+    """
+
+    name = "maclaurin"
+    version = 1
+    layout = "dense"
+
+    def __init__(
+        self,
+        n_components: int = 1024,
+        *,
+        kernel: Literal["polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin"] = "polynomial",
+        degree: int = 3,
+        coef0: float = 1.0,
+        gamma: float = 1.0,
+        alpha: float = 1.0,
+        coefficients: Sequence[float] | Callable[[int], float] | None = None,
+        measure: Literal["kernel", "proper"] = "kernel",
+        p: float = 2.0,
+        normalize: Literal["l1", "l2"] | None = None,
+        scale: float = 1.0,
+        radius: float | None = None,
+        tolerance: float = 1e-6,
+        h01: bool = False,
+        inner: FeatureMap | Mapping[str, Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.gamma = gamma
+        self.alpha = alpha
+        self.coefficients = coefficients
+        self.measure = measure
+        self.p = p
+        self.normalize = normalize
+        self.scale = scale
+        self.radius = radius
+        self.tolerance = tolerance
+        self.h01 = h01
+        self.inner = inner
+        self.random_state = random_state
+
+    @property
+    def n_features_out(self) -> int:
+        """Columns of `transform`: n_components, and with h01 those of the exact terms."""
+        return self._fitted.n_exact + len(self._fitted.draws.degrees)
+
+    @property
+    def encoded_row_bytes(self) -> int:
+        """Bytes of a row in float32: 4 * n_features_out."""
+        return 4 * self.n_features_out
+
+    @property
+    def _fitted(self) -> _Settings:
+        check_is_fitted(self)
+        return self._settings
+
+    def _settle(self, n_features: int) -> None:
+        params = self._checked()
+        inner = None if self.inner is None else checked_inner(self.inner, n_features)
+        if inner is not None:
+            _refuse_with_inner(params)
+            params["inner"] = inner_mapping(inner, n_features)
+        radius = _radius(params)
+        square = radius * radius
+        series = _series(self.coefficients, params, square)
+        is_infinite = params["kernel"] in ("vovk_infinite", "exponential") or callable(self.coefficients)
+        longest = radius if is_infinite or params["radius"] is not None else None
+        if callable(self.coefficients) and inner is None:
+            params["radius"] = radius  # the list that a spec keeps is good up to here
+        lowest = _lowest_degree(series, n_features) if params["h01"] else 0
+        try:
+            seed = check_seed(self.random_state)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(str(error)) from error
+        weights = series_of.degree_weights(series.terms, params["measure"], params["p"], lowest)
+        reach = radius / params["scale"]  # of rows before they are scaled
+        exact = np.sqrt(np.append(series.terms, [0.0, 0.0])[:2]) * (lowest > 0)
+        self._settings = _Settings(
+            params=params,
+            draws=draw_degrees(weights, series.terms, reach, params["n_components"], seed),
+            seed=seed,
+            normalize=params["normalize"],
+            scale=params["scale"],
+            longest=longest if params["normalize"] is None and inner is None else None,
+            constant=float(exact[0]),
+            linear=float(exact[1]) / reach,
+            n_linear=n_features if exact[1] > 0 else 0,
+            inner=inner,
+        )
+        self.degrees_ = self._settings.draws.degrees.copy()
+        self.truncation_error_ = series.left_out
+        self.seed_ = seed
+
+    def _checked(self) -> dict[str, Any]:
+        """Parameters in range and as plain JSON, but for coefficients and inner."""
+        if not isinstance(self.h01, bool | np.bool_):
+            message = f"h01={self.h01!r}, but it must be True (degrees 0 and 1 exact) or False"
+            raise ConfigError(message)
+        kernel = check_choice(self.kernel, "kernel", _KERNELS)
+        if (self.coefficients is None) == (kernel == "maclaurin"):
+            message = (
+                "kernel='maclaurin' needs coefficients; set them to a list a_0, a_1, ... or a function of n"
+                if kernel == "maclaurin"
+                else f"coefficients are given, but kernel={kernel!r} has its own; set kernel='maclaurin'"
+            )
+            raise ConfigError(message)
+        if check_real(self.coef0, "coef0", high=1e12) < 0:
+            message = f"coef0={self.coef0!r}, but it must be from 0 to 1e12; set coef0 in that range"
+            raise ConfigError(message)
+        if check_real(self.tolerance, "tolerance", above=0, high=0.5) < 1e-15:
+            message = f"tolerance={self.tolerance!r}, but it must be from 1e-15 to 0.5; set tolerance in that range"
+            raise ConfigError(message)
+        return {
+            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
+            "kernel": kernel,
+            "degree": check_integer(self.degree, "degree", low=1, high=series_of.MAX_DEGREE),
+            "coef0": float(self.coef0),
+            "gamma": check_real(self.gamma, "gamma", above=0, high=1e12),
+            "alpha": check_real(self.alpha, "alpha", above=0, high=1000),
+            "coefficients": None,
+            "measure": check_choice(self.measure, "measure", ("kernel", "proper")),
+            "p": check_real(self.p, "p", above=1, high=1e6),
+            "normalize": check_choice(self.normalize, "normalize", (None, "l1", "l2")),
+            "scale": check_real(self.scale, "scale", above=0, high=1e12),
+            "radius": None if self.radius is None else check_real(self.radius, "radius", above=0, high=1e12),
+            "tolerance": float(self.tolerance),
+            "h01": bool(self.h01),
+            "inner": None,
+        }
+
+    def _settled(self) -> dict[str, Any]:
+        return {"params": self._fitted.params}
+
+    def _as_rows(self, X: Any, *, reset: bool) -> Any:
+        rows = super()._as_rows(X, reset=reset)
+        if reset and self.inner is not None:
+            checked_inner(self.inner, rows.shape[1]).fit(rows)  # a kernel's own demands on rows
+        return rows
+
+    def _transform_rows(self, X: Any) -> NDArray[np.float32]:
+        s = self._fitted
+        if s.inner is not None:
+            return multiply_inner(X, s.inner, s.draws, s.seed)
+        rows: Any
+        rows, multipliers = rows_and_multipliers(X, s.normalize)
+        if s.longest is not None:
+            refuse_long_rows(rows, s.scale, s.longest)
+        features = np.empty((X.shape[0], self.n_features_out), np.float32)
+        if s.constant > 0:
+            features[:, 0] = s.constant
+        if s.n_linear:
+            held = rows.toarray() if sp.issparse(rows) else rows
+            factors = multipliers[:, None] * np.float32(s.linear)
+            np.multiply(held, factors, out=features[:, s.n_exact - s.n_linear : s.n_exact])
+        spoilt = multiply_rows(rows, multipliers, s.draws, s.seed, features, s.n_exact)
+        if spoilt.any():
+            row = int(spoilt.argmax())
+            message = (
+                f"a feature of row {row:,} (counted from 0) overflows float32: its values are too large for products "
+                f"of {int(s.draws.degrees[0])} of their sums; set normalize='l2', or a smaller scale"
+            )
+            raise InputError(message, row=row)
+        return features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.inner, FeatureMap):
+            tags.input_tags.positive_only = self.inner.__sklearn_tags__().input_tags.positive_only
+        return tags
+
+
+def _refuse_with_inner(params: dict[str, Any]) -> None:
+    for name, default, reason in (
+        ("normalize", None, "the inner map sees to its rows itself"),
+        ("radius", None, "the kernel of the inner map is at most 1, and scale alone sets the radius"),
+        ("h01", False, "the linear term is the inner kernel, which is itself an estimate"),
+    ):
+        if params[name] != default:
+            message = f"{name}={params[name]!r} with inner, but {reason}; leave {name}={default!r}"
+            raise ConfigError(message)
+
+
+def _radius(params: dict[str, Any]) -> float:
+    """R: the largest l2 norm of a scaled row, or the root of the largest value of a scaled inner kernel."""
+    bounded = params["normalize"] is not None or params["inner"] is not None
+    radius: float | None = params["radius"]
+    if radius is None:
+        return params["scale"] if bounded else 1.0
+    if bounded and radius < params["scale"]:
+        message = (
+            f"radius={radius:g}, but rows that are normalised and multiplied by scale are as long as "
+            f"scale={params['scale']:g}; set radius to that or leave it None"
+        )
+        raise ConfigError(message)
+    return radius
+
+
+def _series(coefficients: Any, params: dict[str, Any], square: float) -> series_of.Series:
+    kernel, tolerance = params["kernel"], params["tolerance"]
+    if kernel == "polynomial":
+        return series_of.polynomial(params["degree"], params["coef0"], square)
+    if kernel == "exponential":
+        return series_of.exponential(params["gamma"], square, tolerance)
+    if kernel == "vovk_infinite":
+        return series_of.vovk(params["alpha"], square, tolerance)
+    if kernel == "vovk_real":
+        return series_of.listed([1.0] * params["degree"], square, tolerance)
+    series = series_of.listed(coefficients, square, tolerance)
+    params["coefficients"] = list(series.coefficients or ())
+    return series
+
+
+def _lowest_degree(series: series_of.Series, n_features: int) -> int:
+    if len(series.terms) <= 2:
+        message = (
+            "h01=True leaves nothing to draw: the kernel has no degree above 1; take the rows themselves as features"
+        )
+        raise ConfigError(message)
+    if series.terms[1] > 0 and n_features > _WIDEST_LINEAR:
+        message = (
+            f"h01=True appends all of the {n_features:,} columns to dense features, but at most {_WIDEST_LINEAR:,} are "
+            "appended; set h01=False"
+        )
+        raise ConfigError(message)
+    return 2
