@@ -13,7 +13,18 @@ from typing import Any
 from dkfeat.errors import ConfigError
 from dkfeat.io.retries import DEFAULT_RETRY_SECONDS, Retries
 
-__all__ = ["OWN_OPTIONS", "hider", "is_url", "open_filesystem", "open_retries", "printable", "protocol_of", "shown_url"]
+__all__ = [
+    "OWN_OPTIONS",
+    "hider",
+    "holds_credentials",
+    "is_secret",
+    "is_url",
+    "open_filesystem",
+    "open_retries",
+    "printable",
+    "protocol_of",
+    "shown_url",
+]
 
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
 """Storage options that are dkfeat's own; all others are the fsspec file system's."""
@@ -23,6 +34,9 @@ _SECRET = re.compile(r"(^|_)(key|secret|token|pass|password|passwd|credentials?|
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER = re.compile(r"://[^/@\s]*@")
+_STORE = re.compile(
+    r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*"
+)  # a secret may hold slashes, a bucket no colon
 _QUERY = re.compile(r"(https?://[^?\s]*\?)\S+")  # as in signed URLs
 _FEWEST_SECRET = 4  # shorter values are words such as "s3" that texts need
 
@@ -55,10 +69,23 @@ def shown_url(text: str) -> str:
 
     Examples
     --------
-    >>> shown_url("s3://key:secret@host/rows.svm")
-    's3://host/rows.svm'
+    >>> shown_url("ftp://user:secret@host/rows.svm"), shown_url("s3://key:sec/ret@bucket/rows.svm")
+    ('ftp://host/rows.svm', 's3://...')
     """
-    return _QUERY.sub(r"\1...", _USER.sub("://", text))
+    return _QUERY.sub(r"\1...", _USER.sub("://", _STORE.sub(r"\1://...", text)))
+
+
+def holds_credentials(url: str) -> bool:
+    """Whether a URL of an object store has a user or a password where the bucket's name belongs.
+
+    Examples
+    --------
+    >>> holds_credentials("s3://key:sec/ret@bucket/rows.svm"), holds_credentials("s3://bucket/a@b.svm")
+    (True, False)
+    """
+    bucket = url.partition("://")[2].partition("/")[0]
+    kind = protocol_of(url)
+    return _STORE.match(url) is not None or (kind in ("s3", "gs", "az") and "@" in bucket)
 
 
 def printable(text: str) -> str:
@@ -66,8 +93,8 @@ def printable(text: str) -> str:
 
     Examples
     --------
-    >>> print(printable("red \x1b[31m"), printable("s3://key:secret@host/rows.svm"))
-    red \x1b[31m s3://host/rows.svm
+    >>> print(printable("red \x1b[31m"), printable("ftp://user:secret@host/rows.svm"))
+    red \x1b[31m ftp://host/rows.svm
     """
     text = shown_url(text)
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
@@ -131,7 +158,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
             return fsspec.core.url_to_fs(url, **given)
         protocol = protocol_of(url)
         kind = fsspec.get_filesystem_class(protocol)
-        if protocol in ("s3", "gs", "az", "abfs") and re.search(r"://[^/@]*:[^/@]*@", url):
+        if holds_credentials(url):
             message = (
                 f"{shown_url(url)} is given with credentials in it; pass them as storage options or by the environment"
             )

@@ -89,6 +89,7 @@ class Retries:
                 if not passing or now + wait > deadline:
                     told = self._told(fault, f"; tried {tries} times in {self.seconds:g} s" if passing else "")
                     logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)
+                    self._tell_count(what, tries, "ended by an error")
                     raise told from None  # the library's own error may hold secrets, and may not pickle
                 log = logger.warning if tries == 3 else logger.info
                 log(
@@ -101,15 +102,13 @@ class Retries:
                 self.count += 1
                 time.sleep(wait)
             else:
-                if tries > 1:
-                    logger.warning(
-                        "%s: %s: done after %d retries; %d retries by this process so far",
-                        self.where,
-                        what,
-                        tries - 1,
-                        self.count,
-                    )
+                self._tell_count(what, tries, "done")
                 return result
+
+    def _tell_count(self, what: str, tries: int, outcome: str) -> None:
+        if tries > 1:
+            counts = f"{tries - 1} retries; {self.count} by this process so far"
+            logger.warning("%s: %s: %s after %s", self.where, what, outcome, counts)
 
     def _told(self, fault: Exception, more: str = "") -> OSError:
         status, code = status_of(fault), code_of(fault)
