@@ -1,0 +1,264 @@
+"""Draws the figures of the pages on feature maps: theory as lines, what the maps give as dots.
+
+    python docs/explanation/figures.py              # all, into docs/explanation/images
+    python docs/explanation/figures.py fourier      # one
+
+Needs the extra `plot`. The same versions give the same files.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import pyplot as plt
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, NystroemFeatures, kernels
+from dkfeat.theory import circulant, fourier
+
+IMAGES = Path(__file__).parent / "images"
+BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
+SEEDS = 1000
+STYLE = {
+    "figure.figsize": (9, 3.6),
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.markersize": 4,
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "dkfeat",
+}
+
+
+def gcws() -> None:
+    """Mean squared error of the GMM kernel's estimate from codes, times k; and the 0-bit bias."""
+    left, right = plt.subplots(1, 2)[1]
+    at = np.linspace(0, 1, 200)
+    pairs = _rows_that_share()
+    similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
+    for bits, colour in ((1, RED), (2, ORANGE), (4, GREEN), (8, BLUE)):
+        chance = 2.0**-bits
+        rate = at + (1 - at) * chance
+        left.plot(at, rate * (1 - rate) / (1 - chance) ** 2, color=colour, label=f"b = {bits}")
+        left.plot(similarity, _gcws_errors(pairs, similarity, bits), "o", color=colour)
+    left.plot(at, fourier.gcws_variance(at), "--", color=GREY, label="GMM (1 − GMM)")
+    left.set(
+        xlabel="GMM", ylabel="k × mean squared error", title="Lines: theory; dots: measured at k = 64", ylim=(0, None)
+    )
+    left.legend(title="i_bits")
+    pairs = _narrow_rows()
+    similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
+    for t_bits, colour in ((0, BLUE), (1, ORANGE), (2, GREEN)):
+        features = GCWSFeatures(2**16, t_bits=t_bits, random_state=0).fit(pairs[0])
+        estimates = [features.estimate_kernel(features.encode(pair))[0, 1] for pair in pairs]
+        right.plot(similarity, estimates - similarity, "o", color=colour, label=f"t_bits = {t_bits}")
+    right.axhline(0, color=GREY, lw=0.8)
+    right.set(xlabel="GMM", ylabel="bias", title="Bias, at its worst: 6 columns, heavy tails")
+    right.legend()
+
+
+def _rows_that_share(n_columns: int = 600) -> list[NDArray[np.float64]]:
+    """Pairs of lognormal rows, from disjoint ones to nearly equal ones."""
+    rng = np.random.default_rng(0)
+    pairs = []
+    for shared in np.linspace(0, 0.98, 9):
+        pair = np.zeros((2, 2 * n_columns))
+        pair[:, :n_columns] = rng.lognormal(size=n_columns)
+        pair[1, n_columns:] = rng.lognormal(size=n_columns)
+        kept = rng.random(n_columns) < shared
+        pair[1] = np.where(np.concatenate([kept, ~kept]), pair[1], 0)
+        pairs.append(pair)
+    return pairs
+
+
+def _narrow_rows() -> list[NDArray[np.float64]]:
+    """Pairs of six values over several orders of magnitude, from unlike to nearly equal ones."""
+    rng = np.random.default_rng(0)
+    rows = rng.lognormal(sigma=3, size=(30, 1, 6))
+    return list(rows * rng.lognormal(sigma=np.linspace(0, 4, 30)[:, None, None], size=(30, 2, 6)))
+
+
+def _gcws_errors(
+    pairs: list[NDArray[np.float64]], similarity: NDArray[np.float64], i_bits: int, k: int = 64
+) -> NDArray[np.float64]:
+    """Give k times the mean squared error, over maps of many seeds."""
+    X = np.vstack(pairs)
+    error = np.empty((SEEDS, len(pairs)))
+    for seed in range(SEEDS):
+        features = GCWSFeatures(k, i_bits=i_bits, random_state=seed).fit(X)
+        error[seed] = np.diag(features.estimate_kernel(features.encode(X)), 1)[::2] - similarity
+    return k * (error**2).mean(axis=0)
+
+
+def fourier_features() -> None:
+    """Variance of RFF and NRFF, and mean squared error of the structured projections."""
+    left, right = plt.subplots(1, 2)[1]
+    rho = np.linspace(-1, 1, 200)
+    at = np.linspace(-0.9, 0.95, 11)
+    for gamma, colour in ((1.0, BLUE), (5.0, ORANGE)):
+        left.plot(rho, fourier.rff_variance(rho, gamma), "--", color=colour, label=f"RFF, γ = {gamma:g}")
+        left.plot(rho, fourier.nrff_variance(rho, gamma), color=colour, label=f"NRFF, γ = {gamma:g}")
+        for normalize, marker in ((False, "s"), (True, "o")):
+            left.plot(at, _rbf_errors(at, gamma, normalize=normalize), marker, color=colour, mfc="white")
+    left.set(xlabel="cosine ρ", ylabel="k × variance", title="Theorems 2 and 3; marks: measured at k = 64")
+    left.legend()
+    projections = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")
+    for projection, colour in zip(projections, (BLUE, RED, ORANGE, GREEN, GREY), strict=True):
+        right.plot(
+            at, _rbf_errors(at, 1.0, normalize=False, projection=projection), "o-", color=colour, label=projection
+        )
+    right.set(
+        xlabel="cosine ρ", ylabel="k × mean squared error", title="RFF by projection, γ = 1, 64 columns", ylim=(0, None)
+    )
+    right.legend()
+
+
+def _rbf_errors(rho: NDArray[np.float64], gamma: float, *, k: int = 64, d: int = 64, **options: Any) -> NDArray:
+    """Give k times the mean squared error for pairs of unit rows with these cosines, over maps of many seeds."""
+    rows = np.linalg.qr(np.random.default_rng(1).normal(size=(d, 2)))[0].T
+    X = np.vstack([rows[:1], np.outer(rho, rows[0]) + np.outer(np.sqrt(1 - rho**2), rows[1])])
+    error = np.empty((SEEDS, len(rho)))
+    for seed in range(SEEDS):
+        features = FourierFeatures(k, gamma=gamma, random_state=seed, **options).fit(X).transform(X)
+        error[seed] = features[1:] @ features[0] - np.exp(-gamma * (1 - rho))
+    return k * (error**2).mean(axis=0)
+
+
+def laplace_features() -> None:
+    """Mean squared error of Laplace features by projection, for histograms of growing weight."""
+    axes = plt.subplots(1, 2)[1]
+    rng = np.random.default_rng(2)
+    d = 64
+    histograms = rng.dirichlet(np.full(d, 0.5), size=2)
+    projections = (
+        ("dense", 1, BLUE),
+        ("alternating_circulant", 6, GREEN),
+        ("alternating_circulant", 2, ORANGE),
+        ("circulant", 1, RED),
+    )
+    for axis, kernel, factor, scales in (
+        (axes[0], "exponential", circulant.exponential_log_factor, np.geomspace(0.001, 1, 9)),
+        (axes[1], "reciprocal", circulant.reciprocal_log_factor, np.geomspace(0.02, 5, 9)),
+    ):
+        exact = np.array([math.exp(factor(z).sum()) for z in np.outer(scales, histograms.sum(axis=0))])
+        for projection, mixtures, colour in projections:
+            options = {"kernel": kernel, "projection": projection, "n_mixtures": mixtures}
+            axis.plot(exact, _laplace_errors(histograms, scales, exact, **options), "o", color=colour)
+            fine = np.geomspace(scales[0], scales[-1], 40)
+            lines = [
+                (math.exp(factor(z).sum()), _laplace_theory(z, factor, projection, mixtures))
+                for z in np.outer(fine, histograms.sum(axis=0))
+            ]
+            name = projection.replace("_", " ") + (f", m = {mixtures}" if projection.startswith("alt") else "")
+            axis.plot(*np.transpose(lines), color=colour, label=name)
+        axis.set(
+            xlabel="kernel", ylabel="k × mean squared error", title=f"{kernel} semigroup, k = d = 64", yscale="log"
+        )
+        axis.set_ylim(axis.get_ylim()[1] / 3e4)
+    axes[0].legend()
+
+
+def _laplace_theory(z: NDArray[np.float64], factor: circulant.LogFactor, projection: str, mixtures: int) -> float:
+    """Give k times the variance that Theorems 1 to 3 give."""
+    if projection == "dense":
+        return circulant.laplace_variance(z, factor)
+    covariances = [circulant.alternating_covariance(z, factor, mixtures, shift) for shift in range(len(z))]
+    return len(z) * circulant.estimator_variance(covariances, len(z))
+
+
+def _laplace_errors(
+    histograms: NDArray[np.float64], scales: NDArray[np.float64], exact: NDArray[np.float64], **options: Any
+) -> NDArray[np.float64]:
+    """Give k times the mean squared error, over maps of many seeds."""
+    X, Y = (np.outer(scales, histogram) for histogram in histograms)
+    error = np.empty((SEEDS, len(scales)))
+    for seed in range(SEEDS):
+        features = LaplaceFeatures(X.shape[1], random_state=seed, **options).fit(X)
+        error[seed] = (features.transform(X) * features.transform(Y)).sum(axis=1) - exact
+    return X.shape[1] * (error**2).mean(axis=0)
+
+
+def nystroem_features() -> None:
+    """Errors of Gram matrices of digits by number of components: Nyström beside random features."""
+    axes = plt.subplots(1, 2)[1]
+    X = load_digits(return_X_y=True)[0][::4]
+    sizes = 2 ** np.arange(4, 11)
+    gamma = 5.0
+    for axis, exact, title, maps in (
+        (
+            axes[0],
+            kernels.gmm(X),
+            "GMM kernel, 450 digits",
+            {
+                "Nyström": lambda k, seed: NystroemFeatures(k, random_state=seed),
+                "GCWS, 8 bits": lambda k, seed: GCWSFeatures(k, random_state=seed),
+            },
+        ),
+        (
+            axes[1],
+            kernels.rbf_cosine(X, gamma=gamma),
+            f"RBF of the cosine, γ = {gamma:g}",
+            {
+                "Nyström": lambda k, seed: NystroemFeatures(
+                    k, kernel="rbf_cosine", kernel_params={"gamma": gamma}, random_state=seed
+                ),
+                "NRFF": lambda k, seed: FourierFeatures(k, gamma=gamma, random_state=seed),
+                "RFF": lambda k, seed: FourierFeatures(k, gamma=gamma, normalize=False, random_state=seed),
+            },
+        ),
+    ):
+        for (name, make), colour in zip(maps.items(), (BLUE, ORANGE, GREY), strict=False):
+            errors = [np.mean([_gram_error(make(int(k), seed), X, exact) for seed in range(5)]) for k in sizes]
+            drawn = sizes < len(X) if name == "Nyström" else sizes > 0  # all rows as landmarks: no error is left
+            axis.plot(sizes[drawn], np.array(errors)[drawn], "o-", color=colour, label=name)
+        axis.set(xlabel="k", ylabel="root mean squared error", title=title, xscale="log", yscale="log", xticks=sizes)
+        axis.set_xticklabels(sizes)
+        axis.minorticks_off()
+        axis.legend()
+
+
+def _gram_error(unfitted: Any, X: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
+    features = unfitted.fit(X)
+    if isinstance(features, GCWSFeatures):
+        found = features.estimate_kernel(features.encode(X))
+    else:
+        Z = features.transform(X)
+        found = Z @ Z.T
+    return float(np.sqrt(np.mean((found - exact) ** 2)))
+
+
+FIGURES: dict[str, Callable[[], None]] = {
+    "gcws": gcws,
+    "fourier": fourier_features,
+    "laplace": laplace_features,
+    "nystroem": nystroem_features,
+}
+
+
+def main(names: list[str]) -> None:
+    """Draw the figures of these names, or all."""
+    mpl.use("Agg")
+    IMAGES.mkdir(exist_ok=True)
+    for name in names or FIGURES:
+        with mpl.rc_context(STYLE):
+            FIGURES[name]()
+            path = IMAGES / f"{name}.png"
+            plt.savefig(path, metadata={"Software": None})
+            plt.close()
+        print(path, f"{path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
