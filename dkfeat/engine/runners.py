@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
@@ -197,7 +198,22 @@ def _start_process(task: SplitTask, blas_threads: int) -> None:
 
 def _run_in_process(split: Split) -> Any:
     assert _process_task is not None  # the pool's initializer ran
-    return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+    try:
+        return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+    except Exception as error:
+        if _travels(error):
+            raise
+        message = f"{type(error).__name__}: {error}"
+    raise RuntimeError(message)
+
+
+def _travels(error: Exception) -> bool:
+    """Whether an error gets to the driver as it is; one that does not would break the pool in place of telling."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))
+    except Exception:  # whatever its own methods raise
+        return False
+    return True
 
 
 def _never() -> bool:

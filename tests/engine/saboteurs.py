@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from distributed import Worker, WorkerPlugin
@@ -17,12 +18,13 @@ from dkfeat.engine import job
 
 @dataclass
 class Sabotage(WorkerPlugin):
-    """Before a shard is made of `split` (or of any, if None), in process `pid` (or in any): do `act`."""
+    """Before a shard is made of `split`, in process `pid` (of any, in any, where None): do `act`, noted in `log`."""
 
     act: str
     split: int | None = None
     pid: int | None = None
     amount: float = 0.0
+    log: str | None = None
     name: str = "sabotage"
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
@@ -30,6 +32,9 @@ class Sabotage(WorkerPlugin):
 
         def sabotaged(given, split, piece, fitted):
             if self.split in (None, split.number) and self.pid in (None, os.getpid()):
+                if self.log is not None:
+                    with Path(self.log).open("a") as file:
+                        file.write("x")
                 getattr(self, f"_{self.act}")()
             return publish(given, split, piece, fitted)
 
