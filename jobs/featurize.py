@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import build_map, build_source
+from dkfeat.cli.build import run_part
 from dkfeat.config import load_config
-from dkfeat.engine.featurize import featurize
 from dkfeat.errors import ConfigError
 
 
@@ -24,14 +23,7 @@ def main(conf: str) -> None:
         message = f"{conf}: lists nothing under `featurize`"
         raise ConfigError(message)
     for part in job.featurize:
-        manifest = featurize(
-            build_source(part.source),
-            None if part.map is None else build_map(part.map),
-            part.out,
-            like=part.like,
-            layout=part.layout,
-            **job.run.to_mapping(),
-        )
+        manifest = run_part(part, job.run)
         print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")
 
 

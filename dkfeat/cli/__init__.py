@@ -6,10 +6,12 @@ scikit-learn and pyarrow to load.
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 import dkfeat
-from dkfeat.cli._group import DkfeatCommand, DkfeatGroup
+from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log
 from dkfeat.cli.demo import demo
 from dkfeat.cli.featurize import featurize, plan
 from dkfeat.cli.inspect import inspect
@@ -19,7 +21,16 @@ from dkfeat.cli.status import status
 from dkfeat.cli.train import train
 from dkfeat.cli.verify import verify
 
-__all__ = ["DkfeatCommand", "cli", "main"]
+__all__ = ["DkfeatCommand", "cli", "main", "set_log"]
+
+
+def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
+    if value == "json":
+        from dkfeat.engine.log_lines import LogLines
+
+        log = LogLines(sys.stderr)
+        set_log(ctx, log)
+        ctx.with_resource(log.collecting())
 
 
 @click.group(
@@ -27,6 +38,16 @@ __all__ = ["DkfeatCommand", "cli", "main"]
 )
 @click.version_option(dkfeat.__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    is_eager=True,  # errors of the command line too are told that way
+    expose_value=False,
+    callback=_set_log_format,
+    help="How progress, warnings and errors are told on standard error.",
+)
 def cli(traceback: bool) -> None:
     """Features on which linear learning matches kernel machines, for big data.
 

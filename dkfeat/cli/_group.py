@@ -11,14 +11,21 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from dkfeat.cli._show import shown
 from dkfeat.errors import DkfeatError, ParseError
 from dkfeat.wording import nearest
 
-__all__ = ["DkfeatCommand", "DkfeatGroup"]
+if TYPE_CHECKING:
+    from dkfeat.engine.log_lines import LogLines
+
+__all__ = ["DkfeatCommand", "DkfeatGroup", "log_of", "set_log"]
+
+LOG = "dkfeat.log"
+"""Where click's contexts, which share it, keep the `LogLines` that take the place of text on standard error."""
 
 INTERNAL, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 3, 130, 141, 143
 
@@ -31,8 +38,10 @@ class _TidyUsageError(click.UsageError):
     """A usage error shown as every other error is."""
 
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
-        _tell(f"{self.ctx.info_name if self.ctx else 'command line'}: {self.format_message()}")
-        if self.ctx:
+        _tell(
+            self.ctx, f"{self.ctx.info_name if self.ctx else 'command line'}: {self.format_message()}", self.exit_code
+        )
+        if self.ctx and log_of(self.ctx) is None:
             click.echo(f"Try '{self.ctx.command_path} --help'.", err=True)
 
 
@@ -77,9 +86,11 @@ class DkfeatCommand(_VerbatimHelp):
         except OSError as error:
             _fail(ctx, f"{ctx.info_name}: {_text(error)}", STORAGE)
         except Exception as error:
-            _tell(f"{ctx.info_name}: internal fault: {type(error).__name__}: {_text(error)}")
-            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
+            trace = "".join(traceback.format_exception(error))
+            what = f"{ctx.info_name}: internal fault: {type(error).__name__}: {_text(error)}"
+            _tell(ctx, what, INTERNAL, trace)
+            if log_of(ctx) is None:
+                click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
             ctx.exit(INTERNAL)
 
 
@@ -98,21 +109,37 @@ class DkfeatGroup(_VerbatimHelp, click.Group):
         return super().resolve_command(ctx, args)
 
 
+def set_log(ctx: click.Context, log: LogLines) -> None:
+    """Let errors of this command, and of those within it, be lines of JSON."""
+    ctx.meta[LOG] = log
+
+
+def log_of(ctx: click.Context) -> LogLines | None:
+    """Where this command's lines of JSON go, or None if people read along."""
+    return ctx.meta.get(LOG)
+
+
 def _fail(ctx: click.Context, what: str, status: int) -> NoReturn:
-    _tell(what)
-    above: click.Context | None = ctx
-    while above is not None:
-        if above.params.get("traceback"):
-            click.echo(traceback.format_exc(), err=True, nl=False)
-            break
-        above = above.parent
+    wanted = any(above.params.get("traceback") for above in _lineage(ctx))
+    _tell(ctx, what, status, traceback.format_exc() if wanted else None)
     ctx.exit(status)
 
 
-def _tell(what: str) -> None:
+def _lineage(ctx: click.Context) -> Iterator[click.Context]:
+    above: click.Context | None = ctx
+    while above is not None:
+        yield above
+        above = above.parent
+
+
+def _tell(ctx: click.Context | None, what: str, status: int, trace: str | None = None) -> None:
     """Write the line, of which no byte can steer a terminal."""
-    shown = (character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in what)
-    click.echo("dkfeat: error: " + "".join(shown), err=True)
+    if ctx is not None and (log := log_of(ctx)) is not None:
+        log("error", level="error", message=what, exit_code=status, traceback=trace)
+        return
+    click.echo("dkfeat: error: " + "\n".join(map(shown, what.split("\n"))), err=True)
+    if trace is not None:
+        click.echo(trace, err=True, nl=False)
 
 
 def _text(error: BaseException) -> str:
@@ -128,7 +155,7 @@ def _tidy_usage() -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise  # it shows the help
     except click.UsageError as error:
-        tidy = _TidyUsageError(error.format_message(), error.ctx)
+        tidy = _TidyUsageError(error.format_message(), error.ctx or click.get_current_context(silent=True))
         raise tidy from None
 
 

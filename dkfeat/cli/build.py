@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError
 from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
-    from dkfeat.config import MapConfig, SourceConfig
+    from dkfeat.config import FeaturizeConfig, MapConfig, RunConfig, SourceConfig
     from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.manifest import Manifest
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_source"]
+__all__ = ["build_map", "build_source", "run_part"]
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -51,3 +52,17 @@ def build_source(config: SourceConfig) -> LibsvmSource:
     options = config.to_mapping()
     labels = options.pop("labels")
     return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
+
+
+def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
+    """Run one `featurize` part of a job file; `options` go before what the file says."""
+    from dkfeat.engine.featurize import featurize
+
+    return featurize(
+        build_source(part.source),
+        None if part.map is None else build_map(part.map),
+        part.out,
+        like=part.like,
+        layout=part.layout,
+        **{**run.to_mapping(), **options},
+    )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
 from dkfeat.cli._show import facts, show_size
 
@@ -62,6 +62,9 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
     feature_map = make_map(ctx, options, like)
     given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
+    log = log_of(ctx)
+    if log is not None and options["progress"]:
+        given["progress"] = log.progress
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)
     facts(
@@ -92,6 +95,7 @@ def plan(
     from dkfeat.engine.scan import scan
 
     feature_map, asked = make_map(ctx, options, like), make_source(source, options)
-    found = scan(asked, progress=True) if with_scan else None
+    log = log_of(ctx)
+    found = scan(asked, progress=True if log is None else log.progress) if with_scan else None
     made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found)
     click.echo(made.describe())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import click
 
-from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._show import facts
 
 __all__ = ["train"]
@@ -27,7 +30,10 @@ __all__ = ["train"]
 @click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows.")
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
+@click.pass_context
 def train(
+    ctx: click.Context,
+    /,
     shards: str,
     test: str | None,
     out: str | None,
@@ -61,7 +67,7 @@ def train(
         average=average,
         shuffle_rows=shuffle_rows,
         random_state=seed,
-        progress=progress,
+        progress=progress and (_teller(ctx) or True),
     )
     last = model.history[-1]
     shown = {"rows": f"{last['rows']:,}", "classes": f"{len(model.classes):,}", "epochs": f"{last['epoch']:,}"}
@@ -70,3 +76,9 @@ def train(
     if out is not None:
         model.save(out)
     facts(**shown, model=out or "not saved; give --out MODEL to keep it")
+
+
+def _teller(ctx: click.Context) -> Callable[[Mapping[str, Any]], None] | None:
+    """Return what tells an epoch as a line of JSON, where those are asked for."""
+    log = log_of(ctx)
+    return None if log is None else lambda entry: log("epoch", **entry)

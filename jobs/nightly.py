@@ -1,0 +1,151 @@
+"""Add to data sets what is new in their sources: ``python jobs/nightly.py conf/nightly.yaml``."""
+
+from __future__ import annotations
+
+import glob
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+import dkfeat
+from dkfeat.cli import DkfeatCommand, set_log
+from dkfeat.cli.build import build_source, run_part
+from dkfeat.config import FeaturizeConfig, RunConfig, load_config
+from dkfeat.engine.log_lines import LogLines
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
+from dkfeat.io.source import Source
+from dkfeat.io.status import Status
+
+BUSY = TargetBusyError.exit_code
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("conf")
+@click.option("--log", "log_file", metavar="FILE", help="Append the lines to FILE, not to standard output.")
+@click.pass_context
+def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
+    """Run the `featurize` parts of the job file CONF on what is new.
+
+    It may be started at any time, also while it runs already: files that are
+    committed are not read again, an interrupted batch is finished, and a target
+    that another run holds is skipped. Each part is tried whatever became of the
+    one before. What happens is told by lines of JSON on standard output.
+
+    The exit status is that of the first part that failed; 4 if parts were only
+    skipped because their targets were busy; else 0, also where nothing is new.
+    """
+    stream = sys.stdout if log_file is None else _opened(ctx, log_file)
+    log = LogLines(stream, job=conf)
+    set_log(ctx, log)
+    ctx.with_resource(log.collecting())
+    began = time.monotonic()
+    job = load_config(conf)
+    if not job.featurize:
+        message = f"{conf}: lists nothing under `featurize`"
+        raise ConfigError(message)
+    waiting: set[str] = set()
+    results = [_fire(part, job.run, log, waiting) for part in job.featurize]
+    failed = [status for status, busy in results if status and not busy]
+    status = failed[0] if failed else max(status for status, _ in results)
+    log("end", level="error" if failed else "info", exit_code=status, seconds=_since(began))
+    ctx.exit(status)
+
+
+def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> tuple[int, bool]:
+    """Run a part; give its exit status, and whether that only says that its target is busy."""
+    began = time.monotonic()
+    log("start", target=part.out, source=part.source.urlpath)
+    try:
+        before = _status(part.out)
+        if part.like in waiting or (_is_unstarted(before) and _finds_nothing(part)):
+            waiting.add(part.out)
+            log("waiting", target=part.out, message="the source has no files yet", seconds=_since(began))
+            return 0, False
+        try:
+            manifest = run_part(part, run, progress=log.progress if run.progress else False)
+        except SourceNotFoundError as error:
+            if _is_unstarted(before) or _finds_files(build_source(part.source)):
+                raise
+            message = f"{error}; files of it were planned or committed: is a disk not mounted?"
+            raise SpecConflictError(message) from error
+    except TargetBusyError as error:
+        log("skipped", level="warning", target=part.out, reason="busy", message=str(error), seconds=_since(began))
+        return BUSY, True
+    except (DkfeatError, OSError) as error:
+        status = error.exit_code if isinstance(error, DkfeatError) else ShardError.exit_code
+        log(
+            "failed",
+            level="error",
+            target=part.out,
+            error=type(error).__name__,
+            message=str(error),
+            exit_code=status,
+            seconds=_since(began),
+        )
+        return status, False
+    last = before.committed if before is not None else None
+    log(
+        "unchanged" if last is not None and last.number == manifest.number else "committed",
+        target=part.out,
+        manifest=manifest.number,
+        commit=manifest.run.get("id"),
+        rows=manifest.rows,
+        new_rows=manifest.rows - (last.rows if last else 0),
+        shards=len(manifest.shards),
+        new_shards=len(manifest.shards) - (last.shards if last else 0),
+        seconds=_since(began),
+    )
+    return 0, False
+
+
+def _status(target: str) -> Status | None:
+    try:
+        return dkfeat.status(target)
+    except ShardError:  # nothing is there, or it is damaged: then the run tells
+        return None
+
+
+def _is_unstarted(before: Status | None) -> bool:
+    return before is None or (before.committed is None and before.unfinished is None)
+
+
+def _finds_nothing(part: FeaturizeConfig) -> bool:
+    """Whether the source is patterns alone, of which none matches yet, in folders that are there."""
+    source = build_source(part.source)
+    if not all(glob.has_magic(pattern) and _has_folder(pattern) for pattern in source.patterns):
+        return False
+    return not any(_finds_files(source.replaced(urlpath=(pattern,))) for pattern in source.patterns)
+
+
+def _finds_files(source: Source) -> bool:
+    try:
+        source.files()
+    except SourceNotFoundError:
+        return False
+    return True
+
+
+def _has_folder(pattern: str) -> bool:
+    """Whether the folder that a local pattern looks into exists; where none does, a disk may not be mounted."""
+    if "://" in pattern:
+        return True
+    fixed = next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
+    return fixed.exists()
+
+
+def _opened(ctx: click.Context, log_file: str) -> TextIO:
+    # a buffer that holds any line, so that lines of two processes do not mix
+    file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 -- the context closes it
+    stream: TextIO = ctx.with_resource(file)
+    return stream
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
+
+
+if __name__ == "__main__":
+    main()
