@@ -233,7 +233,7 @@ def _attach(storage: Storage, name: str, data: bytes) -> None:
     try:
         storage.create(name, data)
     except FileExistsError:
-        if storage.read(name) != data:
+        if storage.size(name) != len(data) or storage.read(name) != data:
             aside = storage.set_aside(name)
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
             storage.create(name, data)

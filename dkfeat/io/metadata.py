@@ -30,7 +30,8 @@ def read_spec(storage: Storage) -> dict[str, Any]:
         When a newer dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
-    spec = strict_json.parse_object(_read(storage, SPEC, "it is no data set of dkfeat"), where, max_bytes=_SMALL)
+    text = _read(storage, SPEC, "it is no data set of dkfeat", _SMALL)
+    spec = strict_json.parse_object(text, where, max_bytes=_SMALL)
     check_format(spec, where)
     return spec
 
@@ -184,9 +185,12 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[PinnedPlan]) 
 def _read_success(storage: Storage) -> tuple[str, str] | None:
     where = f"{storage.url}/{SUCCESS}"
     try:
+        _check_length(storage, SUCCESS, _SMALL)
         data = storage.read(SUCCESS)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except ShardError:
+        raise
     except OSError as fault:
         message = f"{where}: cannot be read: {fault.strerror or fault}"
         raise ShardError(message) from fault
@@ -197,12 +201,23 @@ def _read_success(storage: Storage) -> tuple[str, str] | None:
     return str(name), str(sha256)
 
 
-def _read(storage: Storage, name: str, hint: str) -> bytes:
+def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.MAX_BYTES) -> bytes:
     try:
+        _check_length(storage, name, max_bytes)
         return storage.read(name)
+    except ShardError:
+        raise
     except FileNotFoundError as fault:
         message = f"{storage.url}/{name} is missing: {hint}"
         raise ShardError(message) from fault
     except OSError as fault:
         message = f"{storage.url}/{name} cannot be read: {fault.strerror or fault}"
         raise ShardError(message) from fault
+
+
+def _check_length(storage: Storage, name: str, max_bytes: int) -> None:
+    """Refuse an absurdly long file before it is in memory."""
+    size = storage.size(name)
+    if size is not None and size > max_bytes:
+        message = f"{storage.url}/{name}: {size:,} bytes, but at most {max_bytes:,} are read"
+        raise ShardError(message)

@@ -243,7 +243,7 @@ def mark_success(storage: Storage, manifest: Manifest) -> None:
     try:
         storage.create(SUCCESS, text)
     except FileExistsError:
-        if storage.read(SUCCESS) != text:
+        if storage.size(SUCCESS) != len(text) or storage.read(SUCCESS) != text:
             logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
             storage.remove(SUCCESS)
             storage.create(SUCCESS, text)
