@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dkfeat.engine.landmarks import load_map
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Stopped, open_runner
 from dkfeat.engine.scan import largest_first
@@ -108,7 +109,14 @@ def verify_inputs(
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
     asked = as_source(source, storage_options)
     files = {file.name: file for file in asked.files()}
-    settled = settle(asked, None, files=tuple(files.values()), target=(storage.url, spec), scan=_never).source
+    settled = settle(
+        asked,
+        None,
+        files=tuple(files.values()),
+        target=(storage.url, spec),
+        scan=_never,
+        load=lambda described: load_map(described, storage),
+    ).source
     problems, touched = _changes(manifest, files)
     plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
     splits = [

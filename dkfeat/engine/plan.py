@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.settle import PIECE_BYTES, Settled, as_path, as_source, like_spec, settle, target_spec
+from dkfeat.engine.landmarks import load_map
+from dkfeat.engine.settle import (
+    PIECE_BYTES,
+    Settled,
+    as_path,
+    as_source,
+    like_spec,
+    like_storage,
+    settle,
+    target_spec,
+)
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.io.scans import Scan
 from dkfeat.io.shards import shard_name
@@ -59,11 +69,13 @@ class Plan:
     """Sources, in order."""
     blocksize: int
     """Bytes of text after which a split or a piece ends."""
+    needs_landmarks: bool = False
+    """Whether the map is fitted to rows that must be drawn from the source: a pass over the splits that hold one."""
 
     @property
     def needs_scan(self) -> bool:
         """Whether the source must be read once before it can be featurized."""
-        return self.spec is None
+        return self.spec is None and not (self.needs_landmarks and self.n_rows is not None)
 
     @property
     def source_bytes(self) -> int:
@@ -122,9 +134,11 @@ class Plan:
             "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",
             "output": "known after a scan" if self.output_bytes is None else f"about {show_bytes(self.output_bytes)}",
         }
-        if self.spec is None:
+        if self.needs_scan:
             facts["spec"] = "open: featurize reads the source once more, first, to settle it"
-        else:
+        if self.needs_landmarks:
+            facts["landmarks"] = "open: featurize draws rows from the whole source, and reads the splits that hold one"
+        if self.spec is not None:
             output, width = self.spec["output"], self.spec["input"]["n_features"]
             facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
@@ -166,7 +180,8 @@ def plan(
     Returns
     -------
     plan : Plan
-        Without spec and shard names where the source's options are open and no scan is given.
+        Without spec and shard names where the source's options are open and no scan is given, and where the map must
+        first draw rows from the source (`Plan.needs_landmarks`).
 
     Raises
     ------
@@ -184,8 +199,10 @@ def plan(
     """
     asked = as_source(source, storage_options)
     existing = None
+    folders = [] if like is None else [like_storage(like)]
     if target is not None:
         storage = open_storage(as_path(target, "target"))
+        folders.insert(0, storage)
         spec = target_spec(storage)
         existing = None if spec is None else (storage.url, spec)
     taken = None if like is None else (as_path(like, "like"), like_spec(like))
@@ -194,9 +211,20 @@ def plan(
     if scan is not None:
         _check_scanned(scan, files)
     try:
-        settled = settle(asked, map, files=files, target=existing, like=taken, layout=layout, scan=_given(scan))
-    except _NeedsScanError:
-        return make_plan(asked.inspect(files), files, None, url, scan)
+        settled = settle(
+            asked,
+            map,
+            files=files,
+            target=existing,
+            like=taken,
+            layout=layout,
+            scan=_given(scan),
+            draw=_refuse,
+            load=lambda described: load_map(described, *folders),
+        )
+    except _OpenError:
+        needs_landmarks = map is not None and map.needs_rows and not hasattr(map, "n_features_in_")
+        return make_plan(asked.inspect(files), files, None, url, scan, needs_landmarks=needs_landmarks)
     return make_plan(settled.source, files, settled, url, scan)
 
 
@@ -206,6 +234,8 @@ def make_plan(
     settled: Settled | None,
     target: str | None,
     scan: Scan | None = None,
+    *,
+    needs_landmarks: bool = False,
 ) -> Plan:
     """Plan a source, settled or not, over its files as they were listed; `scan` is of these."""
     splits = source.splits(files)
@@ -215,17 +245,26 @@ def make_plan(
         rows = scan.rows_per_split
     spec_fp = None if settled is None else settled.spec_fp
     row_bytes = None if settled is None else int(settled.spec["output"]["row_bytes"])
+    working = 0 if settled is None else settled.map.working_bytes
     tasks = tuple(
         BlockTask(
             split=split,
-            projected_bytes=_projected_bytes(source.piece_bytes(split), row_bytes, count),
+            projected_bytes=working + _projected_bytes(source.piece_bytes(split), row_bytes, count),
             rows=count,
             first_shard=None if spec_fp is None else shard_name(spec_fp, split, 0),
         )
         for split, count in zip(splits, rows, strict=True)
     )
     spec = None if settled is None else settled.spec
-    return Plan(target=target, spec_fp=spec_fp, spec=spec, tasks=tasks, files=tuple(files), blocksize=blocksize)
+    return Plan(
+        target=target,
+        spec_fp=spec_fp,
+        spec=spec,
+        tasks=tasks,
+        files=tuple(files),
+        blocksize=blocksize,
+        needs_landmarks=needs_landmarks,
+    )
 
 
 def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
@@ -239,17 +278,21 @@ def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
             raise SpecConflictError(message)
 
 
-class _NeedsScanError(Exception):
-    """The source's options are open."""
+class _OpenError(Exception):
+    """The source's options are open, or the map's landmarks."""
 
 
 def _given(scan: Scan | None) -> Any:
     def give(source: Source) -> Scan:  # noqa: ARG001 - the signature that settle calls
         if scan is None:
-            raise _NeedsScanError
+            raise _OpenError
         return scan
 
     return give
+
+
+def _refuse(*_: object) -> None:
+    raise _OpenError
 
 
 def _projected_bytes(text: int, row_bytes: int | None, rows: int | None) -> int:

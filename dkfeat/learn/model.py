@@ -62,6 +62,8 @@ class LinearModel:
     """One entry an epoch: its number, rows seen and the held-out accuracy, a fraction, if there were test shards."""
     manifest_sha256: str | None = None
     """Hash of the canonical JSON of the training shards' list."""
+    map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    """What ``map.fitted_arrays()`` gave: the landmarks that the spec of a Nyström map names by their hash."""
 
     def __post_init__(self) -> None:
         classes = np.ascontiguousarray(self.classes)
@@ -93,11 +95,11 @@ class LinearModel:
 
     @cached_property
     def map(self) -> FeatureMap:
-        """The fitted feature map, made from its spec."""
+        """The fitted feature map, made from its spec and, where it has some, its landmarks."""
         # scikit-learn and numba come with the maps; a model that is only inspected needs neither
         from dkfeat.maps import from_spec
 
-        fitted = from_spec(self.map_spec)
+        fitted = from_spec(self.map_spec, self.map_arrays)
         if fitted.n_features_out != self.coef.shape[1]:
             message = f"the map gives {fitted.n_features_out:,} features, the weights are for {self.coef.shape[1]:,}"
             raise InputError(message)
@@ -225,7 +227,8 @@ class LinearModel:
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model into a folder.
 
-        On disk: ``model.json``, and the weights and intercepts as plain ``.npy`` files that it names by their hash.
+        On disk: ``model.json``, and the weights and intercepts as plain ``.npy`` files that it names by their hash; the
+        landmarks of a Nyström map beside them.
         An earlier model in the folder is replaced in one step, by the rename of the new ``model.json``: a reader, or
         a reader after a crash, finds the whole old model or the whole new one. Saving again is safe.
 
@@ -244,7 +247,7 @@ class LinearModel:
             "history": [dict(entry) for entry in self.history],
             "manifest_sha256": self.manifest_sha256,
         }
-        write_model(folder, facts, {"coef": self.coef, "intercept": self.intercept})
+        write_model(folder, facts, {"coef": self.coef, "intercept": self.intercept}, self.map_arrays)
 
     @property
     def _rows_at_a_time(self) -> int:
@@ -273,11 +276,12 @@ def load_model(folder: str | PathLike[str]) -> LinearModel:
     SpecConflictError
         If a newer dkfeat wrote it.
     """
-    facts, arrays = read_model(folder)
+    facts, arrays, map_arrays = read_model(folder)
     kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
     try:
         return LinearModel(
             map_spec=facts["map"],
+            map_arrays=map_arrays,
             input_spec=facts["input"],
             classes=np.array(facts["classes"], dtype=kind),
             coef=arrays["coef"],

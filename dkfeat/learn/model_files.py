@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dkfeat.archives import pack_arrays
 from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.landmarks import landmarks_file, read_landmarks
+from dkfeat.io.storage import open_storage
 from dkfeat.io.strict_json import dumps, parse_object
 
 __all__ = ["MODEL_FILE", "check_target", "read_model", "write_model"]
@@ -22,6 +25,7 @@ MODEL_FILE = "model.json"
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
 ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
+LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 FACTS: dict[str, type | tuple[type, ...]] = {
     "map": dict,
     "input": dict,
@@ -53,7 +57,12 @@ def check_target(folder: str | os.PathLike[str]) -> None:
         raise CommitError(message)
 
 
-def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+def write_model(
+    folder: str | os.PathLike[str],
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    map_arrays: Mapping[str, Any] | None = None,
+) -> None:
     """Write a model folder; `LinearModel.save` says what a crash leaves.
 
     Parameters
@@ -64,6 +73,8 @@ def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays
         Plain JSON values, keys as in `FACTS`.
     arrays : mapping of str to ndarray
         Keys as in `ARRAYS`.
+    map_arrays : mapping of str to ndarray, optional
+        Landmarks that the map's spec names.
     """
     root = Path(folder)
     check_target(root)
@@ -76,15 +87,19 @@ def write_model(folder: str | os.PathLike[str], facts: Mapping[str, Any], arrays
         digest = hashlib.sha256(data).hexdigest()
         listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
         _replace(root / str(listed[name]["file"]), data)
-    _replace(root / MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
     kept = {entry["file"] for entry in listed.values()}
+    if map_arrays:
+        name = landmarks_file(facts["map"].get("landmarks"))
+        _replace(root / name, pack_arrays(map_arrays))
+        kept.add(name)
+    _replace(root / MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
     for path in root.iterdir():
-        if ARRAY_NAME.fullmatch(path.name) and path.name not in kept:
+        if (ARRAY_NAME.fullmatch(path.name) or LANDMARKS_NAME.fullmatch(path.name)) and path.name not in kept:
             path.unlink()
 
 
-def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read and check a model folder: the facts and the arrays that `write_model` was given."""
+def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Read and check a model folder: the facts and the arrays that `write_model` was given, the map's last."""
     root = Path(folder)
     try:
         text = (root / MODEL_FILE).read_bytes()
@@ -105,7 +120,9 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         )
         raise ShardError(message)
     arrays = {name: _read_array(root, name, listed.get(name)) for name in ARRAYS}
-    return {key: facts[key] for key in FACTS}, arrays
+    sha256 = facts["map"].get("landmarks")
+    map_arrays = {} if sha256 is None else read_landmarks(open_storage(root), sha256, folder="")
+    return {key: facts[key] for key in FACTS}, arrays, map_arrays
 
 
 def _read_array(root: Path, name: str, entry: Any) -> Any:

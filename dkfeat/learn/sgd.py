@@ -118,7 +118,7 @@ def train(
     width = data.map.n_features_out
     _check_memory(n_outputs, width, average)
 
-    batch_rows = _batch_rows(data)
+    batch_rows, map_arrays = _batch_rows(data), data.map.fitted_arrays()
 
     def batches(epoch: int) -> Batches:
         seed = int(np.random.SeedSequence([root_seed, epoch]).generate_state(1)[0])
@@ -133,6 +133,7 @@ def train(
         for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
             model = LinearModel(
                 map_spec=data.map.to_spec(),
+                map_arrays=map_arrays,
                 input_spec=data.spec["input"],
                 classes=classes,
                 coef=coef,
