@@ -98,7 +98,7 @@ class ObjectLock:
 
     def _check_gone(self, last: Mapping[str, Any], break_lock: str | None) -> None:
         where = self._store.url
-        if not _RUN_ID.fullmatch(str(last.get("run_id"))):
+        if not _is_ours(last):
             message = f"{where}/{LOCK} is not one that dkfeat wrote; remove it if no run is writing here"
             raise TargetBusyError(message)
         if last["run_id"] == break_lock or processes.has_ended(last):
@@ -128,13 +128,18 @@ def lock_holder(store: Storage) -> tuple[Mapping[str, Any], bool | None] | None:
 
 def _end_of_chain(store: Storage, holder: Mapping[str, Any]) -> Mapping[str, Any]:
     for _ in range(_LONGEST_CHAIN):
-        if not _RUN_ID.fullmatch(str(holder.get("run_id"))):
+        if not _is_ours(holder):
             return holder
         after = _read(store, _claim_on(holder))
         if after is None:
             return holder
         holder = after
     return holder
+
+
+def _is_ours(holder: Mapping[str, Any]) -> bool:
+    """Whether a run id is named, which may become part of a name."""
+    return isinstance(run_id := holder.get("run_id"), str) and _RUN_ID.fullmatch(run_id) is not None
 
 
 def _claim_on(holder: Mapping[str, Any]) -> str:

@@ -1,0 +1,85 @@
+"""The tiny job on an object store, as a program: ``python -m tests.faults.store_job SOURCES URL``.
+
+Credentials and endpoint come from the environment. With ``--copies`` several processes do the same at the same moment,
+without a lock between them, and race for the commit; the exit status of each is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dkfeat.errors import DkfeatError
+from dkfeat.io import run as runs
+from dkfeat.io.object_store import ObjectStorage
+from tests.io.tiny_job import TinyJob
+
+
+class NoLock:
+    def release(self) -> None:
+        pass
+
+
+class UnlockedStorage(ObjectStorage):
+    def acquire(self, *_: Any, **__: Any) -> NoLock:
+        return NoLock()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sources", type=Path)
+    parser.add_argument("url")
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--barrier", type=Path, help="wait until this file is there")
+    parser.add_argument("--copies", type=int, default=0)
+    parser.add_argument("--break-lock")
+    arguments = parser.parse_args()
+    if arguments.copies:
+        return race(arguments)
+    if arguments.barrier:
+        print("ready", flush=True)  # noqa: T201 -- told to the test that waits for it
+        wait_for(arguments.barrier.exists)
+    return run(ObjectStorage(arguments.url), arguments)
+
+
+def run(storage: ObjectStorage, arguments: argparse.Namespace) -> int:
+    job = TinyJob(arguments.sources, Path("unused"), pause=arguments.pause, storage=storage)
+    try:
+        job.run(break_lock=arguments.break_lock)
+    except DkfeatError as fault:
+        print(f"dkfeat: error: {fault}", file=sys.stderr)  # noqa: T201 -- as the command line does
+        return fault.exit_code
+    return 0
+
+
+def race(arguments: argparse.Namespace) -> int:
+    children = []
+    publish = runs.Run._publish
+    for number in range(arguments.copies):
+        if (child := os.fork()) == 0:
+
+            def at_once(self: runs.Run, text: bytes, ready: str = f"{arguments.barrier}.{number}") -> Any:
+                Path(ready).touch()
+                wait_for(lambda: len(list(arguments.barrier.parent.glob("race.*"))) == arguments.copies)
+                return publish(self, text)
+
+            runs.Run._publish = at_once  # type: ignore[method-assign]
+            os._exit(run(UnlockedStorage(arguments.url), arguments))
+        children.append(child)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    print(*statuses)  # noqa: T201 -- told to the test
+    return 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
