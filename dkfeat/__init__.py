@@ -23,6 +23,7 @@ _HOME = {
     "errors": "dkfeat.errors",
     "featurize": "dkfeat.engine.featurize",
     "from_spec": "dkfeat.maps",
+    "gram": "dkfeat.engine.gram",
     "kernels": "dkfeat.kernels",
     "load_model": "dkfeat.learn.model",
     "open_shards": "dkfeat.engine.dataset",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.collections import read_libsvm as read_libsvm
     from dkfeat.engine.dataset import open_shards as open_shards
     from dkfeat.engine.featurize import featurize as featurize
+    from dkfeat.engine.gram import gram as gram
     from dkfeat.engine.inputs import verify_inputs as verify_inputs
     from dkfeat.engine.plan import plan as plan
     from dkfeat.engine.scan import scan as scan

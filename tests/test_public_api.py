@@ -21,6 +21,7 @@ PUBLIC = [
     "errors",
     "featurize",
     "from_spec",
+    "gram",
     "kernels",
     "load_model",
     "open_shards",
