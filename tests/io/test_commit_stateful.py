@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dkfeat.errors import ShardError
-from dkfeat.io import commit, killpoints, locks, reader, shards
+from dkfeat.errors import ShardError, SpecConflictError
+from dkfeat.io import commit, killpoints, locks, maintenance, reader, shards
+from dkfeat.io.status import status
 from dkfeat.io.storage import open_storage
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import ROW_BYTES, TinyJob, write_sources
@@ -56,6 +58,34 @@ class DataSetMachine(RuleBasedStateMachine):
 
     @rule(point=st.sampled_from(killpoints.POINTS), count=st.integers(1, 6))
     def run_and_die(self, point: str, count: int) -> None:
+        self.die_at(point, count, self.job.run)
+
+    @precondition(lambda self: (self.job.target / "_dkfeat" / "spec.json").exists())
+    @rule(point=st.sampled_from((*killpoints.ABORT_POINTS, "nowhere")), count=st.integers(1, 3))
+    def give_up(self, point: str, count: int) -> None:
+        self.die_at(point, count, lambda: maintenance.abort(self.job.target))
+
+    @precondition(lambda self: self.planned is not None)
+    @rule()
+    def change_a_planned_source(self) -> None:
+        path = self.folder / "in" / f"day{self.planned - 1}.txt"
+        path.write_bytes(path.read_bytes()[:-2] + b"y\n")
+        with pytest.raises(SpecConflictError):
+            self.job.run()
+        assert maintenance.abort(self.job.target).number
+        self.planned = None
+        self.run()
+
+    @precondition(lambda self: (self.job.target / "_dkfeat" / "spec.json").exists())
+    @rule()
+    def clean(self) -> None:
+        cleaned = maintenance.clean(self.job.target)
+        assert not [name for name in cleaned.removed if name.startswith("data/")]
+        assert cleaned.refused == ()
+        found = status(self.job.target)
+        assert (found.unfinished is not None) == (self.planned is not None)
+
+    def die_at(self, point: str, count: int, act: Callable[[], object]) -> None:
         passes = 0
 
         def die(passed: str) -> None:
@@ -67,7 +97,7 @@ class DataSetMachine(RuleBasedStateMachine):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(killpoints, "passed", die)
             with suppress(Killed):
-                self.job.run()
+                act()
         locks._drop_in_child()  # as the kernel does for a dead process: free the lock, leave the file
         meta = self.job.target / "_dkfeat"
         manifests = len(list(meta.glob("manifest-*.json")))
