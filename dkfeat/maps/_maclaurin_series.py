@@ -88,7 +88,7 @@ def listed(coefficients: Any, square: float, tolerance: float) -> Series:
     a = [_coefficient(value, n) for n, value in enumerate(given)]
     while len(a) > 1 and a[-1] == 0:
         a.pop()
-    series = _finite([value * _power(square, n) for n, value in enumerate(a)], "smaller coefficients, radius or scale")
+    series = _finite([_term(value, square, n) for n, value in enumerate(a)], "smaller coefficients, radius or scale")
     return Series(terms=series.terms, left_out=0.0, coefficients=tuple(a))
 
 
@@ -104,7 +104,7 @@ def _called(coefficient: Callable[[int], float], square: float, tolerance: float
             message = f"coefficients({n}) raises {error!r}; give 0 where a coefficient is too small for a float"
             raise ConfigError(message) from error
         a.append(_coefficient(value, n))
-        terms.append(a[-1] * _power(square, n))
+        terms.append(_term(a[-1], square, n))
         total += terms[-1]
         if not math.isfinite(total):
             break
@@ -133,9 +133,12 @@ def _coefficient(value: object, n: int) -> float:
     return number
 
 
-def _power(square: float, n: int) -> float:
+def _term(coefficient: float, square: float, n: int) -> float:
+    """Give a_n R^(2n), also where the power alone would overflow."""
+    if coefficient == 0:
+        return 0.0
     try:
-        return square**n
+        return coefficient * square ** (n // 2) * square ** (n - n // 2)
     except OverflowError:
         return math.inf
 

@@ -82,8 +82,8 @@ class MaclaurinFeatures(FeatureMap):
         :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that gives :math:`a_n` for n. A
         function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
     measure : {"kernel", "proper"}, default="kernel"
-        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and has the lower
-        variance; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel.
+        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and as a rule has the
+        lower variance; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel.
     p : float, default=2.0
         Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
     normalize : {"l1", "l2"} or None, default=None
@@ -121,6 +121,8 @@ class MaclaurinFeatures(FeatureMap):
         Seed in use, in [0, 2^64).
     degrees_ : ndarray of shape (n_components,), int64
         Factors of each random feature, falling; 0 too where a drawn degree has no term and the feature is 0.
+    max_degree_ : int
+        Largest degree of the series in use: `degree`, or where an infinite one was cut.
     truncation_error_ : float
         Bound on what the degrees left out add for rows of length R, 0 for a finite series; for coefficients from a
         function an estimate, the sum of the later half of the degrees kept.
@@ -142,7 +144,7 @@ class MaclaurinFeatures(FeatureMap):
     See Also
     --------
     dkfeat.kernels.polynomial, dkfeat.kernels.vovk_real, dkfeat.kernels.vovk_infinite : Exact kernels.
-    dkfeat.theory.component_variance : Variance of one component's estimate.
+    dkfeat.theory.maclaurin.component_variance : Variance of one component's estimate.
     sklearn.kernel_approximation.PolynomialCountSketch : Another estimate of polynomial kernels, by hashing.
 
     Notes
@@ -153,7 +155,8 @@ class MaclaurinFeatures(FeatureMap):
     :math:`M = \|x\|^2 \|y\|^2 + 2 t^2 - 2 \sum_l x_l^2 y_l^2`. Each component's estimate is at most
     :math:`f(R_1^2)` for "kernel" and :math:`\frac p{p - 1} f(p R_1^2)` for "proper", :math:`R_1` the largest **l1**
     norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). Rows of l2
-    norm R suffice for f to converge, and R near that norm for a low variance.
+    norm R suffice for f to converge. The variance is least where :math:`R^4` is M, from the l2 norm of the rows up to
+    1.3 times of it.
 
     Departures from the paper:
 
@@ -269,6 +272,7 @@ class MaclaurinFeatures(FeatureMap):
             inner=inner,
         )
         self.degrees_ = self._settings.draws.degrees.copy()
+        self.max_degree_ = len(series.terms) - 1
         self.truncation_error_ = series.left_out
         self.seed_ = seed
 
