@@ -27,6 +27,9 @@ __all__ = ["DkfeatCommand", "DkfeatGroup", "log_of", "set_log"]
 LOG = "dkfeat.log"
 """Where click's contexts, which share it, keep the `LogLines` that take the place of text on standard error."""
 
+LONGEST = 10_000
+"""Characters of a message that are shown; what a library has to say may be as long as its input."""
+
 INTERNAL, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 3, 130, 141, 143
 
 
@@ -133,13 +136,20 @@ def _lineage(ctx: click.Context) -> Iterator[click.Context]:
 
 
 def _tell(ctx: click.Context | None, what: str, status: int, trace: str | None = None) -> None:
-    """Write the line, of which no byte can steer a terminal."""
+    """Write the line, of which no byte can steer a terminal and no part runs to megabytes."""
+    what = _cut(what)
+    if trace is not None:
+        trace = "\n".join(_cut(shown(line)) for line in trace.splitlines()) + "\n"
     if ctx is not None and (log := log_of(ctx)) is not None:
         log("error", level="error", message=what, exit_code=status, traceback=trace)
         return
     click.echo("dkfeat: error: " + "\n".join(map(shown, what.split("\n"))), err=True)
     if trace is not None:
         click.echo(trace, err=True, nl=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
 
 
 def _text(error: BaseException) -> str:

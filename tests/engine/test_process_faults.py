@@ -15,9 +15,11 @@ from pathlib import Path
 import dask
 import psutil
 import pytest
+from click.testing import CliRunner
 from distributed import Client
 
 import dkfeat
+from dkfeat.cli import cli
 from dkfeat.engine import distributed_runner
 from dkfeat.engine.cluster import local_cluster
 from dkfeat.engine.runners import open_runner
@@ -281,6 +283,20 @@ def test_error_that_does_not_travel__arrives_from_a_process(kind):
 def test_error_that_does_not_travel__arrives_from_a_worker(kind, cluster_client):
     with pytest.raises(Exception, match="on purpose"), open_runner(cluster_client) as runner:
         runner.run(Fail(kind), fake_splits(8), lambda *_: None)
+
+
+@pytest.mark.fault("P-12", "X-10")
+def test_error_of_many_characters__is_shown_cut(monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("on purpose \x1b[2J" + 50_000_000 * "x")
+
+    monkeypatch.setattr("dkfeat.engine.dataset.open_shards", fail)
+    outcome = CliRunner().invoke(cli, ["verify", "somewhere"])
+    assert outcome.exit_code == 1
+    assert "on purpose" in outcome.stderr
+    assert "50,000,0" in outcome.stderr
+    assert "\x1b" not in outcome.stderr
+    assert len(outcome.stderr) < 50_000
 
 
 LIMITED = """
