@@ -12,9 +12,10 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import InputError
 
 if TYPE_CHECKING:
+    from dkfeat.io.quarantine import BadRow
     from dkfeat.io.source import Source
 
-__all__ = ["MOST_LABELS", "Scan", "SplitScan", "are_integers"]
+__all__ = ["MOST_LABELS", "Scan", "SplitScan", "are_integers", "exact_integers"]
 
 MOST_LABELS = 10_000
 """Labels beyond this number are not listed."""
@@ -39,6 +40,10 @@ class SplitScan:
     """Sorted label set; None beyond 10,000 labels."""
     has_integer_labels: bool
     """Every label is an integer below 2**53 in magnitude."""
+    n_bad_rows: int = 0
+    """Rows that would be set aside; the other counts are without them."""
+    first_bad: BadRow | None = None
+    """The first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,10 @@ class Scan:
     """Rows of each split, in the order of `splits`."""
     files: tuple[SourceFile, ...]
     splits: tuple[Split, ...]
+    n_bad_rows: int = 0
+    """Rows that would be set aside; the other counts are without them."""
+    first_bad: tuple[SourceFile, BadRow] | None = None
+    """The first of them, with its file."""
 
     @classmethod
     def merge(
@@ -90,7 +99,14 @@ class Scan:
             union = sorted({label for part in parts for label in part.labels or ()})
             kind = int if label_dtype == "int64" else float
             labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
+        bad = (
+            (split.files[part.first_bad.file], part.first_bad)
+            for split, part in zip(splits, parts, strict=True)
+            if part.first_bad
+        )
         return cls(
+            n_bad_rows=sum(part.n_bad_rows for part in parts),
+            first_bad=next(bad, None),
             n_features=n_features,
             zero_based=zero_based,
             label_dtype=label_dtype,
@@ -106,7 +122,13 @@ class Scan:
 
 def are_integers(labels: np.ndarray) -> bool:
     """Tell whether float64 labels are exact as int64."""
-    return bool(np.all((labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)))
+    return bool(np.all(exact_integers(labels)))
+
+
+def exact_integers(labels: np.ndarray) -> np.ndarray:
+    """Which of float64 labels are exact as int64."""
+    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)
+    return exact
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

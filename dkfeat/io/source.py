@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
 
 from dkfeat.blocks import RowBlock, SourceFile, Split
+from dkfeat.errors import DkfeatError, InputError
 
 if TYPE_CHECKING:
     from dkfeat.io.quarantine import BadRow
     from dkfeat.io.scans import Scan, SplitScan
 
-__all__ = ["Piece", "Source"]
+__all__ = ["Piece", "Refusal", "Source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +43,27 @@ class Piece:
     lines: int | None = None
     """Lines of its text, where bad rows are set aside."""
 
+    def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
+        """Copy without some rows, which are among its bad rows instead; `bad_rows` are theirs, in order."""
+        keep = np.ones(self.block.n_rows, np.bool_)
+        keep[list(rows)] = False
+        by_file = list(self.rows_by_file)
+        for bad in bad_rows if by_file else ():
+            by_file[bad.file] -= 1
+        merged = sorted((*self.bad_rows, *bad_rows), key=lambda bad: (bad.file, bad.offset))
+        return replace(self, block=self.block.take(keep), rows_by_file=tuple(by_file), bad_rows=tuple(merged))
+
+
+class Refusal(NamedTuple):
+    """A row of a piece that a map refuses."""
+
+    row: int
+    """In the piece, from 0."""
+    column: int
+    """Column of the value to blame, from 0."""
+    reason: str
+    """What the map says, without a place."""
+
 
 class Source(ABC):
     """Files of rows, and how they are read.
@@ -52,6 +76,8 @@ class Source(ABC):
 
     kind: ClassVar[str]
     """Name of the format: ``to_mapping()["kind"]``."""
+    sets_aside: ClassVar[bool] = False
+    """Whether bad rows can be set aside: `on_bad_row` is an option."""
     own_rows: ClassVar[frozenset[str]] = frozenset({"blocksize"})
     """Options that say which rows are read and what is kept beside them: `like` may disagree with them."""
 
@@ -75,6 +101,8 @@ class Source(ABC):
     """Type of the labels, "int64" or "float64"; "auto" until settled."""
     storage_options: Mapping[str, Any] | None
     """For fsspec; may hold secrets, so it is neither shown nor stored."""
+    on_bad_row: Any = "raise"
+    """What a wrong row is: "raise", an error; "quarantine", set aside."""
 
     @property
     @abstractmethod
@@ -98,6 +126,10 @@ class Source(ABC):
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
         """Cut files into splits; a file without rows is one empty split."""
 
+    def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
+        """Rows of a split, where they are known without being read."""
+        return None
+
     @abstractmethod
     def split_bytes(self, split: Split) -> int:
         """Bytes, as stored, that a task reads of this split."""
@@ -117,6 +149,18 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split of a settled source piece by piece, in bounded memory."""
+
+    def places(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
+        """Say where rows stand that a map refuses; they rise."""
+        message = (
+            f"{split.title}: {len(refusals):,} rows of piece {piece.number} are refused by the map, but a source of "
+        )
+        message += f"kind {self.kind!r} sets no rows aside; the first for this: {refusals[0].reason}"
+        raise InputError(message)
+
+    def refused(self, split: Split, piece: Piece, refusal: Refusal) -> DkfeatError:
+        """Error for a row that a map refuses, with its place."""
+        return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {refusal.reason}")
 
     def replaced(self, **options: Any) -> Self:
         """Copy with other options."""
