@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ _SPARSE_ONLY = ("gmm", "egmm")
 """Kernels whose loops take sparse rows, whatever comes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class _Settings:
     """The fitted map: parameters as they were in fit, and the landmarks."""
 
@@ -41,10 +42,25 @@ class _Settings:
     kernel: NamedKernel
     rank_tolerance: float
     landmarks: Landmarks
-    table: NDArray[np.float64]
-    """The normalization in tiles of columns, flat."""
-    dense: NDArray[np.float64] | None
-    """The landmarks for dense rows, where that is faster."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # what follows from the landmarks does not travel
+        return _Settings, (self.n_components, self.kernel, self.rank_tolerance, self.landmarks)
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """The normalization in tiles of columns, flat."""
+        n_landmarks, rank = self.landmarks.normalization.shape
+        columns = np.zeros((-(-rank // TILE) * TILE, n_landmarks))
+        columns[:rank] = self.landmarks.normalization.T
+        return np.ascontiguousarray(columns.reshape(-1, TILE, n_landmarks).transpose(0, 2, 1)).reshape(-1)
+
+    @cached_property
+    def dense(self) -> NDArray[np.float64] | None:
+        """The landmarks for dense rows, where that is faster."""
+        rows = self.landmarks.rows
+        if self.kernel.name in _SPARSE_ONLY or rows.shape[0] * rows.shape[1] > _DENSE_CELLS:
+            return None
+        return np.asarray(rows.toarray())
 
 
 class NystroemFeatures(FeatureMap):
@@ -228,7 +244,7 @@ class NystroemFeatures(FeatureMap):
 
     @property
     def working_bytes(self) -> int:
-        """Landmarks, their other forms, and a block of kernel values."""
+        """Bytes of the landmarks and their other forms, and of a block of kernel values and what it is made from."""
         return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
 
     @property
@@ -286,20 +302,7 @@ class NystroemFeatures(FeatureMap):
             raise ConfigError(str(error)) from error
 
     def _keep(self, n_components: int, kernel: NamedKernel, tolerance: float, landmarks: Landmarks, seed: int) -> None:
-        n_landmarks, rank = landmarks.normalization.shape
-        table = np.zeros((-(-rank // TILE) * TILE, n_landmarks))
-        table[:rank] = landmarks.normalization.T
-        dense = None
-        if kernel.name not in _SPARSE_ONLY and np.prod(landmarks.rows.shape, dtype=float) <= _DENSE_CELLS:
-            dense = landmarks.rows.toarray()
-        self._settings = _Settings(
-            n_components=n_components,
-            kernel=kernel,
-            rank_tolerance=tolerance,
-            landmarks=landmarks,
-            table=np.ascontiguousarray(table.reshape(-1, TILE, n_landmarks).transpose(0, 2, 1)).reshape(-1),
-            dense=dense,
-        )
+        self._settings = _Settings(n_components, kernel, tolerance, landmarks)
         self.seed_ = seed
 
     def _settled(self) -> dict[str, Any]:
@@ -319,10 +322,8 @@ class NystroemFeatures(FeatureMap):
         step = max(1, _SIMILARITIES // n_landmarks)
         for start in range(0, X.shape[0], step):
             block = X[start : start + step]
-            if s.dense is None or sp.issparse(block):
-                similarities = s.kernel(_checked_block(block, start), s.landmarks.rows)
-            else:
-                similarities = s.kernel(_checked_block(block, start), s.dense)
+            landmarks = s.landmarks.rows if sp.issparse(block) or s.dense is None else s.dense
+            similarities = s.kernel(_checked_block(block, start), landmarks)
             part = features[start : start + step].reshape(-1)
             multiply_rows(owned(similarities).reshape(-1), len(similarities), n_landmarks, s.table, rank, part)
         return features
