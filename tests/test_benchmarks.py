@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
         ("gcws", "ratio"),
         ("parser", "read_ratio"),
         ("projections", "ratio"),
+        ("maclaurin", "ratio"),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
     ],
 )
