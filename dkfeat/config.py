@@ -89,6 +89,8 @@ class SourceConfig(_Settings):
     """Type of the labels."""
     max_line_bytes: int | str = "256MiB"
     """Bytes that the longest line may have, as a number or with a unit."""
+    storage_options: Mapping[str, Any] | None = None
+    """For URLs, as fsspec takes them; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
         if not self.urlpath:
@@ -169,6 +171,8 @@ class FeaturizeConfig(_Settings):
     """Folder of shards or model whose settings are taken over."""
     layout: Literal["codes", "sparse", "dense"] | None = None
     """Shard layout; None: the map's own."""
+    target_options: Mapping[str, Any] | None = None
+    """For `out` and `like` at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
         if self.map is None and self.like is None:
@@ -198,6 +202,8 @@ class TrainConfig(_Settings):
     """Rows mixed together, at least 1; None: the trainer's own choice."""
     random_state: int = 0
     """Seed of the row order."""
+    storage_options: Mapping[str, Any] | None = None
+    """For shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "shuffle_rows"):
@@ -286,6 +292,8 @@ def _read(value: Any, hint: Any, path: str) -> Any:
         accepted = value is None
     elif origin is Literal:
         accepted = any(value == choice and type(value) is type(choice) for choice in arguments)
+    elif origin is Mapping:
+        accepted = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
     elif origin is tuple:
         accepted = isinstance(value, Sequence) and not isinstance(value, str)
         if accepted:

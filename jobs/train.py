@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
+from dkfeat.cli._storage import resolve_options
 from dkfeat.config import load_config
 from dkfeat.errors import ConfigError
 from dkfeat.learn.model_files import check_target
@@ -24,6 +25,7 @@ def main(conf: str) -> None:
         raise ConfigError(message)
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
+    options["storage_options"] = resolve_options(options["storage_options"], "train.storage_options")
     if out is not None:
         check_target(out)  # before the work, not after
     model = train(shards, **options, progress=job.run.progress)

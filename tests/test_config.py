@@ -123,7 +123,7 @@ def test_source_options__are_the_same_everywhere():
     del options["urlpath"], options["storage_options"]  # where, and what may be secret
     call, config = _defaults_of_call(dkfeat.read_libsvm), _defaults_of_fields(SourceConfig)
     assert set(call) - {"urlpath", "storage_options"} == set(options)
-    assert set(config) - {"urlpath"} == set(options) == set(_options.SOURCE_PARAMETERS)
+    assert set(config) - {"urlpath", "storage_options"} == set(options) == set(_options.SOURCE_PARAMETERS)
     command = _defaults_of_command("featurize", "a.svm", "--out", "b")
     for other in (call, config, command):
         assert _only(options, other) == options

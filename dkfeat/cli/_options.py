@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from dkfeat.cli._storage import parse_options
 from dkfeat.cli.build import build_map
 from dkfeat.wording import nearest
 
@@ -145,6 +146,7 @@ def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> LibsvmSour
     from dkfeat.io.libsvm import LibsvmSource
 
     given = {name: options[name] for name in SOURCE_PARAMETERS if options.get(name) is not None}
+    given["storage_options"] = parse_options(options.get("storage_options", ()), "--storage-option")
     return LibsvmSource(urlpath, **given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.cli._storage import resolve_options
 from dkfeat.errors import ConfigError
 from dkfeat.wording import nearest
 
@@ -51,6 +52,7 @@ def build_source(config: SourceConfig) -> LibsvmSource:
 
     options = config.to_mapping()
     labels = options.pop("labels")
+    options["storage_options"] = resolve_options(options["storage_options"], "source.storage_options")
     return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
 
 
@@ -64,5 +66,6 @@ def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
         part.out,
         like=part.like,
         layout=part.layout,
+        target_options=resolve_options(part.target_options, "target_options"),
         **{**run.to_mapping(), **options},
     )

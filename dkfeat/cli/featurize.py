@@ -10,6 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
 from dkfeat.cli._show import facts, show_size
+from dkfeat.cli._storage import parse_options, storage_option, target_option
 
 __all__ = ["featurize", "plan"]
 
@@ -29,8 +30,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _what_to_make(command: Command) -> Command:
     options = (
         click.argument("source", nargs=-1, required=True),
-        click.option("--out", required=True, metavar="DIR", help="Target folder; parents are made if DIR is relative."),
+        click.option(
+            "--out", required=True, metavar="DIR", help="Target: a folder (relative: made with its parents) or URL."
+        ),
         click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
+        storage_option(),
+        target_option,
         click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
     )
     for option in reversed(options):
@@ -65,6 +70,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     log = log_of(ctx)
     if log is not None and options["progress"]:
         given["progress"] = log.progress
+    given["target_options"] = parse_options(options["target_options"], "--target-option")
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)
     facts(
@@ -97,5 +103,6 @@ def plan(
     feature_map, asked = make_map(ctx, options, like), make_source(source, options)
     log = log_of(ctx)
     found = scan(asked, progress=True if log is None else log.progress) if with_scan else None
-    made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found)
+    to = parse_options(options["target_options"], "--target-option")
+    made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found, target_options=to)
     click.echo(made.describe())

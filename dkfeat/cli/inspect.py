@@ -10,6 +10,7 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._show import facts, holds_model, show_size
+from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["inspect"]
 
@@ -19,14 +20,15 @@ LABELS_SHOWN = 12
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-def inspect(target: str, as_json: bool) -> None:
+@storage_option("A setting of the store, of shards at a URL")
+def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """Tell what is in TARGET, a folder of shards or a model.
 
     For example:
       dkfeat inspect features/train
       dkfeat inspect model --json
     """
-    known = _of_model(target) if holds_model(target) else _of_shards(target)
+    known = _of_model(target) if holds_model(target) else _of_shards(target, storage_options)
     if as_json:
         click.echo(json.dumps(known, sort_keys=True))
         return
@@ -34,10 +36,10 @@ def inspect(target: str, as_json: bool) -> None:
     facts(**{key: value for key, value in shown.items() if value})
 
 
-def _of_shards(target: str) -> dict[str, Any]:
+def _of_shards(target: str, options: tuple[str, ...]) -> dict[str, Any]:
     from dkfeat.engine.dataset import open_shards
 
-    data = open_shards(target)
+    data = open_shards(target, storage_options=parse_options(options, "--storage-option"))
     manifest = data.manifest
     return {
         "kind": "shards",

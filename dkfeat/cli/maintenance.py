@@ -9,6 +9,7 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._show import shown
+from dkfeat.cli._storage import parse_options, storage_option
 from dkfeat.wording import show_bytes
 
 __all__ = ["abort", "clean"]
@@ -20,6 +21,7 @@ def _options(command: Command) -> Command:
     for option in (
         click.option("--break-lock", metavar="RUN_ID", help="Take over the lock of this run of another host."),
         click.option("--dry-run", is_flag=True, help="Only tell what would be deleted."),
+        storage_option("A setting of the store, of a TARGET at a URL"),
         click.argument("target"),
     ):
         command = option(command)
@@ -28,7 +30,7 @@ def _options(command: Command) -> Command:
 
 @click.command(cls=DkfeatCommand)
 @_options
-def abort(target: str, dry_run: bool, break_lock: str | None) -> None:
+def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: tuple[str, ...]) -> None:
     """Give up the batch in TARGET that was interrupted and cannot be finished.
 
     Its plan and the shards that it left are deleted; what is committed stays.
@@ -41,7 +43,8 @@ def abort(target: str, dry_run: bool, break_lock: str | None) -> None:
     """
     from dkfeat.io.maintenance import abort as run
 
-    done = run(target, dry_run=dry_run, break_lock=break_lock)
+    options = parse_options(storage_options, "--storage-option")
+    done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=options)
     if done.number is None:
         click.echo(f"{target}: no batch is unfinished; nothing to give up")
         return
@@ -53,7 +56,9 @@ def abort(target: str, dry_run: bool, break_lock: str | None) -> None:
 @click.command(cls=DkfeatCommand)
 @_options
 @click.option("--set-aside", is_flag=True, help="Delete damaged shards too that runs have set aside.")
-def clean(target: str, dry_run: bool, break_lock: str | None, set_aside: bool) -> None:
+def clean(
+    target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: tuple[str, ...]
+) -> None:
     """Delete what dead runs left in TARGET: stray shards and temporary files.
 
     Only files go whose names are dkfeat's own and that neither a manifest nor a
@@ -65,7 +70,8 @@ def clean(target: str, dry_run: bool, break_lock: str | None, set_aside: bool) -
     """
     from dkfeat.io.maintenance import clean as run
 
-    done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock)
+    options = parse_options(storage_options, "--storage-option")
+    done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock, storage_options=options)
     _list(done.removed, dry_run=dry_run)
     for name in done.refused:
         click.echo(f"left alone, not made by dkfeat: {shown(name)}")

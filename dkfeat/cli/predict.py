@@ -7,6 +7,7 @@ import sys
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["predict"]
 
@@ -16,7 +17,10 @@ __all__ = ["predict"]
 @click.argument("source", nargs=-1, required=True)
 @click.option("--out", metavar="FILE", help="Where labels go: .parquet, .csv, anything else is text.")
 @click.option("--blocksize", default="16MiB", show_default=True, help="Text read at a time.")
-def predict(model: str, source: tuple[str, ...], out: str | None, blocksize: str) -> None:
+@storage_option()
+def predict(
+    model: str, source: tuple[str, ...], out: str | None, blocksize: str, storage_options: tuple[str, ...]
+) -> None:
     """Label the rows of LIBSVM files with a trained model.
 
     Rows are featurized by the model's own map, block by block. Labels go to
@@ -30,7 +34,9 @@ def predict(model: str, source: tuple[str, ...], out: str | None, blocksize: str
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import predict as run
 
-    outcome = run(load_model(model), source, out=sys.stdout if out is None else out, blocksize=blocksize)
+    options = parse_options(storage_options, "--storage-option")
+    to = sys.stdout if out is None else out
+    outcome = run(load_model(model), source, out=to, blocksize=blocksize, storage_options=options)
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
         told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"

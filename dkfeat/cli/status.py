@@ -9,6 +9,7 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._show import facts, show_size, shown
+from dkfeat.cli._storage import parse_options, storage_option
 
 if TYPE_CHECKING:
     from dkfeat.io.status import Status
@@ -31,8 +32,9 @@ UNFINISHED = 4
 @click.argument("target")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--check", is_flag=True, help="Exit with 3 if shards are missing, 4 unless it is complete.")
+@storage_option("A setting of the store, of a TARGET at a URL")
 @click.pass_context
-def status(ctx: click.Context, /, target: str, as_json: bool, check: bool) -> None:
+def status(ctx: click.Context, /, target: str, as_json: bool, check: bool, storage_options: tuple[str, ...]) -> None:
     """Tell how far folder TARGET is: committed, running or left half-way.
 
     Nothing is written, and a run that goes on is not disturbed. The exit status
@@ -45,7 +47,7 @@ def status(ctx: click.Context, /, target: str, as_json: bool, check: bool) -> No
     from dkfeat.errors import ShardError
     from dkfeat.io.status import status as look
 
-    found = look(target)
+    found = look(target, storage_options=parse_options(storage_options, "--storage-option"))
     if as_json:
         click.echo(json.dumps(found.to_mapping(), sort_keys=True))
     else:

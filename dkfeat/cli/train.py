@@ -9,6 +9,7 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._show import facts
+from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["train"]
 
@@ -29,6 +30,7 @@ __all__ = ["train"]
 @click.option("--average/--no-average", default=True, show_default=True, help="Average the weights over all steps.")
 @click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows.")
+@storage_option("A setting of the store, of shards at a URL")
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
 @click.pass_context
 def train(
@@ -43,6 +45,7 @@ def train(
     average: bool,
     shuffle_rows: int | None,
     seed: int,
+    storage_options: tuple[str, ...],
     progress: bool,
 ) -> None:
     """Train a linear classifier on the shards in folder SHARDS.
@@ -67,6 +70,7 @@ def train(
         average=average,
         shuffle_rows=shuffle_rows,
         random_state=seed,
+        storage_options=parse_options(storage_options, "--storage-option"),
         progress=progress and (_teller(ctx) or True),
     )
     last = model.history[-1]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._show import holds_model, show_size, shown
+from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["verify"]
 
@@ -13,7 +17,8 @@ __all__ = ["verify"]
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too; may be given again.")
-def verify(target: str, inputs: tuple[str, ...]) -> None:
+@storage_option("A setting of the store, of TARGET and of SOURCE,")
+def verify(target: str, inputs: tuple[str, ...], storage_options: tuple[str, ...]) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
     Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
@@ -26,15 +31,16 @@ def verify(target: str, inputs: tuple[str, ...]) -> None:
       dkfeat verify features/days --inputs 'day-*.svm.gz'
       dkfeat verify model
     """
+    options = parse_options(storage_options, "--storage-option")
     if holds_model(target):
         if inputs:
             message = f"{target} is a model; --inputs is for the folder of shards that it was trained on"
             raise click.UsageError(message)
         _verify_model(target)
     else:
-        _verify_shards(target)
+        _verify_shards(target, options)
         if inputs:
-            _verify_inputs(target, inputs)
+            _verify_inputs(target, inputs, options)
 
 
 def _verify_model(target: str) -> None:
@@ -50,11 +56,12 @@ def _verify_model(target: str) -> None:
     click.echo(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
 
 
-def _verify_shards(target: str) -> None:
+def _verify_shards(target: str, options: Mapping[str, Any] | None) -> None:
     from dkfeat.engine.dataset import open_shards
     from dkfeat.errors import ShardError
+    from dkfeat.io.remote import is_url
 
-    report = open_shards(target).verify()
+    report = open_shards(target, storage_options=options if is_url(target) else None).verify()
     for problem in report.problems:
         click.echo(f"problem: {shown(problem)}")
     for name in report.unlisted:
@@ -68,11 +75,13 @@ def _verify_shards(target: str) -> None:
     click.echo(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")
 
 
-def _verify_inputs(target: str, source: tuple[str, ...]) -> None:
+def _verify_inputs(target: str, source: tuple[str, ...], options: Mapping[str, Any] | None) -> None:
     from dkfeat.engine.inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
+    from dkfeat.io.remote import is_url
 
-    report = verify_inputs(target, source)
+    at_url = options if is_url(target) else None
+    report = verify_inputs(target, source, storage_options=options, target_options=at_url)
     for problem in report.problems:
         click.echo(f"problem: {shown(problem)}")
     for name in report.touched:

@@ -15,14 +15,15 @@ from dkfeat.engine.settle import (
     as_source,
     like_spec,
     like_storage,
+    open_place,
     settle,
     target_spec,
 )
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.io.remote import shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.shards import shard_name
 from dkfeat.io.source import Source
-from dkfeat.io.storage import open_storage
 from dkfeat.wording import show_bytes
 
 if TYPE_CHECKING:
@@ -167,12 +168,13 @@ def plan(
     layout: str | None = None,
     scan: Scan | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     r"""Tell what `dkfeat.featurize` with these arguments will do. Reads names and sizes, writes nothing.
 
     Parameters
     ----------
-    source, map, target, like, layout, storage_options
+    source, map, target, like, layout, storage_options, target_options
         As for `dkfeat.featurize`; the target may be left out.
     scan : Scan or None
         What `dkfeat.scan` found; fills in rows, and settles a source whose options were left open.
@@ -199,13 +201,13 @@ def plan(
     """
     asked = as_source(source, storage_options)
     existing = None
-    folders = [] if like is None else [like_storage(like)]
+    folders = [] if like is None else [like_storage(like, target_options)]
     if target is not None:
-        storage = open_storage(as_path(target, "target"))
+        storage = open_place(as_path(target, "target"), target_options, beside=like)
         folders.insert(0, storage)
         spec = target_spec(storage)
         existing = None if spec is None else (storage.url, spec)
-    taken = None if like is None else (as_path(like, "like"), like_spec(like))
+    taken = None if like is None else (shown_url(as_path(like, "like")), like_spec(like, target_options))
     url = None if target is None else fspath(target)
     files = asked.files()
     if scan is not None:
@@ -240,7 +242,7 @@ def make_plan(
     """Plan a source, settled or not, over its files as they were listed; `scan` is of these."""
     splits = source.splits(files)
     blocksize = int(source.blocksize)
-    rows: Sequence[int | None] = [None] * len(splits)
+    rows: Sequence[int | None] = [source.rows_of(split) for split in splits]
     if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
         rows = scan.rows_per_split
     spec_fp = None if settled is None else settled.spec_fp

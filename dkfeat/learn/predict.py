@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,7 @@ def predict(
     out: str | os.PathLike[str] | TextIO | None = None,
     *,
     blocksize: int | str = "16MiB",
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """Label the rows of LIBSVM text.
 
@@ -71,6 +72,8 @@ def predict(
         other file or a stream one prediction a line. None: only counted.
     blocksize : int or str, default="16MiB"
         Text that is read at a time; a LibsvmSource has its own.
+    storage_options : mapping, optional
+        For a source given by URL; a LibsvmSource has its own.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def predict(
     ConfigError
         If the model does not say how its rows were read, and `source` is not a LibsvmSource.
     """
-    settled = settled_like(model, source, blocksize)
+    settled = settled_like(model, source, blocksize, storage_options)
     n_rows = n_known = n_correct = 0
     with _writer(out, model.classes.dtype) as write:
         for split in settled.splits():
@@ -98,7 +101,12 @@ def predict(
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
 
 
-def settled_like(model: LinearModel, source: Any, blocksize: int | str = "16MiB") -> LibsvmSource:
+def settled_like(
+    model: LinearModel,
+    source: Any,
+    blocksize: int | str = "16MiB",
+    storage_options: Mapping[str, Any] | None = None,
+) -> LibsvmSource:
     """Source that is read as the training rows were; a LibsvmSource keeps its own options."""
     # readers and their compiled parser load when there is something to read
     from dkfeat.io.libsvm import LibsvmSource
@@ -109,7 +117,8 @@ def settled_like(model: LinearModel, source: Any, blocksize: int | str = "16MiB"
             raise ConfigError(message)
         options = {name: model.input_spec[name] for name in INPUT_OPTIONS if name in model.input_spec}
         # float64 takes any label: rows yet to be labelled often carry a placeholder
-        source = LibsvmSource(source, **options, blocksize=blocksize, label_dtype="float64")
+        options |= {"blocksize": blocksize, "label_dtype": "float64", "storage_options": storage_options}
+        source = LibsvmSource(source, **options)
     if not source.is_settled:
         message = "a source for predictions needs n_features, zero_based and label_dtype"
         raise ConfigError(message)

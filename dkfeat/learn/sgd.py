@@ -13,6 +13,7 @@ import numpy as np
 
 from dkfeat.engine.prefetch import prefetch
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
+from dkfeat.io.remote import is_url
 from dkfeat.learn.descent import DEFAULT_ALPHA, LOSSES, fit_epochs
 from dkfeat.learn.epoch_lines import EpochLines
 from dkfeat.learn.model import LinearModel
@@ -46,6 +47,7 @@ def train(
     average: bool | None = None,
     shuffle_rows: int | None = None,
     random_state: Any = 0,
+    storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
 ) -> LinearModel:
     """Train a linear classifier on featurized shards that need not fit in memory.
@@ -74,6 +76,8 @@ def train(
         default as many as take 64 MiB in their shards.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed of the order of shards and rows, in [0, 2**64). None draws one; ``model.training`` tells which.
+    storage_options : mapping, optional
+        For shards given by URL, as `dkfeat.open_shards` takes them.
     progress : bool or callable, default=True
         True tells the epochs on standard error. A callable is given each epoch's entry of the history.
 
@@ -108,8 +112,8 @@ def train(
     epochs = None if epochs is None else check_integer(epochs, "epochs", low=1)
     shuffle_rows = None if shuffle_rows is None else check_integer(shuffle_rows, "shuffle_rows", low=1)
     root_seed = _checked_seed(random_state)
-    data = _opened(shards)
-    held_out = None if test is None else _opened(test)
+    data = _opened(shards, storage_options)
+    held_out = None if test is None else _opened(test, storage_options)
     classes = _classes_of(data)
     epochs = _epochs_for(data.n_rows, len(classes)) if epochs is None else epochs
     if held_out is not None:
@@ -151,12 +155,12 @@ def train(
     return replace(model, history=tuple(history))
 
 
-def _opened(shards: Any) -> Any:
+def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     if isinstance(shards, str | os.PathLike):
         # a caller that opened its shards already has what this import brings
         from dkfeat.engine.dataset import open_shards
 
-        return open_shards(os.fspath(shards))
+        return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
     return shards
 
 
