@@ -238,6 +238,8 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
         source.label_dtype,
         multilabel=source.multilabel,
         query_id=bool(source.query_id),
+        weight=source.has_weights,
+        kept=source.kept,
         values=output.get("values", True),
     )
     return run.commit(

@@ -137,10 +137,12 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         labels=block.y,
         label_offsets=block.label_offsets,
         qid=block.qid,
+        weight=block.weight,
+        kept=block.kept,
         values=output.get("values", True),
         footer=footer,
     )
-    return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id)
+    return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id), piece
 
 
 def _count_empty(encoded: Any) -> int:

@@ -18,6 +18,8 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource
 from dkfeat.io.metadata import differences, read_spec, spec_text
+from dkfeat.io.parquet import ParquetSource
+from dkfeat.io.parquet_splits import looks_like_parquet
 from dkfeat.io.remote import is_url, shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
@@ -44,6 +46,9 @@ PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, however long its text."""
 
 LAYOUTS = ("codes", "sparse", "dense")
+
+_OF_ALL_KINDS = ("n_features", "dtype", "multilabel", "labels", "label_dtype")
+"""Input options that mean the same in every format."""
 
 Draw = Callable[[Source, Scan, NDArray[np.int64]], Any]
 """Takes rows from a settled source that was scanned, by their numbers."""
@@ -74,6 +79,9 @@ def as_source(
 ) -> Source:
     """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
 
+    Names that end in .parquet, .parq or .pq, and folders of this machine with Parquet files in them, are a
+    `ParquetSource`, all else is a `LibsvmSource`.
+
     Raises
     ------
     ConfigError
@@ -85,9 +93,12 @@ def as_source(
             raise ConfigError(message)
         return source
     if isinstance(source, str | PathLike):
-        return LibsvmSource(urlpath=fspath(source), storage_options=storage_options)
+        source = [source]
     if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
-        return LibsvmSource(urlpath=tuple(fspath(item) for item in source), storage_options=storage_options)
+        paths = tuple(fspath(item) for item in source)
+        if looks_like_parquet(paths):
+            return ParquetSource(paths, storage_options=storage_options)
+        return LibsvmSource(paths, storage_options=storage_options)
     message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source"
     raise ConfigError(message)
 
@@ -282,16 +293,23 @@ def _adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full
     asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
     kind = existing.pop("kind", None)
     if kind != asked.pop("kind"):
-        message = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
-        raise SpecConflictError(message)
+        if in_full:
+            message = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
+            raise SpecConflictError(message)
+        if source.zero_based == "auto":
+            message = f"{name} was made from {kind!r}, which does not tell the index base of text; pass zero_based"
+            raise ConfigError(message)
+        existing = {key: existing[key] for key in _OF_ALL_KINDS if key in existing}
     taken: dict[str, Any] = {}
     for key, value in existing.items():
+        if key in source.own_rows and not in_full:
+            continue
         if key not in asked:
             message = f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
             raise SpecConflictError(message)
         if asked[key] == plain[key]:
             taken[key] = tuple(value) if isinstance(value, list) else value
-        elif asked[key] != value and (in_full or key not in source.own_rows):
+        elif asked[key] != value and (in_full or key != "blocksize"):
             message = (
                 f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or choose another target"
             )

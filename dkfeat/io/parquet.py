@@ -56,7 +56,7 @@ class ParquetSource(Source):
     """
 
     kind: ClassVar[str] = "parquet"
-    own_rows: ClassVar[frozenset[str]] = frozenset({"blocksize", "filters", "weight", "id", "keep", "kept_types"})
+    own_rows: ClassVar[frozenset[str]] = frozenset({"filters", "weight", "id", "keep", "kept_types"})
 
     urlpath: str | Sequence[str]
     """File, glob, folder of ``*.parquet`` files or fsspec URL, or several; kept as a tuple. Names in a folder that
@@ -158,6 +158,16 @@ class ParquetSource(Source):
     def kept_columns(self) -> dict[str, str]:
         """Columns that shards keep: name there, then name in the source."""
         return {**({} if self.id is None else {"id": self.id}), **{name: name for name in self.keep}}
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows have weights."""
+        return self.weight is not None
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Types of the columns that shards keep, by their names there; known once they are settled."""
+        return dict(zip(self.kept_columns, self.kept_types or (), strict=True))
 
     @property
     def filter_columns(self) -> tuple[str, ...]:

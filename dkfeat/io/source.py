@@ -78,8 +78,8 @@ class Source(ABC):
     """Name of the format: ``to_mapping()["kind"]``."""
     sets_aside: ClassVar[bool] = False
     """Whether bad rows can be set aside: `on_bad_row` is an option."""
-    own_rows: ClassVar[frozenset[str]] = frozenset({"blocksize"})
-    """Options that say which rows are read and what is kept beside them: `like` may disagree with them."""
+    own_rows: ClassVar[frozenset[str]] = frozenset()
+    """Options that say which rows are read and what is kept beside them: `like` has no say in them."""
 
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several."""
@@ -125,6 +125,16 @@ class Source(ABC):
     @abstractmethod
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
         """Cut files into splits; a file without rows is one empty split."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows have weights, which shards keep."""
+        return False
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Types of further columns that shards keep, by their names there."""
+        return {}
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
         """Rows of a split, where they are known without being read."""
