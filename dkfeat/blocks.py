@@ -47,6 +47,23 @@ class RowBlock:
         """Number of rows."""
         return int(self.X.shape[0])
 
+    def take(self, keep: NDArray[np.bool_]) -> RowBlock:
+        """Copy of the rows for which `keep`, shape (n_rows,), is true."""
+        y, offsets = self.y, self.label_offsets
+        if offsets is None:
+            y = y[keep]
+        else:
+            counts = np.diff(offsets)
+            y, offsets = y[np.repeat(keep, counts)], np.append(0, np.cumsum(counts[keep])).astype(np.int64)
+        return RowBlock(
+            X=self.X[keep],
+            y=y,
+            label_offsets=offsets,
+            qid=None if self.qid is None else self.qid[keep],
+            weight=None if self.weight is None else self.weight[keep],
+            kept={name: column.filter(keep) for name, column in self.kept.items()},
+        )
+
 
 class PackedCodes(NamedTuple):
     """Hash codes as shards keep them: what ``GCWSFeatures.encode`` returns and ``decode`` takes."""

@@ -14,6 +14,7 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.landmarks import load_map
 from dkfeat.engine.prefetch import prefetch
+from dkfeat.engine.quarantine import quarantined_rows
 from dkfeat.engine.rows import ShardRows
 from dkfeat.engine.settle import as_path
 from dkfeat.engine.shuffle import cut_batches
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
+    from dkfeat.io.quarantine import QuarantinedRow
     from dkfeat.maps import FeatureMap
 
 __all__ = ["ShardDataset", "open_shards"]
@@ -109,6 +111,17 @@ class ShardDataset:
     def map(self) -> FeatureMap:
         """The fitted map that made the features; one with landmarks reads them from their file."""
         return load_map(self.spec["map"], self._reader.storage)
+
+    def quarantine(self) -> Iterator[QuarantinedRow]:
+        """Rows of the source that were set aside as bad, in its order.
+
+        Yields
+        ------
+        row : QuarantinedRow
+            With ``source``, ``line``, ``column``, ``offset``, ``reason``, ``message`` and ``text``, and ``place``,
+            which joins the first three.
+        """
+        return quarantined_rows(self._reader)
 
     @property
     def n_rows(self) -> int:

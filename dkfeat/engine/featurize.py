@@ -16,6 +16,7 @@ from dkfeat.engine.job import Job, SplitResult, merge_labels
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.quarantine import BadRowLimit
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import largest_first, run_scan
 from dkfeat.engine.settle import (
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import Split
+    from dkfeat.blocks import SourceFile, Split
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
+    from dkfeat.io.quarantine import BadRow
     from dkfeat.maps import FeatureMap
 
 __all__ = ["featurize"]
@@ -57,7 +59,8 @@ def featurize(
     layout: str | None = None,
     resume: bool = True,
     break_lock: str | None = None,
-    on_bad_row: str = "raise",
+    on_bad_row: str | None = None,
+    max_bad_rows: float | str = 0.01,
     client: Client | None = None,
     scheduler: str | None = None,
     n_workers: int | None = None,
@@ -96,8 +99,16 @@ def featurize(
         Go on with an interrupted run; False refuses.
     break_lock : str or None
         Id of a run on another host that holds the target and is known to be gone.
-    on_bad_row : {"raise"}, default="raise"
-        Malformed text ends the run with its place.
+    on_bad_row : {"raise", "quarantine"} or None, default=None
+        "raise" ends the run at the first bad row, with its place: one that is malformed, breaks what the options say,
+        or is refused by the map. "quarantine" sets such rows aside, with place, reason and text; the others become
+        features as if these were absent. ``open_shards(target).quarantine()`` reads them back. Faults of the file
+        itself, such as a cut gzip stream or a line beyond `max_line_bytes`, always end the run. None: as the source
+        says, which by default is "raise". A run that ended at a bad row may be continued with "quarantine".
+    max_bad_rows : int, float or str, default=0.01
+        With "quarantine", the most bad rows among those that this call adds: an int is a number, a float a share of
+        all rows, such as 0.01, and 1.0 no limit; text is one of these, or such as "1%". With more, the run ends and
+        commits nothing.
     client : distributed.Client or None
         Cluster to run on.
     scheduler : str or None
@@ -126,6 +137,8 @@ def featurize(
         Settings that make no sense, alone or together.
     dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError
         The source is missing or malformed.
+    dkfeat.errors.InputError
+        More rows are bad than `max_bad_rows`.
     dkfeat.errors.SpecConflictError
         Target, `like`, map and source disagree, or a source changed.
     dkfeat.errors.CommitError, dkfeat.errors.CommitConflictError, dkfeat.errors.ShardError
@@ -145,15 +158,11 @@ def featurize(
     >>> manifest.rows, manifest.labels
     (2, (-1, 1))
     """
-    if on_bad_row != "raise":
-        message = (
-            f"on_bad_row={on_bad_row!r} is not supported yet; 'raise' ends the run at the first bad row, with its place"
-        )
-        raise ConfigError(message)
     if target is None:
         message = "no target is given; name the folder that shards go to"
         raise ConfigError(message)
-    asked = as_source(source, storage_options)
+    asked = _treating(as_source(source, storage_options), on_bad_row)
+    limit = BadRowLimit(max_bad_rows, asked)
     storage = open_place(as_path(target, "target"), target_options, beside=like)
     files = asked.files()
     storage.keep_apart(files, asked.patterns)
@@ -176,7 +185,9 @@ def featurize(
             return stack.enter_context(opening)
 
         def scan(unsettled: Source) -> Scan:
-            return run_scan(unsettled, files, runner(), reporter)
+            found = run_scan(unsettled, files, runner(), reporter)
+            limit.check(found.n_bad_rows, found.n_rows + found.n_bad_rows, found.first_bad)
+            return found
 
         def draw(scanned: Source, counted: Scan, numbers: NDArray[np.int64]) -> Any:
             return draw_rows(scanned, counted, numbers, runner(), reporter)
@@ -210,25 +221,53 @@ def featurize(
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
                 return run.manifest
             planned.check(runner().memory_limit)
-            return _run(settled, storage, run, runner(), reporter)
+            return _run(settled, storage, run, runner(), limit, reporter)
 
 
-def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, reporter: Progress) -> Manifest:
+def _treating(source: Source, on_bad_row: str | None) -> Source:
+    """Source that treats bad rows as asked."""
+    if on_bad_row is None or on_bad_row == source.on_bad_row:
+        return source
+    if on_bad_row not in ("raise", "quarantine"):
+        message = f"on_bad_row={on_bad_row!r}, but it must be 'raise', 'quarantine' or None"
+        raise ConfigError(message)
+    if on_bad_row == "quarantine" and not source.sets_aside:
+        message = f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out"
+        raise ConfigError(message)
+    return source.replaced(on_bad_row=on_bad_row)
+
+
+def _run(
+    settled: Settled, storage: Storage, run: commit.Run, runner: Runner, limit: BadRowLimit, reporter: Progress
+) -> Manifest:
     source = settled.source
     job = Job(source=source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
+    accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
+    n_rows = n_bad = 0
+    first: tuple[Split, BadRow] | None = None
     with reporter.stage(
         "featurize", total_tasks=len(run.splits), total_bytes=sum(map(source.split_bytes, run.splits))
     ) as stage:
 
         def done(split: Split, result: SplitResult) -> None:
-            nonlocal labels
+            nonlocal labels, n_rows, n_bad, first
             entries.extend(result.entries)
             labels = merge_labels(labels, result.labels)
+            if split.number not in accepted:
+                n_rows += result.rows + result.n_bad_rows
+                n_bad += result.n_bad_rows
+                if result.first_bad is not None and (first is None or split.number < first[0].number):
+                    first = split, result.first_bad
+                limit.check(n_bad, None, _in_file(first))
             stage.advance(rows=result.rows, source_bytes=source.split_bytes(split))
 
         runner.run(job, largest_first(source, run.splits), done)
+    limit.check(n_bad, n_rows, _in_file(first))
+    if n_bad:
+        note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
+        reporter.note(note)
     output = settled.spec["output"]
     if source.labels is not None:  # what was declared is a law, what was found a fact
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
@@ -250,6 +289,10 @@ def _run(settled: Settled, storage: Storage, run: commit.Run, runner: Runner, re
         versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
         numeric_env=_numeric_env(),
     )
+
+
+def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
+    return None if first is None else (first[0].files[first[1].file], first[1])
 
 
 def _numeric_env() -> str:

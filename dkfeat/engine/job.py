@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,15 @@ from scipy.sparse import issparse
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.landmarks import map_of
+from dkfeat.engine.refusals import accepted
 from dkfeat.engine.runners import Stopped
 from dkfeat.io import commit, shards
+from dkfeat.io.quarantine import REFUSED
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.entries import ShardEntry
+    from dkfeat.io.quarantine import BadRow
     from dkfeat.io.source import Piece, Source
     from dkfeat.io.storage import Storage
     from dkfeat.maps import FeatureMap
@@ -35,11 +38,18 @@ class SplitResult:
     """Records of the split's shards, in order."""
     labels: tuple[int | float, ...] | None
     """Sorted labels that occur in it, or None beyond `MAX_LABELS`."""
+    first_bad: BadRow | None = None
+    """First row that was set aside."""
 
     @property
     def rows(self) -> int:
         """Rows in these shards."""
         return sum(entry.rows for entry in self.entries)
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows that were set aside."""
+        return sum(entry.n_bad_rows for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +99,23 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     fitted = map_of(job.spec["map"], job.storage)
     entries: list[ShardEntry] = []
     labels: tuple[int | float, ...] | None = ()
+    first_bad: BadRow | None = None
     pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
     while (piece := next(pieces, None)) is not None:
         if stopped():
             raise Stopped
-        entries.append(_publish(job, split, piece, fitted))
+        entry, piece = _publish(job, split, piece, fitted)
+        entries.append(replace(entry, lines=piece.lines))
         labels = merge_labels(labels, _labels(piece.block.y))
+        first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    return SplitResult(entries=tuple(entries), labels=labels)
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad)
 
 
-def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardEntry:
+def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> tuple[ShardEntry, Piece]:
+    """Give the record of the piece's shard, and the piece without the rows that the map refuses."""
+    output = job.spec["output"]
+    encode = fitted.encode if output["layout"] == "codes" else fitted.transform
     name = shards.shard_name(job.spec_fp, split, piece.number)
     existing = commit.existing_entry(
         job.storage,
@@ -112,10 +128,12 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> ShardE
         source_sha256=piece.source_sha256,
         last=piece.last,
     )
+    if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
+        return existing, piece
+    encoded, piece = accepted(encode, job.source, split, piece)
     if existing is not None:
-        return existing
-    block, output = piece.block, job.spec["output"]
-    encoded = fitted.encode(block.X) if output["layout"] == "codes" else fitted.transform(block.X)
+        return existing, piece
+    block = piece.block
     footer = shards.ShardFooter(
         spec_fp=job.spec_fp,
         split=split.number,

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 from dkfeat.blocks import SourceFile, Split
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, ParseError
 from dkfeat.io.files import find_files, printable
 from dkfeat.io.grouping import grouped
 from dkfeat.io.libsvm_pieces import read_pieces
+from dkfeat.io.libsvm_places import place_rows, refused_row
 from dkfeat.io.libsvm_scan import scan_pieces
+from dkfeat.io.quarantine import BadRow
 from dkfeat.io.scans import Scan, SplitScan
-from dkfeat.io.source import Piece, Source
+from dkfeat.io.source import Piece, Refusal, Source
 from dkfeat.io.source_options import check_choices, declared_labels, integer, parse_size, paths
 
 __all__ = ["LibsvmSource"]
@@ -46,6 +48,7 @@ class LibsvmSource(Source):
     """
 
     kind: ClassVar[str] = "libsvm"
+    sets_aside: ClassVar[bool] = True
 
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several; kept as a tuple."""
@@ -202,6 +205,14 @@ class LibsvmSource(Source):
         if max_piece_rows is not None:
             max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
         return read_pieces(self, split, max_piece_rows, checksum)
+
+    def places(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
+        """Say where rows stand that a map refuses, by reading the split once more."""
+        return place_rows(self, split, piece, refusals)
+
+    def refused(self, split: Split, piece: Piece, refusal: Refusal) -> ParseError:
+        """Error for a row that a map refuses, at the place of the value to blame."""
+        return refused_row(self, split, piece, refusal)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values of all options that affect rows or pieces."""

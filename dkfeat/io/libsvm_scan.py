@@ -14,6 +14,7 @@ from dkfeat.io.scans import MOST_LABELS, SplitScan, are_integers
 
 if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.quarantine import BadRow
 
 __all__ = ["scan_pieces"]
 
@@ -24,7 +25,8 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
     """Run the parser over a split and keep counts only; see ``LibsvmSource.scan_split``."""
     found: set[float] | None = set()
     has_integers = True
-    n_rows = nnz = 0
+    n_rows = nnz = n_bad_rows = 0
+    first_bad: BadRow | None = None
     scratch = _scratch(source, 0)
     with open_split(source, split) as parser:
         while parser.load():
@@ -44,6 +46,9 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
             n_rows += int(cursor[loop.ROWS])
             nnz += int(cursor[loop.NNZ])
             cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
+            first_bad = first_bad or next(iter(parser.bad_rows), None)
+            n_bad_rows += len(parser.bad_rows)
+            parser.bad_rows.clear()
         lowest, highest = int(parser.cursor[loop.LOWEST]), int(parser.cursor[loop.HIGHEST])
         n_empty = int(parser.cursor[loop.EMPTY_ROWS])
     has_features = lowest < NO_LIMIT
@@ -55,6 +60,8 @@ def scan_pieces(source: LibsvmSource, split: Split, proceed: Callable[[], object
         max_index=highest if has_features else None,
         labels=None if found is None else tuple(sorted(found)),
         has_integer_labels=has_integers,
+        n_bad_rows=n_bad_rows,
+        first_bad=first_bad,
     )
 
 

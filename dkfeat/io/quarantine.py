@@ -11,11 +11,21 @@ from dkfeat.errors import ShardError
 from dkfeat.io.entries import BadCount, check, check_count
 from dkfeat.io.files import printable
 
-__all__ = ["MOST_BAD_ROWS", "REASONS", "BadRow", "QuarantinedRow", "count_bad_rows", "cut_message", "shown_text"]
+__all__ = [
+    "MOST_BAD_ROWS",
+    "REASONS",
+    "REFUSED",
+    "BadRow",
+    "QuarantinedRow",
+    "count_bad_rows",
+    "cut_message",
+    "shown_text",
+]
 
 MOST_BAD_ROWS = 4096
 """Bad rows after which a piece ends: what bounds a shard's footer and a task's memory."""
 
+REFUSED = "refused by the map"
 REASONS = (
     "bad label",
     "label not allowed",
@@ -25,12 +35,12 @@ REASONS = (
     "indices not ascending",
     "bad value",
     "not text",
-    "refused by the map",
+    REFUSED,
 )
 """What can be wrong with a row, in the words that the manifest counts by."""
 
-_SHOWN_CHARACTERS = 200
-_MESSAGE_CHARACTERS = 400
+_SHOWN_CHARACTERS = 160
+_MESSAGE_CHARACTERS = 240  # both in ASCII: so that a shard's footer stays below what its readers allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,7 @@ class BadRow:
     message: str
     """What was expected and what came."""
     text: str
-    """The line, escaped, cut at 200 characters."""
+    """The line, escaped, cut at 160 characters."""
 
     def __post_init__(self) -> None:
         for key in ("file", "offset", "line", "column"):
@@ -88,7 +98,7 @@ class QuarantinedRow:
     message: str
     """What was expected and what came."""
     text: str
-    """The line, control characters escaped, cut at 200 characters."""
+    """The line, cut at 160 characters; control characters and what is not ASCII are escaped."""
 
     @property
     def place(self) -> str:
@@ -114,11 +124,15 @@ def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:
 
 
 def shown_text(text: bytes) -> str:
-    """Escape a line so that it is safe to print, and cut it at 200 characters."""
-    shown = printable(text[: 4 * _SHOWN_CHARACTERS + 4].decode("utf-8", "backslashreplace"))
-    return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…"
+    """Escape a line so that it is safe to print, and cut it at 160 characters."""
+    return _cut(text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS)
 
 
 def cut_message(text: str) -> str:
-    """Cut a message to what a record may hold."""
-    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + "…"
+    """Cut a message to what a record holds."""
+    return _cut(text, _MESSAGE_CHARACTERS)
+
+
+def _cut(text: str, most: int) -> str:
+    shown = printable(text).encode("ascii", "backslashreplace").decode()
+    return shown if len(shown) <= most else shown[: most - 3] + "..."

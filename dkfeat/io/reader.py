@@ -19,6 +19,7 @@ from dkfeat.io.entries import ShardEntry
 from dkfeat.io.landmarks import landmarks_of, read_landmarks
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.metadata import read_manifest, read_spec
+from dkfeat.io.quarantine import BadRow
 from dkfeat.io.storage import DATA, Storage
 
 __all__ = ["Report", "ShardData", "ShardReader", "open_reader", "read_manifest", "read_spec", "verify"]
@@ -114,13 +115,7 @@ class ShardReader:
         self, data: memoryview, entry: ShardEntry, hashed: bool, only: Sequence[str] | None = None
     ) -> ShardData:
         if hashed:
-            if hashlib.sha256(data).hexdigest() != entry.sha256:
-                message = (
-                    f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and run featurize "
-                    "again"
-                )
-                raise ShardError(message)
-            self._checked.add(entry.name)
+            self._check_hash(data, entry)
         return decoding.decode(
             data,
             entry,
@@ -130,6 +125,26 @@ class ShardReader:
             only=only,
             page_checksums=not hashed,
         )
+
+    def bad_rows(self, entry: ShardEntry) -> tuple[BadRow, ...]:
+        """Rows that were set aside when a shard was made, in order.
+
+        Raises
+        ------
+        ShardError
+            Naming the shard, when it is missing or damaged.
+        """
+        data = self._load(entry)
+        self._check_hash(data, entry)
+        return decoding.read_footer(data, self._where(entry)).bad_rows
+
+    def _check_hash(self, data: memoryview, entry: ShardEntry) -> None:
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            message = (
+                f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and run featurize again"
+            )
+            raise ShardError(message)
+        self._checked.add(entry.name)
 
     def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[ShardData]:
         """Consecutive stretches of at most `rows` rows of one shard; memory is that of the shard.

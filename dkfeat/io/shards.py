@@ -218,10 +218,13 @@ def encode_shard(
     if layout == "codes" and footer.n_empty != int(encoded.empty.sum()):
         message = f"the shard's footer states {footer.n_empty:,} empty rows, its mask has {int(encoded.empty.sum()):,}"
         raise InputError(message)
-    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + (1 << 20))  # no encoding grows by an eighth
+    told = footer.to_metadata()
+    footer_bytes = sum(map(len, told.values()))
+    # no encoding grows by an eighth
+    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
     sink = pa.FixedSizeBufferWriter(buffer)
     with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
         writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
-        writer.add_key_value_metadata({**footer.to_metadata(), KEY: BLANK})
+        writer.add_key_value_metadata({**told, KEY: BLANK})
     data = memoryview(buffer)[: sink.tell()].cast("B")
     return EncodedShard(data, seal(data), footer)

@@ -1,0 +1,129 @@
+"""How many bad rows a run may set aside, and the records of those it did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.io.libsvm_errors import parse_error
+from dkfeat.io.quarantine import QuarantinedRow
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+    from dkfeat.io.quarantine import BadRow
+    from dkfeat.io.reader import ShardReader
+    from dkfeat.io.source import Source
+
+__all__ = ["BadRowLimit", "quarantined_rows"]
+
+
+class BadRowLimit:
+    """A bound on the bad rows of a batch, absolute or as a share of its rows.
+
+    Parameters
+    ----------
+    most : int, float or str
+        An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0, which sets no limit. Text is
+        one of these, or such as "1%".
+    source : Source
+        Its storage options open the file that an error names.
+
+    Examples
+    --------
+    >>> BadRowLimit("1%").share, BadRowLimit(20).rows
+    (0.01, 20)
+    """
+
+    def __init__(self, most: float | str, source: Source | None = None) -> None:
+        self._source = source
+        self.rows: int | None = None
+        self.share: float | None = None
+        value = _number(most)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            self.rows = value
+        elif isinstance(value, float) and 0 <= value <= 1:
+            self.share = value
+        else:
+            message = (
+                f"max_bad_rows={most!r}, but it must be a number of rows such as 100 or a share of them such as 0.01"
+            )
+            raise ConfigError(message)
+        self._text = f"{self.share:.6g} of the rows" if self.rows is None else f"{self.rows:,}"
+
+    def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
+        """Refuse too many bad rows.
+
+        Parameters
+        ----------
+        n_bad : int
+            Bad rows found.
+        n_rows : int or None
+            All rows, bad ones among them, of the batch; None while some are not read yet: a share waits for these.
+        first : tuple of SourceFile and BadRow, or None
+            One of them, to be named.
+
+        Raises
+        ------
+        InputError
+            With the place of that one.
+        """
+        if self.rows is not None:
+            within = n_bad <= self.rows
+        else:
+            within = n_rows is None or n_bad <= (self.share or 0.0) * n_rows
+        if within:
+            return
+        of = "" if n_rows is None else f" of {n_rows:,}"
+        message = (
+            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}; nothing is committed. Repair the "
+            "source, correct the options that tell how it is read, or raise max_bad_rows"
+        )
+        if first is not None:
+            message = f"{self._placed(*first)}\n{message}"
+        raise InputError(message)
+
+    def _placed(self, file: SourceFile, bad: BadRow) -> str:
+        options = None if self._source is None else self._source.storage_options
+        return str(parse_error(bad.message, file, bad.offset, bad.column, options))
+
+
+def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
+    """Rows that were set aside, in the source's order; reads their shards alone, one at a time.
+
+    Raises
+    ------
+    ShardError
+        A shard is missing or damaged.
+    """
+    names = [source.name for source in reader.manifest.sources]
+    positions = {name: position for position, name in enumerate(names)}
+    seen: Counter[str] = Counter()  # lines of each file in the splits before, for these count from their own first line
+    before = 0
+    for entry in reader.manifest.shards:
+        if entry.piece == 0:
+            before = seen[entry.source]
+        seen[entry.source] += entry.lines or 0
+        for bad in reader.bad_rows(entry) if entry.bad_rows else ():
+            yield QuarantinedRow(
+                source=names[positions[entry.source] + bad.file],
+                line=before + bad.line,
+                column=bad.column,
+                offset=bad.offset,
+                reason=bad.reason,
+                message=bad.message,
+                text=bad.text,
+            )
+
+
+def _number(most: object) -> object:
+    if not isinstance(most, str):
+        return most
+    text = most.strip()
+    try:
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return None
