@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -20,6 +20,7 @@ from dkfeat.engine.settle import as_path
 from dkfeat.engine.shuffle import cut_batches
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
+from dkfeat.io.columns import RESERVED
 from dkfeat.io.storage import open_storage
 from dkfeat.validation import check_integer
 
@@ -153,6 +154,8 @@ class ShardDataset:
         buffer_rows: int | None = None,
         decode: bool = True,
         query_id: bool = False,
+        weight: bool = False,
+        kept: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
         """Go once over all rows, in bounded memory.
 
@@ -175,6 +178,10 @@ class ShardDataset:
             False gives the encoded rows instead of features.
         query_id : bool, default=False
             Give each row's query too.
+        weight : bool, default=False
+            Give each row's weight too.
+        kept : bool, default=False
+            Give the kept columns too.
 
         Yields
         ------
@@ -184,29 +191,32 @@ class ShardDataset:
             Labels.
         qid : ndarray of shape (n_batch,), int64
             Only if `query_id`.
+        weight : ndarray of shape (n_batch,), float64
+            Only if `weight`.
+        kept : dict of str to pyarrow.Array of n_batch
+            Only if `kept`: by the names in the shards, nulls among the values.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            An argument is out of range, or queries are asked where none are kept.
+            An argument is out of range, or queries or weights are asked where none are kept.
         dkfeat.errors.ShardError
             A shard does not read back as committed.
         """
         row_bytes = int(self.spec["output"]["row_bytes"])
         rows = check_integer(rows, "rows", low=1)
-        kept = max(1, BUFFER_BYTES // row_bytes) if buffer_rows is None else buffer_rows
-        kept = check_integer(kept, "buffer_rows", low=1)
+        held = max(1, BUFFER_BYTES // row_bytes) if buffer_rows is None else buffer_rows
+        held = check_integer(held, "buffer_rows", low=1)
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
-        if query_id and not self.spec["input"]["query_id"]:
-            message = "queries are asked, but the source was read without query_id=True"
-            raise ConfigError(message)
+        parts = self._parts(query_id, weight, kept)
         rng = np.random.default_rng(random_state) if shuffle else None
-        return self._batches(rows, rng, kept if shuffle else 0, decode=decode, query_id=query_id)
+        return self._batches(rows, rng, held if shuffle else 0, decode, parts)
 
-    def to_scipy(self, *, query_id: bool = False) -> tuple[Any, ...]:
+    def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
         """All features and labels in memory, in the source's order, as `batches` gives them."""
-        return self._handed(self._all_rows(), decode=True, query_id=query_id)
+        parts = self._parts(query_id, weight, kept)
+        return self._handed(self._all_rows(parts), True, parts)
 
     def codes(self) -> PackedCodes:
         """All packed codes in memory, in the source's order.
@@ -236,14 +246,21 @@ class ShardDataset:
             return found
         return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
 
-    def to_dask(self) -> tuple[da.Array, da.Array]:
+    def to_dask(self, *, weight: bool = False) -> tuple[da.Array, ...]:
         """Features and labels as Dask arrays with a chunk for each shard that has rows; nothing is read yet.
+
+        Parameters
+        ----------
+        weight : bool, default=False
+            Give each row's weight too.
 
         Returns
         -------
         X : dask.array.Array of shape (n_rows, n_features_out)
             Chunks are csr_matrix of float32, or numpy arrays for the layout "dense". All sizes are known.
         y : dask.array.Array of shape (n_rows,), or (n_rows, n_classes) for a multi-label source
+        weight : dask.array.Array of shape (n_rows,), float64
+            Only if `weight`.
         """
         import dask.array as da  # 0.2 s, which training without Dask arrays need not pay
         from dask.delayed import delayed
@@ -251,7 +268,7 @@ class ShardDataset:
         manifest = self.manifest  # tasks carry a reader without the list of all shards
         empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)
         light = ShardDataset(reader.ShardReader(self._reader.storage, self.spec, empty), self._verify)
-        load = delayed(_Load(light, self.classes), pure=True)
+        load = delayed(_Load(light, self.classes, self._parts(False, weight, False)), pure=True)
         label_dtype = self.spec["input"]["label_dtype"]
         dense = self.spec["output"]["layout"] == "dense"
         meta = np.empty((0, 0), np.float32) if dense else sparse.csr_matrix((0, 0), dtype=np.float32)
@@ -260,48 +277,65 @@ class ShardDataset:
         if self.spec["input"]["multilabel"]:
             y_width = [0 if self.classes is None else len(self.classes)]
             y_meta = sparse.csr_matrix((0, *y_width), dtype=np.uint8)
-        features, labels = [], []
+        features, labels, weights = [], [], []
         for entry in [entry for entry in manifest.shards if entry.rows] or manifest.shards[:1]:
-            pair = load(entry, dask_key_name=f"dkfeat-{manifest.sha256[:16]}-{entry.name}")
+            kind = "-weight" if weight else ""
+            pair = load(entry, dask_key_name=f"dkfeat{kind}-{manifest.sha256[:16]}-{entry.name}")
             features.append(da.from_delayed(pair[0], (entry.rows, width), dtype=np.float32, meta=meta))
             labels.append(da.from_delayed(pair[1], (entry.rows, *y_width), dtype=y_meta.dtype, meta=y_meta))
-        return da.concatenate(features), da.concatenate(labels)
+            weights += [da.from_delayed(pair[2], (entry.rows,), dtype=np.float64)] if weight else []
+        return tuple(da.concatenate(chunks) for chunks in (features, labels, weights) if chunks)
 
     def verify(self) -> reader.Report:
         """Read every shard in full and report every problem, and every file that no manifest lists."""
         return reader.verify(self._reader.storage)
 
-    def _rows(self, entry: ShardEntry) -> ShardRows:
-        return ShardRows.of(self._reader.read(entry, self._verify), self.classes)
+    def _rows(self, entry: ShardEntry, parts: Sequence[str], classes: NDArray[Any] | None) -> ShardRows:
+        """Rows of a shard, with no more of its columns than are asked."""
+        kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
+        data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
+        return ShardRows.of(data, classes)
 
-    def _all_rows(self) -> ShardRows:
-        return ShardRows.joined([self._rows(entry) for entry in self.manifest.shards])
+    def _all_rows(self, parts: Sequence[str] = ()) -> ShardRows:
+        return ShardRows.joined([self._rows(entry, parts, self.classes) for entry in self.manifest.shards])
 
-    def _handed(self, rows: ShardRows, *, decode: bool, query_id: bool) -> tuple[Any, ...]:
+    def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
+        """Names of what is asked beside features and labels."""
+        has_weights = "weight" in self.manifest.schema
+        for asked, there, what in (
+            (query_id, self.spec["input"]["query_id"], "queries"),
+            (weight, has_weights, "weights"),
+        ):
+            if asked and not there:
+                message = f"{what} are asked, but the source was read without them"
+                raise ConfigError(message)
+        return tuple(name for name, asked in (("qid", query_id), ("weight", weight), ("kept", kept)) if asked)
+
+    def _handed(self, rows: ShardRows, decode: bool, parts: Sequence[str]) -> tuple[Any, ...]:
         """Turn rows into what the caller asked for."""
         features = rows.encoded
         if decode and isinstance(features, PackedCodes):
             features = self.map.decode(features)
-        return (features, rows.y, rows.qid) if query_id else (features, rows.y)
+        return (features, rows.y, *(getattr(rows, part) for part in parts))
 
     def _batches(
-        self, rows: int, rng: np.random.Generator | None, kept: int, *, decode: bool, query_id: bool
+        self, rows: int, rng: np.random.Generator | None, held: int, decode: bool, parts: Sequence[str]
     ) -> Iterator[tuple[Any, ...]]:
         entries = [entry for entry in self.manifest.shards if entry.rows]
         if rng is not None:
             entries = [entries[place] for place in rng.permutation(len(entries))]
-        shards = prefetch(self._rows(entry) for entry in entries)
-        for batch in cut_batches(shards, rows, kept=kept, rng=rng):
-            yield self._handed(batch, decode=decode, query_id=query_id)
+        shards = prefetch(self._rows(entry, parts, self.classes) for entry in entries)
+        for batch in cut_batches(shards, rows, kept=held, rng=rng):
+            yield self._handed(batch, decode, parts)
 
 
 class _Load:
     """Loads a shard on a worker."""
 
-    def __init__(self, data: ShardDataset, classes: NDArray[Any] | None) -> None:
-        self._data, self._classes = data, classes
+    def __init__(self, data: ShardDataset, classes: NDArray[Any] | None, parts: Sequence[str]) -> None:
+        self._data, self._classes, self._parts = data, classes, parts
 
     def __call__(self, entry: ShardEntry) -> tuple[Any, ...]:
-        """Features and labels of one shard."""
-        rows = ShardRows.of(self._data._reader.read(entry, self._data._verify), self._classes)
-        return self._data._handed(rows, decode=True, query_id=False)
+        """Features and labels of one shard, and what else is asked."""
+        rows = self._data._rows(entry, self._parts, self._classes)
+        return self._data._handed(rows, True, self._parts)

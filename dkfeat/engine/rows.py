@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
@@ -30,13 +31,18 @@ class ShardRows:
     """Labels of shape (n_rows,), or their indicator matrix."""
     qid: NDArray[np.int64] | None
     """Query of each row, where kept."""
+    weight: NDArray[np.float64] | None = None
+    """Weight of each row, where kept."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Further columns by name, as pyarrow arrays."""
 
     @classmethod
     def of(cls, data: ShardData, classes: NDArray[Any] | None) -> ShardRows:
         """Rows of a shard; `classes` are the columns of the indicator matrix where rows have several labels."""
         if data.label_offsets is None or data.y is None:
-            return cls(data.encoded, data.y, data.qid)
-        return cls(data.encoded, indicator(data.y, data.label_offsets, classes), data.qid)
+            return cls(data.encoded, data.y, data.qid, data.weight, data.kept)
+        y = indicator(data.y, data.label_offsets, classes)
+        return cls(data.encoded, y, data.qid, data.weight, data.kept)
 
     @classmethod
     def joined(cls, parts: Sequence[ShardRows]) -> ShardRows:
@@ -44,7 +50,9 @@ class ShardRows:
         if len(parts) == 1:
             return parts[0]
         qid = None if parts[0].qid is None else np.concatenate([part.qid for part in parts])
-        return cls(_joined([part.encoded for part in parts]), _joined([part.y for part in parts]), qid)
+        weight = None if parts[0].weight is None else np.concatenate([part.weight for part in parts])
+        kept = {name: pa.concat_arrays([part.kept[name] for part in parts]) for name in parts[0].kept}
+        return cls(_joined([part.encoded for part in parts]), _joined([part.y for part in parts]), qid, weight, kept)
 
     @property
     def n_rows(self) -> int:
@@ -55,7 +63,16 @@ class ShardRows:
         """Chosen rows: positions in the order wanted, or a slice."""
         encoded = self.encoded
         encoded = PackedCodes(*(part[rows] for part in encoded)) if isinstance(encoded, PackedCodes) else encoded[rows]
-        return ShardRows(encoded, self.y[rows], None if self.qid is None else self.qid[rows])
+        return ShardRows(
+            encoded,
+            self.y[rows],
+            None if self.qid is None else self.qid[rows],
+            None if self.weight is None else self.weight[rows],
+            {
+                name: column[rows] if isinstance(rows, slice) else column.take(rows)
+                for name, column in self.kept.items()
+            },
+        )
 
 
 def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:
