@@ -1,0 +1,68 @@
+"""The command and the job scripts as processes of their own, as people and schedulers start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dkfeat
+
+ROOT = Path(dkfeat.__file__).parent.parent
+COMMAND = "from dkfeat.cli import main; main()"
+
+
+class Ended(NamedTuple):
+    """What became of a process."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Standard output as lines of JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def command(*arguments: Any) -> list[str]:
+    """Words that start the ``dkfeat`` command."""
+    return [sys.executable, "-c", COMMAND, *map(str, arguments)]
+
+
+def job(name: str, *arguments: Any) -> list[str]:
+    """Words that start a script of jobs/."""
+    return [sys.executable, str(ROOT / "jobs" / f"{name}.py"), *map(str, arguments)]
+
+
+def start(words: list[str], *, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+    """Start a process, with variables added to the environment."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.Popen(
+        words,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> Ended:
+    """Wait for a process; one that hangs is killed."""
+    try:
+        out, err = process.communicate(timeout=240)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    return Ended(process.returncode, out, err)
+
+
+def run(words: list[str], *, cwd: Path | None = None, **variables: str) -> Ended:
+    """Start a process and wait for it."""
+    return end(start(words, cwd=cwd, **variables))
