@@ -5,6 +5,7 @@ P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 20
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -22,11 +23,13 @@ from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
 from dkfeat.random_streams import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE
 
-__all__ = ["checked_inner", "inner_mapping", "multiply_inner"]
+__all__ = ["FACTORS_BYTES", "checked_inner", "inner_mapping", "multiply_inner"]
 
 _INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures)}
-_SAMPLES = 2**20
-"""Samples, of 20 bytes each, that are held together."""
+_CELLS = 2**20
+"""Factors of one number that are held together."""
+FACTORS_BYTES = 24 * _CELLS
+"""Bytes of these at most: 4 each twice, and 16 for a sample of GCWS."""
 
 
 def checked_inner(inner: Any, n_features: int) -> FeatureMap:
@@ -117,22 +120,27 @@ def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArra
 
 def _scalar_features(level: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Features of which each alone is an unbiased estimate, block by block of rows."""
-    if not isinstance(level, GCWSFeatures):
-        yield slice(None), level.transform(X) * np.float32(np.sqrt(level.n_features_out))
-        return
-    n_rows = max(1, _SAMPLES // level.to_spec()["params"]["n_components"])
+    n_rows = max(1, _CELLS // level.to_spec()["params"]["n_components"])
     for first in range(0, X.shape[0], n_rows):
         rows = slice(first, first + n_rows)
         try:
-            i_star, t_star = level.sample(X[rows])
+            factors = _factors(level, X[rows], seed)
         except InputError as error:
-            if error.row is None or not first:
-                raise
-            level.sample(X[: first + error.row + 1])  # raises with the row's own number
+            if error.row is not None and first:
+                _factors(level, X[: first + error.row + 1], seed)  # raises with the row's own number
             raise
-        signs = np.empty(i_star.shape, np.float32)
-        signs_of_samples(i_star, t_star, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
-        yield rows, signs
+        yield rows, factors
+
+
+def _factors(level: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
+    if not isinstance(level, GCWSFeatures):
+        features: NDArray[np.float32] = level.transform(X)
+        features *= np.float32(math.sqrt(level.n_features_out))
+        return features
+    i_star, t_star = level.sample(X)
+    signs = np.empty(i_star.shape, np.float32)
+    signs_of_samples(i_star, t_star, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
+    return signs
 
 
 def _level_seeds(seed: int, depth: int) -> list[int]:

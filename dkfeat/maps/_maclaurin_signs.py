@@ -20,12 +20,16 @@ from dkfeat.maps._maclaurin_draws import Draws
 from dkfeat.projections.dense import columns_present
 from dkfeat.random_streams import STREAM_MACLAURIN_SIGN
 
-__all__ = ["multiply_rows"]
+__all__ = ["multiply_rows", "table_bytes"]
 
 _TILE = 2 * SUPERBLOCK
 """Factors whose sums for 16 rows, 256 KiB, stay in the second-level cache."""
 _WHOLE_BYTES = 8 * 2**20
-"""Largest table of signs that is kept; eight of them at most."""
+"""Largest table of signs that is kept."""
+_KEPT = 8
+"""Tables that are kept, at most."""
+_TABLE_BYTES = 64 * 2**20
+"""Largest table that is drawn for the columns that occur in some rows; rows that need more are taken in halves."""
 _FULL = 8
 """Sparse rows with a nonzero in every eighth column or more are quicker as dense ones."""
 _CELLS = 2**20
@@ -81,12 +85,18 @@ def multiply_rows(
     return spoilt
 
 
+def table_bytes(n_features: int, draws: Draws) -> int:
+    """Bytes that tables of signs take at a time, for rows of so many columns."""
+    sizes = [n_features * _bytes(tile) for tile in _tiles(draws)]
+    kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
+    return kept + min(max((size for size in sizes if size > _WHOLE_BYTES), default=0), _TABLE_BYTES)
+
+
 def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
     n_features = X.shape[1]
     for tile in _tiles(draws):
         n_factors = tile.count * SUPERBLOCK
-        fits = n_features * n_factors <= 8 * _WHOLE_BYTES
-        draw = _whole_turned if fits else _whole_turned.__wrapped__
+        draw = _whole_turned if _is_kept(n_features, tile) else _whole_turned.__wrapped__
         signs = draw(n_features, tile.first, tile.count, seed)
         multiply_dense_signs(
             X.reshape(-1),
@@ -116,17 +126,22 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
     fresh = np.ones(len(indices), np.bool_)
     fresh[1:] = groups[1:] != groups[:-1]
     fresh[indptr[:-1][np.diff(indptr) > 0]] = True
-    columns: NDArray[np.int64] | None = None
-    places = indices
+    tiles = list(_tiles(draws))
+    columns, places = np.empty(0, np.int64), indices
+    if any(not _is_kept(n_features, tile) for tile in tiles):
+        columns, places = columns_present(indices, n_features)
+        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES and X.shape[0] > 1:
+            half = X.shape[0] // 2
+            for rows in (slice(0, half), slice(half, None)):
+                _multiply_sparse(X[rows], multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
+            return
     degrees = np.append(draws.degrees, np.zeros(len(draws.scales) - len(draws.degrees))).astype(np.float32)
-    for tile in _tiles(draws):
+    for tile in tiles:
         n_factors = tile.count * SUPERBLOCK
-        if n_features * n_factors <= 8 * _WHOLE_BYTES:
+        if _is_kept(n_features, tile):
             signs = _whole_packed(n_features, tile.first, tile.count, seed)
             at = indices
         else:
-            if columns is None:
-                columns, places = columns_present(indices, n_features)
             signs = packed_signs(columns, tile.first, tile.count, STREAM_MACLAURIN_SIGN, seed)
             at = places
         multiply_sparse_signs(
@@ -165,11 +180,20 @@ def _tiles(draws: Draws) -> Iterator[_Tile]:
         block = until
 
 
-@lru_cache(maxsize=8)
+def _bytes(tile: _Tile) -> int:
+    """Bytes of the signs of one column."""
+    return tile.count * SUPERBLOCK // 8
+
+
+def _is_kept(n_features: int, tile: _Tile) -> bool:
+    return n_features * _bytes(tile) <= _WHOLE_BYTES
+
+
+@lru_cache(maxsize=_KEPT)
 def _whole_packed(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint32]:
     return packed_signs(np.arange(n_features), first, count, STREAM_MACLAURIN_SIGN, seed)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_KEPT)
 def _whole_turned(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
     return turned_signs(packed_signs(np.arange(n_features), first, count, STREAM_MACLAURIN_SIGN, seed))

@@ -18,9 +18,9 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import _maclaurin_series as series_of
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._maclaurin_draws import Draws, draw_degrees
-from dkfeat.maps._maclaurin_inner import checked_inner, inner_mapping, multiply_inner
+from dkfeat.maps._maclaurin_inner import FACTORS_BYTES, checked_inner, inner_mapping, multiply_inner
 from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
-from dkfeat.maps._maclaurin_signs import multiply_rows
+from dkfeat.maps._maclaurin_signs import multiply_rows, table_bytes
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice, check_integer, check_real
 
@@ -234,6 +234,12 @@ class MaclaurinFeatures(FeatureMap):
         return 4 * self.n_features_out
 
     @property
+    def working_bytes(self) -> int:
+        """Bytes that a call holds beside rows and features: tables of signs, or factors of one number."""
+        s = self._fitted
+        return FACTORS_BYTES if s.inner is not None else table_bytes(self.n_features_in_, s.draws)
+
+    @property
     def _fitted(self) -> _Settings:
         check_is_fitted(self)
         return self._settings
@@ -334,9 +340,14 @@ class MaclaurinFeatures(FeatureMap):
         if s.constant > 0:
             features[:, 0] = s.constant
         if s.n_linear:
-            held = rows.toarray() if sp.issparse(rows) else rows
-            factors = multipliers[:, None] * np.float32(s.linear)
-            np.multiply(held, factors, out=features[:, s.n_exact - s.n_linear : s.n_exact])
+            factors = multipliers * np.float32(s.linear)
+            linear = features[:, s.n_exact - s.n_linear : s.n_exact]
+            if sp.issparse(rows):
+                linear[:] = 0
+                counts = np.diff(rows.indptr)
+                linear[np.repeat(np.arange(len(counts)), counts), rows.indices] = rows.data * np.repeat(factors, counts)
+            else:
+                np.multiply(rows, factors[:, None], out=linear)
         spoilt = multiply_rows(rows, multipliers, s.draws, s.seed, features, s.n_exact)
         if spoilt.any():
             row = int(spoilt.argmax())

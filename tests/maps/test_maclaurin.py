@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -105,6 +106,23 @@ def test_maclaurin__wide_rows_give_the_bits_of_narrow_ones(nnz):
     wide = sp.csr_matrix((held.data, held.indices, held.indptr), shape=(6, 2**40))
     narrow, far = (MaclaurinFeatures(100, random_state=3).fit_width(n) for n in (150, 2**40))
     assert np.array_equal(far.transform(wide), narrow.transform(held))
+
+
+def test_maclaurin__rows_of_many_columns_are_taken_in_parts():
+    # 400,000 columns that occur once each: their signs would take 200 MB together
+    nnz = 400_000
+    X = sp.csr_matrix(
+        (np.ones(nnz, np.float32) * 0.01, np.arange(nnz) * 1000, np.arange(0, nnz + 1, 1000)), shape=(400, nnz * 1000)
+    )
+    features = MaclaurinFeatures(2000, random_state=3).fit_width(X.shape[1])
+    features.transform(X[:1])
+    assert features.working_bytes == 64 * 2**20
+    tracemalloc.start()
+    Z = features.transform(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < features.working_bytes + Z.nbytes + 100 * nnz
+    assert np.array_equal(features.transform(X[399:]), Z[399:])
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
