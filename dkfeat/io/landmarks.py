@@ -12,8 +12,9 @@ from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.errors import ShardError
 from dkfeat.io.storage import META, Storage
 
-__all__ = ["landmarks_file", "landmarks_of", "read_landmarks"]
+__all__ = ["LANDMARKS_NAME", "landmarks_file", "landmarks_of", "read_landmarks"]
 
+LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dkfeat.archives import pack_arrays
 from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.landmarks import landmarks_file, read_landmarks
+from dkfeat.io.landmarks import LANDMARKS_NAME, landmarks_file, read_landmarks
 from dkfeat.io.storage import open_storage
 from dkfeat.io.strict_json import dumps, parse_object
 
@@ -25,7 +25,6 @@ MODEL_FILE = "model.json"
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
 ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
-LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 FACTS: dict[str, type | tuple[type, ...]] = {
     "map": dict,
     "input": dict,

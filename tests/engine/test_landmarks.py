@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
@@ -17,6 +19,7 @@ from dkfeat.engine import landmarks
 from dkfeat.engine.cluster import local_cluster
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.io.storage import open_storage
+from tests.conftest import libsvm_text
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
 
@@ -316,4 +319,31 @@ def test_worker_killed_while_landmarks_are_drawn__run_completes_identical(source
 
         featurized(source, tmp_path / "out", map=nystroem(), client=client, progress=kill)
     assert dataset_state(tmp_path / "out") == dataset_state(golden)
+    assert landmarks_file(tmp_path / "out").read_bytes() == landmarks_file(golden).read_bytes()
+
+
+def test_featurize__bad_rows_that_are_set_aside_are_no_landmarks(tiny_rows, tmp_path):
+    X, y = tiny_rows
+    lines = libsvm_text(X, y).splitlines()
+    for place in range(0, 400, 10):
+        lines[place] = "+1 5:x"
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    good = np.arange(400) % 10 != 0
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=BLOCK, on_bad_row="quarantine", n_features=300)
+    dkfeat.featurize(source, nystroem(), tmp_path / "out", progress=False, on_bad_row="quarantine", max_bad_rows=0.2)
+    data = dkfeat.open_shards(tmp_path / "out")
+    assert data.n_rows == 360
+    assert data.map.fingerprint() == nystroem().fit(X[good]).fingerprint()
+
+
+def test_featurize__of_parquet_draws_over_all_files(tiny_rows, golden, tmp_path):
+    from dkfeat.io.parquet import ParquetSource
+
+    X, y = tiny_rows
+    for name, rows in (("a", slice(0, 250)), ("b", slice(250, 400))):
+        lists = [pa.array(np.split(part, X[rows].indptr[1:-1])) for part in (X[rows].indices, X[rows].data)]
+        table = pa.table({"label": y[rows], "indices": lists[0], "values": lists[1]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=40)
+    source = ParquetSource(str(tmp_path / "*.parquet"), n_features=300)
+    featurized(source, tmp_path / "out", map=nystroem())
     assert landmarks_file(tmp_path / "out").read_bytes() == landmarks_file(golden).read_bytes()
