@@ -17,6 +17,7 @@ _HOME = {
     "LibsvmSource": "dkfeat.io.libsvm",
     "MaclaurinFeatures": "dkfeat.maps.maclaurin",
     "NystroemFeatures": "dkfeat.maps.nystroem",
+    "ParquetSource": "dkfeat.io.parquet",
     "Scan": "dkfeat.io.scans",
     "abort": "dkfeat.io.maintenance",
     "clean": "dkfeat.io.maintenance",
@@ -29,6 +30,7 @@ _HOME = {
     "open_shards": "dkfeat.engine.dataset",
     "plan": "dkfeat.engine.plan",
     "read_libsvm": "dkfeat.engine.collections",
+    "read_parquet": "dkfeat.engine.collections",
     "scan": "dkfeat.engine.scan",
     "status": "dkfeat.io.status",
     "theory": "dkfeat.theory",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from dkfeat import kernels as kernels
     from dkfeat import theory as theory
     from dkfeat.engine.collections import read_libsvm as read_libsvm
+    from dkfeat.engine.collections import read_parquet as read_parquet
     from dkfeat.engine.dataset import open_shards as open_shards
     from dkfeat.engine.featurize import featurize as featurize
     from dkfeat.engine.gram import gram as gram
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource as LibsvmSource
     from dkfeat.io.maintenance import abort as abort
     from dkfeat.io.maintenance import clean as clean
+    from dkfeat.io.parquet import ParquetSource as ParquetSource
     from dkfeat.io.scans import Scan as Scan
     from dkfeat.io.status import status as status
     from dkfeat.learn.model import load_model as load_model

@@ -19,11 +19,12 @@ from dkfeat.blocks import Split
 from dkfeat.engine.scan import scan
 from dkfeat.errors import InputError
 from dkfeat.io.libsvm import LibsvmSource
+from dkfeat.io.parquet import ParquetSource
 from dkfeat.io.source import Source
 from dkfeat.maps import FeatureMap
 from dkfeat.validation import check_columns
 
-__all__ = ["read_libsvm", "transform_blocks"]
+__all__ = ["read_libsvm", "read_parquet", "transform_blocks"]
 
 
 @sizeof.register(sp.sparray)
@@ -129,17 +130,133 @@ def read_libsvm(
     return _arrays(source, splits, row_chunks)
 
 
+def read_parquet(
+    urlpath: str | Sequence[str],
+    features: str | Sequence[str] | None = None,
+    label: str | None = "label",
+    *,
+    features_as: Literal["auto", "columns", "vector", "sparse"] = "auto",
+    weight: str | None = None,
+    query_id: str | bool | None = None,
+    filters: Any = None,
+    n_features: int | None = None,
+    zero_based: bool = True,
+    blocksize: int | str = "64MiB",
+    dtype: Literal["float32", "float64"] = "float32",
+    multilabel: bool | Literal["auto"] = "auto",
+    labels: Sequence[float] | None = None,
+    label_dtype: Literal["auto", "int64", "float64"] = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[da.Array, ...]:
+    r"""Dask arrays of Parquet files, a block for each run of row groups; rows are read when they are computed.
+
+    Nothing is written. Row chunks are known, from the files' footers. Labels are scanned here where they are floats
+    that may all be integers, indices where the number of columns is open, and compared columns where there are filters.
+
+    Parameters
+    ----------
+    urlpath : str or sequence of str
+        File, glob, folder or fsspec URL, or several.
+    features : str, sequence of str or None, default=None
+        Feature columns. None: ``features``, else ``indices`` and ``values``, else all columns of numbers not used
+        otherwise.
+    label : str or None, default="label"
+        Column of labels. None: rows have none, and y is 0.
+    features_as : {"auto", "columns", "vector", "sparse"}, default="auto"
+        How features are told; "auto": by the types of their columns.
+    weight : str or None, default=None
+        Column of weights; they are returned too.
+    query_id : str, bool or None, default=None
+        Column of query ids, True for ``qid``; they are returned too.
+    filters : list or None, default=None
+        Comparisons that rows must pass, such as ``[("day", ">=", "2026-11-20")]``.
+    n_features : int or None, default=None
+        Columns. None: as the types tell, or up to the highest index.
+    zero_based : bool, default=True
+        Whether index 0 of sparse rows is the first column.
+    blocksize : int or str, default="64MiB"
+        Bytes of rows in memory in a block; a larger row group is one block all the same.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the values.
+    multilabel : bool or "auto", default="auto"
+        Labels are lists: y then holds a tuple for each row. "auto": by the type of their column.
+    labels : sequence of float or None, default=None
+        Labels allowed. None: all.
+    label_dtype : {"auto", "int64", "float64"}, default="auto"
+        Type of the labels. "auto": int64 if every label in the source is an integer.
+    storage_options : mapping or None, default=None
+        For fsspec.
+
+    Returns
+    -------
+    X : dask.array.Array of shape (n_samples, n_features)
+        Blocks are csr_matrix of `dtype`.
+    y : dask.array.Array of shape (n_samples,), int64, float64 or, with several labels a row, object
+    qid : dask.array.Array of shape (n_samples,), int64
+        With query_id only.
+    weight : dask.array.Array of shape (n_samples,), float64
+        With weight only.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        No file matches.
+    dkfeat.errors.ParquetError
+        A file is damaged, a column is missing or of another type; when computed also for a wrong value. With its place.
+    dkfeat.errors.SpecConflictError
+        When a block is computed: its file is no longer as it was listed.
+
+    See Also
+    --------
+    dkfeat.ParquetSource : The options in full.
+    dkfeat.featurize : From a source to shards on disk, in bounded memory.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.parquet"
+    >>> pyarrow.parquet.write_table(pyarrow.table({"a": [0.5, 0.0], "b": [0, 2], "label": [1, -1]}), path)
+    >>> X, y = read_parquet(str(path))
+    >>> X.shape, X.chunks, y.compute().tolist()
+    ((2, 2), ((2,), (2,)), [1, -1])
+    """
+    source = ParquetSource(
+        urlpath,
+        features=features,
+        features_as=features_as,
+        label=label,
+        weight=weight,
+        query_id=query_id,
+        filters=filters,
+        n_features=n_features,
+        zero_based=zero_based,
+        blocksize=blocksize,
+        dtype=dtype,
+        multilabel=multilabel,
+        labels=None if labels is None else tuple(labels),
+        label_dtype=label_dtype,
+        storage_options=storage_options,
+    )
+    files = source.files()
+    source = source.inspect(files)
+    if not source.is_settled or source.filters is not None:
+        found = scan(source)
+        return _arrays(source.settle(found), found.splits, found.rows_per_split)
+    splits = source.splits(files)
+    return _arrays(source, splits, tuple(int(source.rows_of(split) or 0) for split in splits))
+
+
 def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
     token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
-    holder = delayed(source, name=f"libsvm-source-{token}", traverse=False)  # travels once to each worker
-    blocks = f"read-libsvm-{token}"
+    holder = delayed(source, name=f"{source.kind}-source-{token}", traverse=False)  # travels once to each worker
+    blocks = f"read-{source.kind}-{token}"
     reading: dict[Any, Any] = {
         (blocks, number): (_read_split, holder.key, split) for number, split in enumerate(splits)
     }
     graph = HighLevelGraph.from_collections(blocks, reading, dependencies=[holder])
 
     def array(part: int, kind: str, chunks: tuple[tuple[float | None, ...], ...], meta: Any) -> da.Array:
-        name = f"libsvm-{kind}-{token}"
+        name = f"{source.kind}-{kind}-{token}"
         places = (0,) * (len(chunks) - 1)
         layer: dict[Any, Any] = {
             (name, number, *places): (itemgetter(part), (blocks, number)) for number in range(len(splits))
@@ -152,16 +269,19 @@ def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ..
     arrays = [array(0, "X", (row_chunks, (source.n_features,)), X_meta), array(1, "y", (row_chunks,), y_meta)]
     if source.query_id:
         arrays.append(array(2, "qid", (row_chunks,), np.empty(0, np.int64)))
+    if source.has_weights:
+        arrays.append(array(3, "weight", (row_chunks,), np.empty(0)))
     return tuple(arrays)
 
 
-def _read_split(source: Source, split: Split) -> tuple[sp.csr_matrix, NDArray[Any], NDArray[np.int64] | None]:
-    """Rows, labels and query ids of a whole split."""
+def _read_split(source: Source, split: Split) -> tuple[Any, ...]:
+    """Rows, labels, query ids and weights of a whole split."""
     pieces = [piece.block for piece in source.read(split, checksum=False)]
     X = pieces[0].X if len(pieces) == 1 else sp.vstack([block.X for block in pieces], format="csr")
     y = np.concatenate([_row_labels(block.y, block.label_offsets) for block in pieces])
     qid = np.concatenate([block.qid for block in pieces]) if source.query_id else None
-    return X, y, qid
+    weight = np.concatenate([block.weight for block in pieces]) if source.has_weights else None
+    return X, y, qid, weight
 
 
 def _row_labels(y: NDArray[Any], offsets: NDArray[np.int64] | None) -> NDArray[Any]:
