@@ -171,6 +171,10 @@ class FeaturizeConfig(_Settings):
     """Folder of shards or model whose settings are taken over."""
     layout: Literal["codes", "sparse", "dense"] | None = None
     """Shard layout; None: the map's own."""
+    on_bad_row: Literal["raise", "quarantine"] = "raise"
+    """What a wrong row is: the end of the run, or set aside with its place."""
+    max_bad_rows: int | float | str = 0.01
+    """With "quarantine", the most rows set aside: a number, or a share such as 0.01 or "1%"."""
     target_options: Mapping[str, Any] | None = None
     """For `out` and `like` at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 

@@ -14,7 +14,19 @@ from dkfeat import __version__, errors
 from dkfeat.cli import _group, cli
 from dkfeat.demo import HELD_OUT
 
-COMMANDS = ("abort", "clean", "demo", "featurize", "inspect", "plan", "predict", "status", "train", "verify")
+COMMANDS = (
+    "abort",
+    "clean",
+    "demo",
+    "featurize",
+    "inspect",
+    "plan",
+    "predict",
+    "quarantine",
+    "status",
+    "train",
+    "verify",
+)
 SMALL = ("--n-components", "32", "--i-bits", "4")
 
 

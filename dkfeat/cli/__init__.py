@@ -17,6 +17,7 @@ from dkfeat.cli.featurize import featurize, plan
 from dkfeat.cli.inspect import inspect
 from dkfeat.cli.maintenance import abort, clean
 from dkfeat.cli.predict import predict
+from dkfeat.cli.quarantine import quarantine
 from dkfeat.cli.status import status
 from dkfeat.cli.train import train
 from dkfeat.cli.verify import verify
@@ -67,7 +68,7 @@ def cli(traceback: bool) -> None:
     """
 
 
-for command in (demo, plan, featurize, train, predict, inspect, verify, status, abort, clean):
+for command in (demo, plan, featurize, train, predict, inspect, quarantine, verify, status, abort, clean):
     cli.add_command(command)
 
 

@@ -66,6 +66,8 @@ def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
         part.out,
         like=part.like,
         layout=part.layout,
+        on_bad_row=part.on_bad_row,
+        max_bad_rows=part.max_bad_rows,
         target_options=resolve_options(part.target_options, "target_options"),
         **{**run.to_mapping(), **options},
     )

@@ -136,9 +136,7 @@ def featurize(
     dkfeat.errors.ConfigError
         Settings that make no sense, alone or together.
     dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError
-        The source is missing or malformed.
-    dkfeat.errors.InputError
-        More rows are bad than `max_bad_rows`.
+        The source is missing, or malformed beyond what `on_bad_row` and `max_bad_rows` allow.
     dkfeat.errors.SpecConflictError
         Target, `like`, map and source disagree, or a source changed.
     dkfeat.errors.CommitError, dkfeat.errors.CommitConflictError, dkfeat.errors.ShardError

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import ConfigError
 from dkfeat.io.libsvm_errors import parse_error
 from dkfeat.io.quarantine import QuarantinedRow
 
@@ -62,31 +62,27 @@ class BadRowLimit:
         n_rows : int or None
             All rows, bad ones among them, of the batch; None while some are not read yet: a share waits for these.
         first : tuple of SourceFile and BadRow, or None
-            One of them, to be named.
+            One of them, to be named; None if there is none.
 
         Raises
         ------
-        InputError
+        ParseError
             With the place of that one.
         """
         if self.rows is not None:
             within = n_bad <= self.rows
         else:
             within = n_rows is None or n_bad <= (self.share or 0.0) * n_rows
-        if within:
+        if within or first is None:
             return
         of = "" if n_rows is None else f" of {n_rows:,}"
-        message = (
-            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}; nothing is committed. Repair the "
-            "source, correct the options that tell how it is read, or raise max_bad_rows"
+        file, bad = first
+        reason = (
+            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}, this one for instance: {bad.message}. "
+            "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
         )
-        if first is not None:
-            message = f"{self._placed(*first)}\n{message}"
-        raise InputError(message)
-
-    def _placed(self, file: SourceFile, bad: BadRow) -> str:
         options = None if self._source is None else self._source.storage_options
-        return str(parse_error(bad.message, file, bad.offset, bad.column, options))
+        raise parse_error(reason, file, bad.offset, bad.column, options)
 
 
 def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
