@@ -161,8 +161,8 @@ class MaclaurinFeatures(FeatureMap):
     Departures from the paper:
 
     * The measure :math:`p^{-(n + 1)}` is one for p = 2 only; "proper" is one for every p > 1 and is 2's own there.
-    * "kernel" is the default: geometric measures waste every draw of a degree without a term, three quarters
-      for cubes, and weigh high degrees up.
+    * "kernel" is the default: geometric measures waste every draw of a degree without a term, 15 of 16
+      for homogeneous cubes, and draw high degrees too rarely.
     * Signs are functions of (seed, column, factor), 128 from one call of Philox: no table of n_features by factors
       need exist.
 
