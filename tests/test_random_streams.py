@@ -1,8 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 
 from dkfeat import random_streams
 from dkfeat.compiled import streams
+from dkfeat.compiled.philox import draw_words
 from dkfeat.random_streams import check_seed, draw_seed
 
 
@@ -10,6 +13,19 @@ from dkfeat.random_streams import check_seed, draw_seed
 def test_streams__are_distinct():
     numbers = [value for name, value in vars(streams).items() if name.startswith("STREAM_")]
     assert len(set(numbers)) == len(numbers) == len(streams.__all__) >= 2
+
+
+@pytest.mark.fault("D-09")
+def test_streams__of_one_seed_are_independent():
+    # of 4096 words of 128 bits, equal bits are binomial; beyond 6 sigma in one of some 200 pairs: 4e-7
+    words = {}
+    for name in streams.__all__:
+        words[name] = np.zeros((4096, 4), np.uint32)
+        draw_words(np.uint64(3), np.uint64(getattr(streams, name)), np.uint64(7), words[name])
+    n = 4096 * 128
+    for one, other in itertools.combinations(words.values(), 2):
+        differing = int(np.unpackbits((one ^ other).view(np.uint8)).sum())
+        assert abs(differing - n / 2) < 6 * np.sqrt(n) / 2
 
 
 def test_streams__are_known_to_python_and_to_compiled_loops_alike():

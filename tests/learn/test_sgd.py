@@ -29,6 +29,7 @@ def test_train__comes_near_a_batch_solver(n_classes, loss):
     assert model.coef.shape == (1 if n_classes == 2 else n_classes, 64 * 64)
 
 
+@pytest.mark.fault("D-10")
 def test_train__same_seed_same_weights_and_another_seed_others():
     data = FakeShards(*blobs(200, 3, seed=1))
     first, second, other = (quiet(data, epochs=2, random_state=seed) for seed in (7, 7, 8))
@@ -173,12 +174,14 @@ def test_train__a_label_that_the_manifest_does_not_list():
         quiet(FakeShards(*blobs(20, 2, seed=1), classes=(4, 5)))
 
 
+@pytest.mark.fault("V-08")
 def test_train__test_shards_of_another_map():
     train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), seed=9)
     with pytest.raises(SpecConflictError, match="different maps: seed 0 and 9; featurize the test rows with like="):
         quiet(train, test=test)
 
 
+@pytest.mark.fault("V-08")
 def test_train__test_rows_of_another_index_base():
     train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), zero_based=True)
     with pytest.raises(SpecConflictError, match="zero_based=False, test rows with zero_based=True"):

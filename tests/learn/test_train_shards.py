@@ -24,6 +24,7 @@ def trained(shards, **options):
     return dkfeat.train(shards, epochs=2, shuffle_rows=ROWS // 5, progress=False, **options)
 
 
+@pytest.mark.fault("D-10")
 def test_train__a_small_buffer_gives_the_same_weights_twice(folder):
     first, other = (trained(folder, random_state=seed) for seed in (3, 4))
     second = trained(dkfeat.open_shards(folder), random_state=3)
