@@ -72,9 +72,10 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
     fit : bool
         Whether all values are finite and at least 0.
     """
-    fit = True
+    unfit = 0
     for i in range(values.shape[0]):
         value = np.float64(values[i])
-        fit = fit and bool(0.0 <= value < np.inf)
-        scaled[i] = np.float32(min(value * factor * factor / divisor, largest))
-    return fit
+        unfit += not (0.0 <= value < np.inf)
+        value = value * factor * factor / divisor
+        scaled[i] = np.float32(value if value < largest else largest)
+    return unfit == 0

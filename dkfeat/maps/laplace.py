@@ -35,6 +35,8 @@ from dkfeat.validation import check_choice, check_integer, check_real, rows_as_c
 __all__ = ["LaplaceFeatures"]
 
 _PROJECTIONS = ("dense", "circulant", "alternating_circulant")
+_CHUNK = 2**17
+"""Numbers of a block of rows, or of their features: they stay in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,19 +255,34 @@ class LaplaceFeatures(FeatureMap):
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         operator = self._fitted.operator
-        features = operator.project(self._scaled(X))
-        decay_features(features.reshape(-1), np.float32(1 / math.sqrt(operator.n_components)))
+        amplitude = np.float32(1 / math.sqrt(operator.n_components))
+        n_samples = X.shape[0]
+        step = n_samples
+        if not (sp.issparse(X) or isinstance(operator, DenseProjection)):  # rows pass through the caches in blocks
+            step = max(1, _CHUNK // max(X.shape[1], operator.n_components))
+        if step >= n_samples:
+            return self._block(X, X, amplitude)
+        features = np.empty((n_samples, operator.n_components), np.float32)
+        for first in range(0, n_samples, step):
+            features[first : first + step] = self._block(X[first : first + step], X, amplitude)
         return features
 
-    def _scaled(self, X: Any) -> Any:
-        """Rows in float32 for weights of parameter 1: times beta squared, or over the rate."""
+    def _block(self, rows: Any, X: Any, amplitude: np.float32) -> NDArray[np.float32]:
+        features = self._fitted.operator.project(self._scaled(rows, X))
+        decay_features(features.reshape(-1), amplitude)
+        return features
+
+    def _scaled(self, rows: Any, X: Any) -> Any:
+        """Rows in float32 for weights of parameter 1, times beta squared or over the rate; some rows of X."""
         s = self._fitted
-        rows = rows_as_csr(X) if sp.issparse(X) else X
-        values = owned(rows.data if sp.issparse(rows) else rows, rows.dtype.newbyteorder("=")).reshape(-1)
+        if sp.issparse(rows):
+            rows = rows_as_csr(rows)
+        values = rows.data if sp.issparse(rows) else rows
+        values = owned(values, values.dtype.newbyteorder("=")).reshape(-1)
         factor, divisor = (s.beta, 1.0) if s.kernel == "exponential" else (1.0, s.rate)
         scaled = np.empty(len(values), np.float32)
         if not scale_values(values, factor, divisor, _LAWS[s.kernel].largest, scaled):
-            check_non_negative(rows_as_csr(rows))  # which looks for what is not finite first
+            check_non_negative(rows_as_csr(X))  # which looks for what is not finite first
         if sp.issparse(rows):
             return sp.csr_matrix((scaled, rows.indices, rows.indptr), shape=rows.shape)
         return scaled.reshape(rows.shape)

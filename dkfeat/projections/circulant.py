@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.arrays import owned
+from dkfeat.compiled.convolution import SMALLEST, blocked, convolve_rows, spectra_of, unblocked
 from dkfeat.compiled.normal import normals
 from dkfeat.compiled.shifts import add_shifted
 from dkfeat.errors import ConfigError
@@ -91,7 +92,9 @@ class CirculantProjection(Projection):
 
     @property
     def length(self) -> int:
-        """Rows and columns of a block: n_features padded."""
+        """Rows and columns of a block: n_features padded, with `double` from 129 columns to a power of two."""
+        if self.double and self.n_features > SMALLEST // 2:
+            return 1 << (self.n_features - 1).bit_length()
         return int(scipy.fft.next_fast_len(self.n_features, real=True))
 
     @property
@@ -107,31 +110,47 @@ class CirculantProjection(Projection):
         rows_at_once = max(1, _CHUNK // n)
         for first in range(0, n_samples, rows_at_once):
             dense: Any = X[first : first + rows_at_once]
-            if sp.issparse(dense):
-                dense = dense.toarray()
-            spectrum = None
-            for block in range(self.n_blocks):
-                to = block * n
-                target = out[first : first + len(dense), to : to + n]
-                if tables.masks is None:  # one forward transform serves all blocks
-                    spectrum = self._transform(dense) if spectrum is None else spectrum
-                    parts = [dense]
-                    product = spectrum * tables.spectra[block, 0]
-                else:
-                    parts = [dense * mask for mask in tables.masks[block]]
-                    product = self._transform(parts[0]) * tables.spectra[block, 0]
-                    for mixture in range(1, self.n_mixtures):
-                        product += self._transform(parts[mixture]) * tables.spectra[block, mixture]
-                target[:] = scipy.fft.irfft(product, n)[:, : target.shape[1]]
-                for part, (places, weights) in zip(parts, tables.heavy[block], strict=True):
-                    if len(places):
-                        x, flat, at = owned(part).reshape(-1), out.reshape(-1), first * self.n_components + to
-                        sizes = len(dense), self.n_features, n
-                        add_shifted(x, sizes, places, weights, flat, at, target.shape[1], self.n_components)
+            dense = owned(dense.toarray() if sp.issparse(dense) else dense)
+            target = out[first : first + len(dense)]
+            if self._is_own:
+                for block, (masks, spectra) in enumerate(zip(tables.masks, tables.spectra, strict=True)):
+                    to = block * n
+                    convolve_rows(dense, masks, spectra, target, to, min(n, self.n_components - to))
+            else:
+                self._transform(dense, tables, target)
+            self._add_heavy(dense, tables, target)
         return out
 
-    def _transform(self, rows: NDArray[np.float32]) -> NDArray[np.complexfloating]:
+    @property
+    def _is_own(self) -> bool:
+        """Whether rows are transformed by our own loops."""
+        return self.double and self.length >= SMALLEST
+
+    def _transform(self, dense: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
+        """Write the products with the blocks, without their heavy weights, by scipy's transforms."""
+        n, spectrum = self.length, None
+        for block, spectra in enumerate(tables.spectra):
+            if tables.masks is None:  # one forward transform serves all blocks
+                spectrum = self._spectrum(dense) if spectrum is None else spectrum
+                product = spectrum * spectra[0]
+            else:
+                product = self._spectrum(dense * tables.masks[block, 0]) * spectra[0]
+                for mixture in range(1, self.n_mixtures):
+                    product += self._spectrum(dense * tables.masks[block, mixture]) * spectra[mixture]
+            to = out[:, block * n : (block + 1) * n]
+            to[:] = scipy.fft.irfft(product, n)[:, : to.shape[1]]
+
+    def _spectrum(self, rows: NDArray[np.float32]) -> NDArray[np.complexfloating]:
         return scipy.fft.rfft(rows.astype(np.float64) if self.double else rows, self.length)
+
+    def _add_heavy(self, dense: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
+        n, sizes = self.length, (*dense.shape, self.length)
+        for (block, mixture), (places, weights) in tables.heavy.items():
+            x, width = dense, min(n, self.n_components - block * n)
+            if tables.masks is not None:
+                mask = tables.masks[block, mixture]
+                x = dense * (unblocked(mask)[: self.n_features] if self._is_own else mask)
+            add_shifted(x.reshape(-1), sizes, places, weights, out.reshape(-1), block * n, width, self.n_components)
 
     def _weights(self) -> NDArray[np.float32]:
         """First columns of the circulants, of shape (n_blocks, n_mixtures, length)."""
@@ -161,26 +180,32 @@ class CirculantProjection(Projection):
 class _Tables(NamedTuple):
     """What project needs of each block."""
 
-    spectra: NDArray[np.complexfloating]
-    """Transforms of the circulants without their heavy weights."""
-    masks: NDArray[np.float32] | None
-    """For each circulant the signs of the columns that it weighs, else 0."""
-    heavy: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]]
-    """Places and values of the heavy weights of each circulant."""
+    spectra: Any
+    """Transforms of the circulants without their heavy weights, one array a block."""
+    masks: Any
+    """For each circulant of each block the signs of the columns that it weighs, else 0; None where all are 1."""
+    heavy: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.float32]]]
+    """Places and values of the heavy weights by block and circulant, where there are any."""
 
 
 @lru_cache(maxsize=4)
 def _tables(projection: CirculantProjection) -> _Tables:
     weights = projection._weights()
     is_heavy = weights > projection.heavy
-    heavy = [
-        [(np.flatnonzero(at), row[at]) for at, row in zip(*block, strict=True)]
-        for block in zip(is_heavy, weights, strict=True)
-    ]
+    heavy = {
+        (block, mixture): (np.flatnonzero(is_heavy[block, mixture]), weights[block, mixture][is_heavy[block, mixture]])
+        for block, mixture in np.argwhere(is_heavy.any(axis=2)).tolist()
+    }
     light = np.where(is_heavy, np.float32(0), weights)
-    spectra = scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2)
     if not projection.flips and projection.n_mixtures == 1:
-        return _Tables(spectra, None, heavy)
-    signs, choice = projection._signs_and_choice()
-    chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
-    return _Tables(spectra, np.where(chosen, signs[:, None, :], np.float32(0)), heavy)
+        masks = None
+    else:
+        signs, choice = projection._signs_and_choice()
+        chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
+        masks = np.where(chosen, signs[:, None, :], np.float32(0))
+    if projection._is_own:
+        padded = np.ones(light.shape, np.float32)
+        if masks is not None:
+            padded[:, :, : projection.n_features] = masks
+        return _Tables(np.stack([spectra_of(block) for block in light.astype(np.float64)]), blocked(padded), heavy)
+    return _Tables(scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2), masks, heavy)
