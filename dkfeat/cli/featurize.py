@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
-from dkfeat.cli._options import make_map, make_source, map_options, run_options, source_options
+from dkfeat.cli._map_options import make_map, map_options
+from dkfeat.cli._options import make_source, run_options, source_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
@@ -36,6 +37,13 @@ def _what_to_make(command: Command) -> Command:
         click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
         storage_option(),
         target_option,
+        click.option(
+            "--on-bad-row",
+            type=click.Choice(["raise", "quarantine"]),
+            default="raise",
+            show_default=True,
+            help="End the run at a wrong row, or set such rows aside; `dkfeat quarantine DIR` lists these.",
+        ),
         click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
     )
     for option in reversed(options):
@@ -45,6 +53,13 @@ def _what_to_make(command: Command) -> Command:
 
 @click.command(cls=DkfeatCommand)
 @_what_to_make
+@click.option(
+    "--max-bad-rows",
+    default="1%",
+    show_default=True,
+    metavar="N",
+    help="Rows set aside at most: a number as 100, or a share as 1% or 0.01.",
+)
 @map_options
 @source_options
 @run_options
@@ -70,11 +85,14 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     log = log_of(ctx)
     if log is not None and options["progress"]:
         given["progress"] = log.progress
+    given |= {name: options[name] for name in ("on_bad_row", "max_bad_rows")}
     given["target_options"] = parse_options(options["target_options"], "--target-option")
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)
+    set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
     facts(
         rows=f"{manifest.rows:,}",
+        **set_aside,
         shards=f"{len(manifest.shards):,}",
         size=show_size(size, manifest.rows),
         target=out,
@@ -102,6 +120,7 @@ def plan(
 
     feature_map, asked = make_map(ctx, options, like), make_source(source, options)
     log = log_of(ctx)
+    asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.sets_aside else asked
     found = scan(asked, progress=True if log is None else log.progress) if with_scan else None
     to = parse_options(options["target_options"], "--target-option")
     made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found, target_options=to)
