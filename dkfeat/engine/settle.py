@@ -237,6 +237,8 @@ def _complete(
         message = "no feature map"
         raise ConfigError(message)
     fitted = hasattr(map, "n_features_in_")
+    if not fitted:
+        map.check_params()
     if fitted and source.n_features is None:
         source = source.replaced(n_features=map.n_features_in_)
     found = None

@@ -85,6 +85,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._set_width(n_features)
         return self
 
+    def check_params(self) -> None:
+        """Check what can be checked before the source is known, which may take a scan; fit checks all."""
+
     def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
         """Fit to a whole source of which only some rows are read: those that the map's own seed chooses.
 

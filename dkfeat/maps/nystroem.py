@@ -195,6 +195,10 @@ class NystroemFeatures(FeatureMap):
         self._draw(rows.shape[0], rows.shape[1], lambda numbers: rows[numbers])
         return self
 
+    def check_params(self) -> None:
+        """See `FeatureMap.check_params`."""
+        self._checked()
+
     def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
         """See `FeatureMap.fit_drawn`."""
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)

@@ -214,6 +214,12 @@ def test_map_of__is_loaded_once_in_a_process(golden, monkeypatch):
     landmarks._maps.clear()
 
 
+@pytest.mark.parametrize("params", [{"kernel": "gm"}, {"kernel_params": {"p": -1}}, {"n_components": 0}])
+def test_parameters__are_checked_before_the_scan(params, source, tmp_path):
+    with pytest.raises(ConfigError):
+        featurized(source, tmp_path / "out", map=nystroem(**params), progress=lambda _: pytest.fail("scanned"))
+
+
 def test_source_without_rows__is_refused(tmp_path):
     (tmp_path / "empty.svm").write_text("# no rows\n")
     with pytest.raises(InputError, match="there are none"):
