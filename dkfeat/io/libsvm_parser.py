@@ -55,8 +55,12 @@ class SplitParser:
     ----------
     cursor : ndarray of int64
         Counts of the compiled parser; the caller resets what it takes away.
+    position : int
+        Of the current file in the split; set by `open`, as are `file` and `window`.
+    file : SourceFile
+        The current file.
     window : LineWindow
-        On the lines of the current file, once `open` was called.
+        On its lines.
     rows_by_file : list of int
         Rows parsed of each file.
     bad_rows : list of BadRow
@@ -65,10 +69,12 @@ class SplitParser:
         Lines passed, where wrong ones are set aside.
     """
 
+    position: int
+    file: SourceFile
     window: LineWindow
 
     def __init__(self, source: LibsvmSource, split: Split) -> None:
-        self._source, self._split = source, split
+        self._source, self._split, self._files = source, split, split.files
         self._allowed = None if source.labels is None else np.array(source.labels, dtype=np.float64)
         self._sets_aside = source.on_bad_row == "quarantine"
         self._hint = np.zeros(1)
@@ -81,18 +87,13 @@ class SplitParser:
 
     def reset(self) -> None:
         """Begin to count rows and lines anew, for another piece."""
-        self.rows_by_file = [0] * len(self._split.files)
+        self.rows_by_file = [0] * len(self._files)
         self.bad_rows: list[BadRow] = []
         self.lines = 0
 
     def close(self) -> None:
         """Close the current file."""
         self._stack.close()
-
-    @property
-    def file(self) -> SourceFile:
-        """The file whose lines the window holds."""
-        return self._split.files[self.position]
 
     @property
     def offset(self) -> int:
@@ -105,9 +106,9 @@ class SplitParser:
 
     def open(self, position: int) -> None:
         """Turn to a file of the split, as it was listed; memory of the window before is used again."""
-        self.position = position
+        source, split, file = self._source, self._split, self._files[position]
+        self.position, self.file = position, file
         self._lines_of_file = 0
-        source, split, file = self._source, self._split, self.file
         self.check_unchanged()
         whole = bool(split.others) or file.compression is not None
         start, stop = (0, file.size) if whole else (split.start, split.stop)
@@ -128,7 +129,7 @@ class SplitParser:
                 reason = f"the line has more than {most:,} bytes; raise max_line_bytes if it is one row"
                 raise self._error(reason, error.offset, 1) from None
             self.check_unchanged()
-            if self.position + 1 == len(self._split.files):
+            if self.position + 1 == len(self._files):
                 return False
             self._text_before = self.offset
             self._stack.close()
