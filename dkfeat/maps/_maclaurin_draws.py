@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from dkfeat.compiled.simd import LANES
 from dkfeat.errors import ConfigError
 from dkfeat.random_streams import STREAM_MACLAURIN_DEGREE
 
-__all__ = ["Draws", "draw_degrees"]
+__all__ = ["DegreeLaw", "Draws", "draw_degrees"]
 
 _MOST_FACTORS = 2**31
 
@@ -43,20 +44,27 @@ class Draws:
         return np.concatenate([[0], np.cumsum(LANES * self.depths)])
 
 
-def draw_degrees(
-    weights: NDArray[np.float64], terms: NDArray[np.float64], radius: float, n_components: int, seed: int
-) -> Draws:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeLaw:
+    """What decides all draws: a small value, which travels in their place."""
+
+    weights: tuple[float, ...]
+    """Probability P_n of each degree; beyond, the kernel has no terms."""
+    terms: tuple[float, ...]
+    """a_n R^(2n)."""
+    radius: float
+    """R, of rows before they are scaled."""
+    n_components: int
+    seed: int
+
+
+@lru_cache(maxsize=8)
+def draw_degrees(law: DegreeLaw) -> Draws:
     r"""Draw a degree for each component and weigh it.
 
     Parameters
     ----------
-    weights : ndarray of shape (n_degrees,), float64
-        Probability P_n of each degree; beyond, the kernel has no terms.
-    terms : ndarray of shape (n_degrees,), float64
-        a_n R^(2n).
-    radius : float
-        R.
-    n_components, seed : int
+    law : DegreeLaw
 
     Returns
     -------
@@ -64,8 +72,9 @@ def draw_degrees(
         A component of degree N is :math:`\sqrt{a_N / (k P_N)}` times its factors. The weight is dealt to them in equal
         shares, so that no product overflows where the feature does not.
     """
+    terms, weights, n_components = law.terms, law.weights, law.n_components
     words = np.empty((n_components, 4), np.uint32)
-    draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_DEGREE), np.uint64(seed), words)
+    draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_DEGREE), np.uint64(law.seed), words)
     uniform = ((words[:, 0].astype(np.uint64) << np.uint64(21) | words[:, 1] >> np.uint32(11)) + 0.5) * 2.0**-53
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, uniform, side="right")
@@ -76,7 +85,7 @@ def draw_degrees(
     for n in np.unique(drawn[drawn < len(terms)]).tolist():
         if terms[n] > 0:
             root = (math.log(terms[n]) - math.log(weights[n]) - math.log(n_components)) / 2
-            shares[n] = math.exp(root / n) / radius if n else 0.0
+            shares[n] = math.exp(root / n) / law.radius if n else 0.0
             constants[n] = 1.0 if n else math.exp(root)
     drawn = np.minimum(drawn, len(terms))
     degrees = np.where(constants[drawn] > 0, drawn, 0)

@@ -66,8 +66,7 @@ def refuse_long_rows(rows: Any, scale: float, radius: float) -> None:
         row = int(long.argmax())
         times = f" times scale={scale:g}" if scale != 1 else ""
         message = (
-            f"row {row:,} (counted from 0) has the l2 norm {lengths[row] / scale:g}{times}, but the kernel's series is "
-            f"taken for rows up to radius={radius:g}; normalize='l2' brings every row to the length scale, a smaller "
-            "scale shortens all, a larger radius admits it where the series converges"
+            f"row {row:,} (counted from 0) has the l2 norm {lengths[row] / scale:g}{times}, but rows are taken up to "
+            f"radius={radius:g}; set normalize='l2', a smaller scale or, where the series converges, a larger radius"
         )
         raise InputError(message, row=row)

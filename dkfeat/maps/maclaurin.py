@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import _maclaurin_series as series_of
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._maclaurin_draws import Draws, draw_degrees
+from dkfeat.maps._maclaurin_draws import DegreeLaw, Draws, draw_degrees
 from dkfeat.maps._maclaurin_inner import FACTORS_BYTES, checked_inner, inner_mapping, multiply_inner
 from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
 from dkfeat.maps._maclaurin_signs import multiply_rows, table_bytes
@@ -36,8 +36,7 @@ class _Settings:
     """The fitted map: parameters as they were in fit, and what follows from them."""
 
     params: dict[str, Any]
-    draws: Draws
-    seed: int
+    law: DegreeLaw
     normalize: Literal["l1", "l2"] | None
     scale: float
     longest: float | None
@@ -48,6 +47,10 @@ class _Settings:
     """Multiplier of the columns that stand for degree 1 with h01; 0 without any."""
     n_linear: int
     inner: FeatureMap | None
+
+    @property
+    def draws(self) -> Draws:
+        return draw_degrees(self.law)
 
     @property
     def n_exact(self) -> int:
@@ -226,7 +229,12 @@ class MaclaurinFeatures(FeatureMap):
     @property
     def n_features_out(self) -> int:
         """Columns of `transform`: n_components, and with h01 those of the exact terms."""
-        return self._fitted.n_exact + len(self._fitted.draws.degrees)
+        return self._fitted.n_exact + self._fitted.law.n_components
+
+    @property
+    def degrees_(self) -> NDArray[np.int64]:
+        """Factors of each random feature, falling."""
+        return self._fitted.draws.degrees.copy()
 
     @property
     def encoded_row_bytes(self) -> int:
@@ -264,11 +272,18 @@ class MaclaurinFeatures(FeatureMap):
             raise ConfigError(str(error)) from error
         weights = series_of.degree_weights(series.terms, params["measure"], params["p"], lowest)
         reach = radius / params["scale"]  # of rows before they are scaled
+        law = DegreeLaw(
+            weights=tuple(weights.tolist()),
+            terms=tuple(series.terms.tolist()),
+            radius=reach,
+            n_components=params["n_components"],
+            seed=seed,
+        )
+        draw_degrees(law)  # refuses too many factors
         exact = np.sqrt(np.append(series.terms, [0.0, 0.0])[:2]) * (lowest > 0)
         self._settings = _Settings(
             params=params,
-            draws=draw_degrees(weights, series.terms, reach, params["n_components"], seed),
-            seed=seed,
+            law=law,
             normalize=params["normalize"],
             scale=params["scale"],
             longest=longest if params["normalize"] is None and inner is None else None,
@@ -277,7 +292,6 @@ class MaclaurinFeatures(FeatureMap):
             n_linear=n_features if exact[1] > 0 else 0,
             inner=inner,
         )
-        self.degrees_ = self._settings.draws.degrees.copy()
         self.max_degree_ = len(series.terms) - 1
         self.truncation_error_ = series.left_out
         self.seed_ = seed
@@ -331,7 +345,7 @@ class MaclaurinFeatures(FeatureMap):
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted
         if s.inner is not None:
-            return multiply_inner(X, s.inner, s.draws, s.seed)
+            return multiply_inner(X, s.inner, s.draws, s.law.seed)
         rows: Any
         rows, multipliers = rows_and_multipliers(X, s.normalize)
         if s.longest is not None:
@@ -348,7 +362,7 @@ class MaclaurinFeatures(FeatureMap):
                 linear[np.repeat(np.arange(len(counts)), counts), rows.indices] = rows.data * np.repeat(factors, counts)
             else:
                 np.multiply(rows, factors[:, None], out=linear)
-        spoilt = multiply_rows(rows, multipliers, s.draws, s.seed, features, s.n_exact)
+        spoilt = multiply_rows(rows, multipliers, s.draws, s.law.seed, features, s.n_exact)
         if spoilt.any():
             row = int(spoilt.argmax())
             message = (
