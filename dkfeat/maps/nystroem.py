@@ -1,6 +1,6 @@
 """Nyström features of any kernel.
 
-P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, §2.3; E. J. Nyström's method for kernels.
+P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, §2.3.
 """
 
 from __future__ import annotations
@@ -126,6 +126,9 @@ class NystroemFeatures(FeatureMap):
     that inner products are :math:`k(x, \cdot) K^+ k(\cdot, y)`, and equal to the kernel where x is a landmark and y
     any row, up to the rank cut. That cut changes no inner product of two landmarks by more than `rank_tolerance` times
     the largest eigenvalue, which is at most n_components times the largest diagonal value.
+
+    The fit takes n_components² kernel values and O(n_components³) operations, a row n_components kernel values and
+    n_components * n_features_out multiplications.
 
     Landmarks are drawn uniformly without replacement from all rows, by a seed and the number of rows alone.
     `dkfeat.featurize` draws them from the whole source in a pass of its own and keeps them in a file beside the spec.

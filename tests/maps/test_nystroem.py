@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -241,6 +242,19 @@ def test_fit__names_the_row_that_a_kernel_refuses():
 def test_fit__without_rows_is_refused():
     with pytest.raises(InputError, match="there are none"):
         NystroemFeatures().fit(da.zeros((0, 3)))
+
+
+def test_transform__memory_is_as_projected():
+    X = sp.random(20_000, 5_000, density=0.01, random_state=np.random.default_rng(0), format="csr")
+    features = NystroemFeatures(256, random_state=0).fit(X)
+    features.transform(X[:10])
+    tracemalloc.start()
+    try:
+        Z = features.transform(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert Z.nbytes < peak < Z.nbytes + features.working_bytes
 
 
 def test_wide_rows__cost_nothing():
