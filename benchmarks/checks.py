@@ -1,0 +1,126 @@
+"""What page checksums, SHA-256 and flushes to the disk take of a featurize run: the same run with and without them.
+
+    python benchmarks/checks.py [--quick] [--rows 100000] [--repeats 7] [--folder DIR]
+
+One thread of this process; runs with and without alternate, and each pair gives a ratio of their throughputs. The mark:
+all checks together cost at most a tenth. What a flush costs is a matter of the disk, so name a folder on the disk in
+question: the default may be memory.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from job import COLUMNS, write_rows
+
+import dkfeat
+from dkfeat.io import columns, libsvm_pieces, seal
+
+BLOCK = 16 << 20
+MARK = 0.9
+
+
+class NoDigest:
+    """A hash that looks at nothing."""
+
+    def __init__(self, data=b""):
+        pass
+
+    def update(self, data):
+        pass
+
+    def copy(self):
+        return self
+
+    def hexdigest(self):
+        return "0" * 64
+
+
+@contextmanager
+def without_page_checksums():
+    with patch.dict(columns.WRITER_OPTIONS, {"write_page_checksum": False}):
+        yield
+
+
+@contextmanager
+def without_sha256():
+    nothing = SimpleNamespace(sha256=NoDigest)
+    with patch.object(seal, "hashlib", nothing), patch.object(libsvm_pieces, "hashlib", nothing):
+        yield
+
+
+@contextmanager
+def without_flushes():
+    with patch.object(os, "fsync", lambda _: None):
+        yield
+
+
+CHECKS = {"page checksums": without_page_checksums, "SHA-256": without_sha256, "flushes": without_flushes}
+
+
+def run(source, gcws, target, left_out=()):
+    """Seconds of a run, with some of the checks left out."""
+    shutil.rmtree(target, ignore_errors=True)
+    with ExitStack() as stack:
+        for name in left_out:
+            stack.enter_context(CHECKS[name]())
+        started = time.perf_counter()
+        dkfeat.featurize(source, gcws, target, scheduler="synchronous", progress=False)
+        return time.perf_counter() - started
+
+
+def compared(source, gcws, target, left_out, repeats):
+    """Throughput with all checks over that with some left out: the median of pairs, run in either order by turns."""
+    ratios = []
+    for repeat in range(repeats):
+        seconds = {}
+        for some in ((), left_out)[:: 1 if repeat % 2 else -1]:
+            seconds[some] = run(source, gcws, target, some)
+        ratios.append(seconds[left_out] / seconds[()])
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="500 rows: a check that it runs, not a measurement")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "dkfeat-bench-checks")
+    args = parser.parse_args()
+    n_rows, repeats = (500, 1) if args.quick else (args.rows, args.repeats)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    path, target = args.folder / f"rows-{n_rows}.svm", args.folder / "features"
+    write_rows(path, n_rows)
+    settled = {"n_features": COLUMNS, "zero_based": False, "label_dtype": "int64"}
+    source = dkfeat.LibsvmSource(str(path), blocksize=BLOCK, **settled)
+    lines = []
+    for n_components in (512, 64):
+        gcws = dkfeat.GCWSFeatures(n_components=n_components, i_bits=8, random_state=0)
+        run(source, gcws, target)  # compiled, and the text in the page cache
+        single = [(name,) for name in CHECKS] if n_components == 512 else []
+        for left_out in (*single, tuple(CHECKS)):
+            name = left_out[0] if len(left_out) == 1 else "all"
+            ratio, low, high = compared(source, gcws, target, left_out, repeats)
+            lines.append((n_components, name, ratio))
+            measured = {"ratio": round(ratio, 4), "low": round(low, 4), "high": round(high, 4)}
+            facts = {"n_components": n_components, "check": name, "rows": n_rows, "repeats": repeats}
+            print(json.dumps({"bench": "checks", **facts, **measured, "lost": round(1 - ratio, 4)}), flush=True)
+    shutil.rmtree(target)
+
+    print(f"\nof the throughput of {n_rows:,} rows of W2, 8 bits, one thread")
+    print(f"{'k':>5}  {'check':<16}{'lost':>8}")
+    for n_components, name, ratio in lines:
+        remark = f"  mark: at most {1 - MARK:.0%}" if name == "all" else ""
+        print(f"{n_components:>5}  {name:<16}{1 - ratio:>8.1%}{remark}")
+
+
+if __name__ == "__main__":
+    main()
