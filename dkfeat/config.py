@@ -67,10 +67,12 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(_Settings):
-    """Where rows come from; the options are those of ``LibsvmSource``, left out ones take its defaults."""
+    """Where rows come from; the options are those of ``LibsvmSource`` and ``ParquetSource``, and so are defaults."""
 
     urlpath: str | tuple[str, ...]
     """Path, glob or fsspec URL, or several."""
+    format: Literal["auto", "libsvm", "parquet"] = "auto"
+    """"auto": Parquet for names in .parquet, .parq and .pq and for folders of such files, else LIBSVM text."""
     n_features: int | None = None
     """Number of columns; left out: settled by a scan."""
     zero_based: bool | Literal["auto"] = "auto"
@@ -81,14 +83,28 @@ class SourceConfig(_Settings):
     """Type of the values in memory."""
     multilabel: bool = False
     """Labels are comma-separated lists."""
-    query_id: bool = False
-    """Rows may carry ``qid:n``, which is kept."""
+    query_id: bool | str = False
+    """Rows carry ``qid:n``, or of Parquet a column ``qid`` or of this name, which is kept."""
     labels: tuple[float, ...] | None = None
     """Allowed labels; any other is an error."""
     label_dtype: Literal["auto", "int64", "float64"] = "auto"
     """Type of the labels."""
     max_line_bytes: int | str = "256MiB"
     """Bytes that the longest line may have, as a number or with a unit."""
+    features: str | tuple[str, ...] | None = None
+    """Parquet: feature columns; left out: all columns of numbers without another use."""
+    features_as: Literal["auto", "columns", "vector", "sparse"] = "auto"
+    """Parquet: how features are told."""
+    label: str | None = "label"
+    """Parquet: column of labels; null: rows have none."""
+    weight: str | None = None
+    """Parquet: column of weights, kept in shards."""
+    id: str | None = None
+    """Parquet: column kept in shards as ``id``."""
+    keep: str | tuple[str, ...] = ()
+    """Parquet: columns kept in shards."""
+    filters: tuple[Any, ...] | None = None
+    """Parquet: which rows are read, such as ``[[day, ">=", 2026-11-20]]``; all comparisons must hold."""
     storage_options: Mapping[str, Any] | None = None
     """For URLs, as fsspec takes them; a credential is given as ``env:NAME``, the name of a variable."""
 
@@ -285,6 +301,8 @@ def _read(value: Any, hint: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and issubclass(hint, _Settings):
         return hint.from_mapping(value, place=path)
+    if hint is Any:
+        return value
     if hint is bool or hint is str:
         accepted = isinstance(value, hint)
     elif hint is int:
@@ -341,7 +359,14 @@ def _describe(hint: Any) -> str:
         return f"a list of {_describe(typing.get_args(hint)[0])}"
     if isinstance(hint, types.UnionType):
         return " or ".join(_describe(choice) for choice in typing.get_args(hint))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        type(None): "nothing",
+        Any: "values",
+    }
     return names.get(hint, "keys and values")
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import inspect
 from pathlib import Path
 
 import pytest
 
 import dkfeat
-from dkfeat.cli import _options, cli
+from dkfeat.cli import _options, _parquet_options, cli
 from dkfeat.cli.build import build_source
 from dkfeat.cli.featurize import RUN_PARAMETERS
 from dkfeat.config import JobConfig, RunConfig, SourceConfig, TrainConfig, load_config
@@ -118,16 +119,68 @@ def _only(names, mapping: dict[str, object]) -> dict[str, object]:
     return {name: mapping[name] for name in names}
 
 
+_OF_PARQUET = {"format", *_parquet_options.PARQUET_PARAMETERS}
+
+
 def test_source_options__are_the_same_everywhere():
     options = _defaults_of_fields(dkfeat.LibsvmSource)
     del options["urlpath"], options["storage_options"]  # where, and what may be secret
     del options["on_bad_row"]  # of a run, which counts what it sets aside; no row of an array may vanish
     call, config = _defaults_of_call(dkfeat.read_libsvm), _defaults_of_fields(SourceConfig)
     assert set(call) - {"urlpath", "storage_options"} == set(options)
-    assert set(config) - {"urlpath", "storage_options"} == set(options) == set(_options.SOURCE_PARAMETERS)
+    assert set(config) - _OF_PARQUET - {"urlpath", "storage_options"} == set(options) == set(_options.SOURCE_PARAMETERS)
     command = _defaults_of_command("featurize", "a.svm", "--out", "b")
     for other in (call, config, command):
         assert _only(options, other) == options
+
+
+def test_parquet_options__are_the_same_everywhere():
+    options = _defaults_of_fields(dkfeat.ParquetSource)
+    del options["urlpath"], options["storage_options"]
+    del options["kept_types"]  # told by the first file
+    call, config = _defaults_of_call(dkfeat.read_parquet), _defaults_of_fields(SourceConfig)
+    of_arrays = set(options) - {"id", "keep"}  # which hold numbers alone
+    assert set(call) - {"urlpath", "storage_options"} == of_arrays
+    assert _only(of_arrays, call) == _only(of_arrays, options)
+    assert set(options) <= set(config)
+    command = _defaults_of_command("featurize", "a.parquet", "--out", "b")
+    own = _parquet_options.PARQUET_PARAMETERS
+    assert set(own) | set(_options.SOURCE_PARAMETERS) - {"max_line_bytes"} == set(options)
+    left_out = {name: value or None for name, value in _only(own, options).items()}
+    for other in (config, command):
+        assert {name: value or None for name, value in _only(own, other).items()} == left_out
+
+
+def test_parquet_config__makes_the_source_it_describes():
+    given = {
+        "features": ("a", "b"),
+        "features_as": "columns",
+        "label": None,
+        "weight": "w",
+        "id": "key",
+        "keep": ("name",),
+        "filters": [["day", ">=", datetime.date(2026, 11, 20)]],
+        "query_id": "query",
+        "n_features": 2,
+        "multilabel": True,
+    }
+    source = build_source(SourceConfig.from_mapping({"urlpath": "rows", "format": "parquet", **given}))
+    assert isinstance(source, dkfeat.ParquetSource)
+    given["filters"] = ((("day", ">=", "2026-11-20"),),)
+    assert {name: getattr(source, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("path", "option", "message"),
+    [
+        ("a.svm", {"weight": "w"}, "weight is no option of libsvm sources, as which a.svm is read"),
+        ("a.parquet", {"max_line_bytes": 99}, "max_line_bytes is no option of parquet sources"),
+        ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is no operator"),
+    ],
+)
+def test_source_config__refuses_options_of_another_format(path, option, message):
+    with pytest.raises(ConfigError, match=message):
+        build_source(SourceConfig.from_mapping({"urlpath": path, **option}))
 
 
 def test_source_config__makes_the_source_it_describes():

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dkfeat.cli._parquet_options import PARQUET_PARAMETERS
 from dkfeat.cli._storage import parse_options
+from dkfeat.cli.build import source_of
 
 if TYPE_CHECKING:
-    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.source import Source
 
 __all__ = ["make_source", "run_options", "source_options"]
 
@@ -52,15 +54,21 @@ class _Auto(click.ParamType):
 
 
 def source_options(command: Command) -> Command:
-    """How LIBSVM text is read."""
+    """How rows are read."""
     return _together(
         command,
         click.option("--n-features", type=click.IntRange(min=1), help="Columns. Left out: settled by a scan."),
         click.option("--zero-based", type=_Auto(), default="auto", show_default=True, help="Is the first column 0?"),
-        click.option("--blocksize", default="64MiB", show_default=True, help="Text that a task reads at a time."),
+        click.option(
+            "--blocksize",
+            default="64MiB",
+            show_default=True,
+            help="Text, or rows of Parquet in memory, that a task reads at a time.",
+        ),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
         click.option("--multilabel", is_flag=True, help="Labels are lists: 1,5,7."),
-        click.option("--query-id", is_flag=True, help="Keep qid:n."),
+        click.option("--query-id", is_flag=True, help="Keep qid:n, of Parquet the column qid."),
+        click.option("--query-column", metavar="NAME", help="Parquet: another column of query ids to keep."),
         click.option("--labels", type=_Labels(), help="Allowed labels, as in -1,1; any other is an error."),
         click.option(
             "--label-dtype", type=click.Choice(["auto", "int64", "float64"]), default="auto", show_default=True
@@ -88,13 +96,15 @@ def run_options(command: Command) -> Command:
     )
 
 
-def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> LibsvmSource:
-    """Source of the paths given, from the options of `source_options`."""
-    from dkfeat.io.libsvm import LibsvmSource
-
-    given = {name: options[name] for name in SOURCE_PARAMETERS if options.get(name) is not None}
-    given["storage_options"] = parse_options(options.get("storage_options", ()), "--storage-option")
-    return LibsvmSource(urlpath, **given)
+def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
+    """Source of the paths given, from the options of `source_options` and `parquet_options`."""
+    names = ("format", *SOURCE_PARAMETERS, *PARQUET_PARAMETERS)
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    if options.get("query_column"):
+        given["query_id"] = options["query_column"]
+    if options.get("no_label"):
+        given["label"] = None
+    return source_of(urlpath, given, parse_options(options.get("storage_options", ()), "--storage-option"))
 
 
 def _together(command: Command, *options: Callable[[Command], Command]) -> Command:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.cli._storage import resolve_options
@@ -10,8 +12,8 @@ from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
     from dkfeat.config import FeaturizeConfig, MapConfig, RunConfig, SourceConfig
-    from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.io.manifest import Manifest
+    from dkfeat.io.source import Source
     from dkfeat.maps import FeatureMap
 
 __all__ = ["build_map", "build_source", "run_part"]
@@ -46,14 +48,54 @@ def build_map(config: MapConfig) -> FeatureMap:
     return cls(**config.params)
 
 
-def build_source(config: SourceConfig) -> LibsvmSource:
+def build_source(config: SourceConfig) -> Source:
     """Make the source that the settings describe."""
-    from dkfeat.io.libsvm import LibsvmSource
-
     options = config.to_mapping()
-    labels = options.pop("labels")
-    options["storage_options"] = resolve_options(options["storage_options"], "source.storage_options")
-    return LibsvmSource(**options, labels=None if labels is None else tuple(labels))
+    storage_options = resolve_options(options.pop("storage_options"), "source.storage_options")
+    return source_of(options.pop("urlpath"), options, storage_options)
+
+
+def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:
+    """Make a source of the format that is said, or that the paths show.
+
+    Parameters
+    ----------
+    urlpath : str or sequence of str
+        Path, glob or URL, or several.
+    options : mapping
+        The fields of `SourceConfig` by name; those at their defaults count as left out.
+    storage_options : mapping or None
+        For fsspec.
+
+    Raises
+    ------
+    ConfigError
+        For an option that is none of the format's.
+    """
+    from dkfeat.config import SourceConfig
+    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.parquet import ParquetSource
+    from dkfeat.io.parquet_splits import looks_like_parquet
+
+    paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
+    name = options.get("format", "auto")
+    if name == "auto":
+        name = "parquet" if looks_like_parquet(paths) else "libsvm"
+    kind: type[Any] = ParquetSource if name == "parquet" else LibsvmSource
+    defaults = {item.name: item.default for item in fields(SourceConfig)}
+    given = {key: _as_tuples(value) for key, value in options.items() if key != "format"}
+    given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}
+    foreign = sorted(given.keys() - {item.name for item in fields(kind)})
+    if foreign:
+        other = "pass --format parquet" if name == "libsvm" else "leave it out"
+        message = f"{', '.join(foreign)} is no option of {name} sources, as which {paths[0]} is read; {other}"
+        raise ConfigError(message)
+    made: Source = kind(tuple(paths), **given, storage_options=storage_options)
+    return made
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:

@@ -10,6 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._map_options import make_map, map_options
 from dkfeat.cli._options import make_source, run_options, source_options
+from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
@@ -62,19 +63,21 @@ def _what_to_make(command: Command) -> Command:
 )
 @map_options
 @source_options
+@parquet_options
 @run_options
 @click.pass_context
 def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
-    """Turn rows of LIBSVM text into feature shards.
+    """Turn rows of LIBSVM text or Parquet files into feature shards.
 
     SOURCE is one or more files, globs or fsspec URLs; gz, bz2, xz and zst
-    files are read as they are. The same command again goes on where an
+    files of text are read as they are, and so are folders of Parquet files. The same command again goes on where an
     interrupted run stopped, and does nothing when all is done.
 
     For example:
       dkfeat featurize train.svm.xz --n-components 512 --out features/train
       dkfeat featurize test.svm.xz --like features/train --out features/test
       dkfeat featurize 'day-*.svm.gz' --n-workers 8 --out features/days
+      dkfeat featurize rows.parquet --label y --keep name --out features/rows
 
     Parquet readers can read DIR/data as it is once DIR/_SUCCESS exists.
     """
@@ -103,6 +106,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 @_what_to_make
 @map_options
 @source_options
+@parquet_options
 @click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
 @click.pass_context
 def plan(
