@@ -31,7 +31,10 @@ class _Roots(NamedTuple):
 
     along_rows: NDArray[np.float64]
     along_columns: NDArray[np.float64]
-    between: NDArray[np.float64]
+    of_lanes: NDArray[np.float64]
+    """Between both transforms: for each row and lane."""
+    of_blocks: NDArray[np.float64]
+    """The same for each block of sixteen columns and row."""
 
 
 def _orders(n: int) -> NDArray[np.int64]:
@@ -72,11 +75,12 @@ def unblocked(numbers: NDArray[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=4)
 def _roots(n: int) -> _Roots:
     n_rows, n_columns = _shape(n)
-    products = np.outer(_orders(n_rows), np.arange(n_columns)) % n
+    frequencies = _orders(n_rows)
     return _Roots(
         _parts(np.arange(n_rows) / n_rows),
         _parts(np.arange(n_columns) / n_columns),
-        _parts(blocked(products.reshape(-1)) / n),
+        _parts(np.outer(frequencies, np.arange(LANES)) % n / n),
+        _parts(np.outer(np.arange(0, n_columns, LANES), frequencies) % n / n),
     )
 
 
@@ -184,17 +188,25 @@ def _turned_back(lanes: Any, work: Any, first: Any, n_rows: Any, n_columns: Any)
 
 
 @inlined
-def _along_rows(re: Any, im: Any, n_rows: Any, column: Any, roots: Any, between: Any, wr: Any, wi: Any) -> None:
+def _along_rows(
+    re: Any, im: Any, n_rows: Any, column: Any, roots: Any, of_lanes: Any, of_blocks: Any, wr: Any, wi: Any
+) -> None:
     _transform(re, im, n_rows, roots)
     for i in range(n_rows):
-        at = column * n_rows + i * LANES
-        r, m = _times(load(re, i * LANES), load(im, i * LANES), load(between[0], at), load(between[1], at))
-        store(wr, at, r)
-        store(wi, at, m)
+        at = column // LANES * n_rows + i
+        r, m = _times(
+            load(of_lanes[0], i * LANES),
+            load(of_lanes[1], i * LANES),
+            broadcast(of_blocks[0], at),
+            broadcast(of_blocks[1], at),
+        )
+        r, m = _times(load(re, i * LANES), load(im, i * LANES), r, m)
+        store(wr, at * LANES, r)
+        store(wi, at * LANES, m)
 
 
 @kernel
-def _spectrum(real: Any, imaginary: Any, rows: Any, columns: Any, between: Any, spectrum: Any) -> None:
+def _spectrum(real: Any, imaginary: Any, rows: Any, columns: Any, of_lanes: Any, of_blocks: Any, spectrum: Any) -> None:
     n_rows, n_columns = rows.shape[1], columns.shape[1]
     re, im = np.empty(max(n_rows, n_columns) * LANES), np.empty(max(n_rows, n_columns) * LANES)
     wr, wi = np.empty(n_rows * n_columns), np.empty(n_rows * n_columns)
@@ -202,7 +214,7 @@ def _spectrum(real: Any, imaginary: Any, rows: Any, columns: Any, between: Any, 
         for i in range(n_rows):
             store(re, i * LANES, load(real, i * n_columns + column))
             store(im, i * LANES, load(imaginary, i * n_columns + column))
-        _along_rows(re, im, n_rows, column, rows, between, wr, wi)
+        _along_rows(re, im, n_rows, column, rows, of_lanes, of_blocks, wr, wi)
     for first in range(0, n_rows, LANES):
         _turned(wr, first, n_rows, n_columns, re)
         _turned(wi, first, n_rows, n_columns, im)
@@ -219,7 +231,8 @@ def _convolve(
     spectra: Any,
     rows: Any,
     columns: Any,
-    between: Any,
+    of_lanes: Any,
+    of_blocks: Any,
     out: Any,
     to: Any,
     width: Any,
@@ -242,7 +255,7 @@ def _convolve(
                         store(im, j * LANES, widened(values * load(masks[2 * pair + 1], at)))
                     else:
                         im[j * LANES : (j + 1) * LANES] = 0.0
-                _along_rows(re, im, n_rows, column, rows, between, wr, wi)
+                _along_rows(re, im, n_rows, column, rows, of_lanes, of_blocks, wr, wi)
             for first in range(0, n_rows, LANES):
                 _turned(wr, first, n_rows, n_columns, re)
                 _turned(wi, first, n_rows, n_columns, im)
@@ -266,8 +279,14 @@ def _convolve(
                     _turned_back(im, wi, first, n_rows, n_columns)
         for column in range(0, n_columns, LANES):
             for j in range(n_rows):
-                at = column * n_rows + j * LANES
-                ar, ai, br, bi = load(wr, at), load(wi, at), load(between[0], at), load(between[1], at)
+                at = column // LANES * n_rows + j
+                br, bi = _times(
+                    load(of_lanes[0], j * LANES),
+                    load(of_lanes[1], j * LANES),
+                    broadcast(of_blocks[0], at),
+                    broadcast(of_blocks[1], at),
+                )
+                ar, ai = load(wr, at * LANES), load(wi, at * LANES)
                 store(re, j * LANES, ar * br + ai * bi)
                 store(im, j * LANES, ai * br - ar * bi)
             _transform_back(re, im, n_rows, rows)

@@ -1,5 +1,6 @@
 import itertools
 import json
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -26,15 +27,20 @@ def some_rows(n_samples=30, n_features=21, seed=0):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("n_features", "n_components", "length"), [(8, 20, 8), (17, 18, 18), (30, 7, 30)])
+@pytest.mark.parametrize(
+    ("n_features", "n_components", "length"), [(8, 20, 8), (17, 18, 18), (30, 7, 30), (130, 3, 256)]
+)
 def test_laplace__is_its_formula(kernel, n_features, n_components, length):
     X = some_rows(12, n_features)
     params = {"n_components": n_components, "kernel": kernel, "beta": 0.7, "rate": 0.2, "random_state": 2**40 + 1}
     scale = 0.7**2 if kernel == "exponential" else 1 / 0.2
+    length = {"exponential": length, "reciprocal": 135 if n_features == 130 else length}
     matrices = {
         "dense": reference.dense_matrix(kernel, 2**40 + 1, n_components, n_features),
-        "circulant": reference.circulant_matrix(kernel, 2**40 + 1, n_components, n_features, 1, length),
-        "alternating_circulant": reference.circulant_matrix(kernel, 2**40 + 1, n_components, n_features, 3, length),
+        "circulant": reference.circulant_matrix(kernel, 2**40 + 1, n_components, n_features, 1, length[kernel]),
+        "alternating_circulant": reference.circulant_matrix(
+            kernel, 2**40 + 1, n_components, n_features, 3, length[kernel]
+        ),
     }
     for projection, matrix in matrices.items():
         Z = LaplaceFeatures(projection=projection, n_mixtures=3, **params).fit(X).transform(X)
@@ -113,11 +119,12 @@ def test_laplace__weights_beyond_any_transform_are_added_one_by_one(n_mixtures):
         assert np.allclose(W.project(rows), X.astype(np.float64) @ W.matrix().T, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("n_features", [100, 200])  # by scipy's transforms and by ours
 @pytest.mark.parametrize("projection", PROJECTIONS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__features_do_not_depend_on_blocks_or_container(kernel, projection):
-    X = some_rows(41, 100)
-    fitted = LaplaceFeatures(70, kernel=kernel, projection=projection, random_state=1).fit(X)
+def test_laplace__features_do_not_depend_on_blocks_or_container(kernel, projection, n_features):
+    X = some_rows(41, n_features)
+    fitted = LaplaceFeatures(270, kernel=kernel, projection=projection, random_state=1).fit(X)
     whole = fitted.transform(X)
     for kind in (np.asarray, np.asfortranarray, sp.csr_matrix, np.float32):
         for cuts in ((0, 41), (0, 1, 17, 41), range(42)):
@@ -278,3 +285,25 @@ def test_laplace__mixtures(n_features, n_mixtures, expected):
     fitted = LaplaceFeatures(projection="alternating_circulant", n_mixtures=n_mixtures).fit_width(n_features)
     assert fitted._settings.operator.n_mixtures == expected
     assert LaplaceFeatures(projection="circulant").fit_width(64)._settings.operator.n_mixtures == 1
+
+
+def peak_bytes(run):
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("n_mixtures", [2, 12])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_laplace__memory_is_in_proportion_to_mixtures_and_components(kernel, n_mixtures):
+    d, n_components = 4096, 2**16
+    X = some_rows(1, d)
+    params = {"kernel": kernel, "projection": "alternating_circulant", "n_mixtures": n_mixtures}
+    LaplaceFeatures(d, random_state=0, **params).fit_transform(X)  # compiles and imports
+    fitted = LaplaceFeatures(n_components, random_state=0, **params).fit(X)
+    # weights, spectra and masks take up to 20 bytes for each mixture and component, and drawing them about as much
+    # again; W would take 4 d = 16,384 bytes a component
+    assert peak_bytes(lambda: fitted.transform(X)) < (48 * n_mixtures + 100) * n_components
