@@ -20,8 +20,8 @@ from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, NystroemFeatures, kernels
-from dkfeat.theory import circulant, fourier
+from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, kernels
+from dkfeat.theory import circulant, fourier, maclaurin
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
@@ -190,6 +190,57 @@ def _laplace_errors(
     return X.shape[1] * (error**2).mean(axis=0)
 
 
+def maclaurin_features() -> None:
+    """Variance of Maclaurin features by the measure that degrees are drawn from."""
+    left, right = plt.subplots(1, 2)[1]
+    cosines = np.linspace(-1, 1, 81)
+    at = np.linspace(-0.9, 1, 9)
+    for axis, options, title in (
+        (left, {"kernel": "polynomial", "degree": 7, "coef0": 1.0}, "(t + 1)⁷ / 2⁷, rows of length 1"),
+        (right, {"kernel": "exponential"}, "exp(t) / e, rows of length 1"),
+    ):
+        for name, more, colour in (
+            ("P = (p − 1) / pⁿ⁺¹, p = 2", {"measure": "proper"}, RED),
+            ("P ∝ aₙ R²ⁿ", {}, BLUE),
+            ("P ∝ aₙ R²ⁿ, H0/1", {"h01": True}, GREEN),
+        ):
+            axis.plot(at, _maclaurin_errors(at, **options, **more), "o", color=colour)
+            axis.plot(cosines, _maclaurin_theory(cosines, options, more), color=colour, label=name)
+        axis.set(xlabel="t", ylabel="k × variance / f(1)²", title=title, yscale="log", xticks=np.linspace(-1, 1, 5))
+    left.legend()
+
+
+def _unit_rows(cosines: NDArray[np.float64], d: int = 32) -> NDArray[np.float64]:
+    """One row of length 1, then rows of length 1 at these cosines to it."""
+    first, other = np.linalg.qr(np.random.default_rng(3).normal(size=(d, 2)))[0].T
+    return np.vstack([first, np.outer(cosines, first) + np.outer(np.sqrt(1 - cosines**2), other)])
+
+
+def _maclaurin_errors(cosines: NDArray[np.float64], **options: Any) -> NDArray[np.float64]:
+    """Give k times the mean squared error over maps of many seeds, in units of f(1)^2."""
+    rows = _unit_rows(cosines)
+    exact = (cosines + 1) ** 7 if options["kernel"] == "polynomial" else np.exp(cosines)
+    top = 2.0**7 if options["kernel"] == "polynomial" else math.e
+    k = 64
+    found = np.empty((4 * SEEDS, len(cosines)))
+    for seed in range(len(found)):
+        Z = MaclaurinFeatures(k, random_state=seed, radius=1.001, **options).fit_transform(rows)
+        found[seed] = Z[1:] @ Z[0]
+    return k * ((found - exact) ** 2).mean(axis=0) / top**2
+
+
+def _maclaurin_theory(cosines: NDArray[np.float64], options: dict[str, Any], more: dict[str, Any]) -> list[float]:
+    rows = _unit_rows(cosines)
+    if options["kernel"] == "polynomial":
+        series = np.array([math.comb(7, n) for n in range(8)], float)
+    else:
+        series = np.array([1 / math.factorial(n) for n in range(20)])
+    kept = np.where(np.arange(len(series)) < 2, 0.0, series) if more.get("h01") else series
+    probabilities = kept / kept.sum() if "measure" not in more else 2.0 ** -np.arange(1, len(series) + 1)
+    top = series.sum() ** 2
+    return [maclaurin.component_variance(kept, probabilities, rows[0], row) / top for row in rows[1:]]
+
+
 def nystroem_features() -> None:
     """Errors of Gram matrices of digits by number of components: Nyström beside random features."""
     axes = plt.subplots(1, 2)[1]
@@ -243,6 +294,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "gcws": gcws,
     "fourier": fourier_features,
     "laplace": laplace_features,
+    "maclaurin": maclaurin_features,
     "nystroem": nystroem_features,
 }
 
