@@ -5,8 +5,8 @@ P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 20
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -14,47 +14,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkfeat.errors import ConfigError, InputError
-from dkfeat.maps import _maclaurin_series as series_of
+from dkfeat.errors import InputError
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._maclaurin_draws import DegreeLaw, Draws, draw_degrees
-from dkfeat.maps._maclaurin_inner import FACTORS_BYTES, checked_inner, inner_mapping, multiply_inner
+from dkfeat.maps._maclaurin_inner import FACTORS_BYTES, checked_inner, multiply_inner
 from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
+from dkfeat.maps._maclaurin_settings import Settings, settle
 from dkfeat.maps._maclaurin_signs import multiply_rows, table_bytes
-from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_choice, check_integer, check_real
 
 __all__ = ["MaclaurinFeatures"]
-
-_KERNELS = ("polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin")
-_WIDEST_LINEAR = 2**24
-"""Most columns that h01 appends as they are."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Settings:
-    """The fitted map: parameters as they were in fit, and what follows from them."""
-
-    params: dict[str, Any]
-    law: DegreeLaw
-    normalize: Literal["l1", "l2"] | None
-    scale: float
-    longest: float | None
-    """l2 norm of a scaled row beyond which it is refused; None where any is fine."""
-    constant: float
-    """Value of the column that stands for degree 0 with h01; 0 without one."""
-    linear: float
-    """Multiplier of the columns that stand for degree 1 with h01; 0 without any."""
-    n_linear: int
-    inner: FeatureMap | None
-
-    @property
-    def draws(self) -> Draws:
-        return draw_degrees(self.law)
-
-    @property
-    def n_exact(self) -> int:
-        return (self.constant > 0) + self.n_linear
 
 
 class MaclaurinFeatures(FeatureMap):
@@ -248,93 +215,24 @@ class MaclaurinFeatures(FeatureMap):
         return FACTORS_BYTES if s.inner is not None else table_bytes(self.n_features_in_, s.draws)
 
     @property
-    def _fitted(self) -> _Settings:
+    def _fitted(self) -> Settings:
         check_is_fitted(self)
         return self._settings
 
-    def _settle(self, n_features: int) -> None:
-        params = self._checked()
-        inner = None if self.inner is None else checked_inner(self.inner, n_features)
-        if inner is not None:
-            _refuse_with_inner(params)
-            params["inner"] = inner_mapping(inner, n_features)
-        radius = _radius(params)
-        square = radius * radius
-        series = _series(self.coefficients, params, square)
-        is_infinite = params["kernel"] in ("vovk_infinite", "exponential") or callable(self.coefficients)
-        longest = radius if is_infinite or params["radius"] is not None else None
-        if callable(self.coefficients) and inner is None:
-            params["radius"] = radius  # the list that a spec keeps is good up to here
-        lowest = _lowest_degree(series, n_features) if params["h01"] else 0
-        try:
-            seed = check_seed(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(str(error)) from error
-        weights = series_of.degree_weights(series.terms, params["measure"], params["p"], lowest)
-        reach = radius / params["scale"]  # of rows before they are scaled
-        law = DegreeLaw(
-            weights=tuple(weights.tolist()),
-            terms=tuple(series.terms.tolist()),
-            radius=reach,
-            n_components=params["n_components"],
-            seed=seed,
-        )
-        draw_degrees(law)  # refuses too many factors
-        exact = np.sqrt(np.append(series.terms, [0.0, 0.0])[:2]) * (lowest > 0)
-        self._settings = _Settings(
-            params=params,
-            law=law,
-            normalize=params["normalize"],
-            scale=params["scale"],
-            longest=longest if params["normalize"] is None and inner is None else None,
-            constant=float(exact[0]),
-            linear=float(exact[1]) / reach,
-            n_linear=n_features if exact[1] > 0 else 0,
-            inner=inner,
-        )
-        self.max_degree_ = len(series.terms) - 1
-        self.truncation_error_ = series.left_out
-        self.seed_ = seed
+    def check_params(self) -> None:
+        """See `FeatureMap.check_params`."""
+        if self.inner is None:  # an inner map's parameters may fit one width alone
+            settle(self.get_params(deep=False) | {"random_state": 0}, n_features=1)  # a generator does not advance
 
-    def _checked(self) -> dict[str, Any]:
-        """Parameters in range and as plain JSON, but for coefficients and inner."""
-        if not isinstance(self.h01, bool | np.bool_):
-            message = f"h01={self.h01!r}, but it must be True (degrees 0 and 1 exact) or False"
-            raise ConfigError(message)
-        kernel = check_choice(self.kernel, "kernel", _KERNELS)
-        if (self.coefficients is None) == (kernel == "maclaurin"):
-            message = (
-                "kernel='maclaurin' needs coefficients; set them to a list a_0, a_1, ... or a function of n"
-                if kernel == "maclaurin"
-                else f"coefficients are given, but kernel={kernel!r} has its own; set kernel='maclaurin'"
-            )
-            raise ConfigError(message)
-        if check_real(self.coef0, "coef0", high=1e12) < 0:
-            message = f"coef0={self.coef0!r}, but it must be from 0 to 1e12; set coef0 in that range"
-            raise ConfigError(message)
-        if check_real(self.tolerance, "tolerance", above=0, high=0.5) < 1e-15:
-            message = f"tolerance={self.tolerance!r}, but it must be from 1e-15 to 0.5; set tolerance in that range"
-            raise ConfigError(message)
-        return {
-            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
-            "kernel": kernel,
-            "degree": check_integer(self.degree, "degree", low=1, high=series_of.MAX_DEGREE),
-            "coef0": float(self.coef0),
-            "gamma": check_real(self.gamma, "gamma", above=0, high=1e12),
-            "alpha": check_real(self.alpha, "alpha", above=0, high=1000),
-            "coefficients": None,
-            "measure": check_choice(self.measure, "measure", ("kernel", "proper")),
-            "p": check_real(self.p, "p", above=1, high=1e6),
-            "normalize": check_choice(self.normalize, "normalize", (None, "l1", "l2")),
-            "scale": check_real(self.scale, "scale", above=0, high=1e12),
-            "radius": None if self.radius is None else check_real(self.radius, "radius", above=0, high=1e12),
-            "tolerance": float(self.tolerance),
-            "h01": bool(self.h01),
-            "inner": None,
-        }
+    def _settle(self, n_features: int) -> None:
+        settings = settle(self.get_params(deep=False), n_features)
+        self._settings = settings
+        self.max_degree_ = len(settings.law.terms) - 1
+        self.truncation_error_ = settings.truncation_error
+        self.seed_ = settings.law.seed
 
     def _settled(self) -> dict[str, Any]:
-        return {"params": self._fitted.params}
+        return {"params": copy.deepcopy(self._fitted.params)}
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)
@@ -377,59 +275,3 @@ class MaclaurinFeatures(FeatureMap):
         if isinstance(self.inner, FeatureMap):
             tags.input_tags.positive_only = self.inner.__sklearn_tags__().input_tags.positive_only
         return tags
-
-
-def _refuse_with_inner(params: dict[str, Any]) -> None:
-    for name, default, reason in (
-        ("normalize", None, "the inner map sees to its rows itself"),
-        ("radius", None, "the kernel of the inner map is at most 1, and scale alone sets the radius"),
-        ("h01", False, "the linear term is the inner kernel, which is itself an estimate"),
-    ):
-        if params[name] != default:
-            message = f"{name}={params[name]!r} with inner, but {reason}; leave {name}={default!r}"
-            raise ConfigError(message)
-
-
-def _radius(params: dict[str, Any]) -> float:
-    """R: the largest l2 norm of a scaled row, or the root of the largest value of a scaled inner kernel."""
-    bounded = params["normalize"] is not None or params["inner"] is not None
-    radius: float | None = params["radius"]
-    if radius is None:
-        return params["scale"] if bounded else 1.0
-    if bounded and radius < params["scale"]:
-        message = (
-            f"radius={radius:g}, but rows that are normalised and multiplied by scale are as long as "
-            f"scale={params['scale']:g}; set radius to that or leave it None"
-        )
-        raise ConfigError(message)
-    return radius
-
-
-def _series(coefficients: Any, params: dict[str, Any], square: float) -> series_of.Series:
-    kernel, tolerance = params["kernel"], params["tolerance"]
-    if kernel == "polynomial":
-        return series_of.polynomial(params["degree"], params["coef0"], square)
-    if kernel == "exponential":
-        return series_of.exponential(params["gamma"], square, tolerance)
-    if kernel == "vovk_infinite":
-        return series_of.vovk(params["alpha"], square, tolerance)
-    if kernel == "vovk_real":
-        return series_of.listed([1.0] * params["degree"], square, tolerance)
-    series = series_of.listed(coefficients, square, tolerance)
-    params["coefficients"] = list(series.coefficients or ())
-    return series
-
-
-def _lowest_degree(series: series_of.Series, n_features: int) -> int:
-    if len(series.terms) <= 2:
-        message = (
-            "h01=True leaves nothing to draw: the kernel has no degree above 1; take the rows themselves as features"
-        )
-        raise ConfigError(message)
-    if series.terms[1] > 0 and n_features > _WIDEST_LINEAR:
-        message = (
-            f"h01=True appends all of the {n_features:,} columns to dense features, but at most {_WIDEST_LINEAR:,} are "
-            "appended; set h01=False"
-        )
-        raise ConfigError(message)
-    return 2

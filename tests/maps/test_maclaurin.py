@@ -276,6 +276,20 @@ def test_maclaurin__refuses_a_parameter_out_of_range(params, text):
         MaclaurinFeatures(8, **{"random_state": 0} | params | radius).fit_width(3)
 
 
+def test_maclaurin__parameters_are_checked_before_a_scan():
+    with pytest.raises(ConfigError, match="choose a radius below 1"):
+        MaclaurinFeatures(8, kernel="vovk_infinite").check_params()
+    generator = np.random.default_rng(0)
+    MaclaurinFeatures(8, random_state=generator).check_params()
+    assert generator.random() == np.random.default_rng(0).random()
+
+
+def test_maclaurin__a_spec_is_a_copy():
+    features = MaclaurinFeatures(8, kernel="maclaurin", coefficients=[1.0, 2.0], random_state=0).fit_width(3)
+    features.to_spec()["params"]["coefficients"].append(5.0)
+    assert features.to_spec()["params"]["coefficients"] == [1.0, 2.0]
+
+
 def test_maclaurin__h01_refuses_to_write_out_a_wide_source():
     with pytest.raises(ConfigError, match="h01=True appends all of the 1,099,511,627,776 columns"):
         MaclaurinFeatures(8, h01=True).fit_width(2**40)
