@@ -137,10 +137,10 @@ class LaplaceFeatures(FeatureMap):
     right law. With z = x + y a component's variance is :math:`k(2z) - k(z)^2` (Theorem 1), where k(z) is
     the kernel. Components of a circulant block covary by Theorems 2 and 3: see `dkfeat.theory.circulant`.
 
-    A circulant block has as many rows as columns, padded to a length that the fast Fourier transform likes (for
-    "exponential" from 129 columns a power of two). Padding columns hold zeros: each row keeps independent weights of the right law, so that nothing becomes biased, and two
-    rows share fewer weights. In the theorems, pad z likewise. No column gets a random sign, as circulant
-    projections of Gaussian weights do: weights are positive.
+    A circulant block has as many rows as columns, padded to a length that the fast Fourier transform likes; for
+    "exponential" from 129 columns that is a power of two. Padding columns hold zeros: each row keeps independent
+    weights of the right law, so that nothing becomes biased, and two rows share fewer weights. In the theorems, pad z
+    likewise. No column gets a random sign, as circulant projections of Gaussian weights do: weights are positive.
 
     Lévy weights have no mean: among n of them the largest is about :math:`n^2`. Rounding errors of a transform are
     relative to it, and in float32 they would reach 0.1 of a feature. Therefore the circulant projections transform Lévy
