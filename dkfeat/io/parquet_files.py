@@ -61,7 +61,7 @@ def open_parquet(
         with reading(file):
             parquet = pq.ParquetFile(
                 source,
-                buffer_size=min(max(_BUFFER_BYTES // n_columns, 1 << 14), 1 << 20) if is_local else 0,
+                buffer_size=min(max(_BUFFER_BYTES // max(n_columns, 1), 1 << 14), 1 << 20) if is_local else 0,
                 pre_buffer=not is_local,  # few large requests: the columns of a row group, as they are stored
                 page_checksum_verification=True,
                 **_LIMITS,
