@@ -18,6 +18,7 @@ MAX_COUNT = (1 << 63) - 1
 BadCount = tuple[int, str, int]
 """Position of a file in its split, reason, and number of rows set aside."""
 _HASH = re.compile(r"[0-9a-f]{64}")
+_NO_BAD_ROWS: dict[str, int] = {}  # one for all: there may be a million sources
 _RARE = ("rows_by_file", "bad_rows", "lines")
 
 
@@ -143,7 +144,7 @@ class SourceEntry:
     """Version tag, or None on a file system."""
     rows: int
     """Rows that came from it."""
-    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    bad_rows: Mapping[str, int] = field(default_factory=lambda: _NO_BAD_ROWS)
     """Rows of it that were set aside, by reason."""
 
     def __post_init__(self) -> None:
@@ -173,7 +174,7 @@ class SourceEntry:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
         values = pick(mapping, ("name", "size", "mtime_ns", "etag", "rows"), "source entry")
-        return cls(**values, bad_rows=mapping.get("bad_rows", {}))
+        return cls(**values, bad_rows=mapping.get("bad_rows", _NO_BAD_ROWS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

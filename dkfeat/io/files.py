@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from dkfeat.blocks import SourceFile
@@ -66,19 +65,12 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     if len(systems) > 1:
         message = "the files of a source must be on one file system; got " + ", ".join(sorted(systems))
         raise ConfigError(message)
-    root = os.path.commonpath([match.root for match in found.values()]) if found else ""
-    files = [
-        SourceFile(
-            name=os.path.relpath(match.path, root).replace(os.sep, "/"),
-            url=match.url,
-            compression=compression_of_name(match.path),
-            **match.identity,
-        )
-        for match in found.values()
-    ]
+    roots = {match.root for match in found.values()}
+    root = os.path.commonpath(roots) if roots else ""
+    files = sorted((match.pinned(root) for match in found.values()), key=lambda file: os.fsencode(file.name))
     for file, head in zip(files, _heads(files, storage_options), strict=True):
         _check_magic(file, head)
-    return tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
+    return tuple(files)
 
 
 def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -125,24 +117,40 @@ def open_bytes(file: SourceFile, storage_options: Mapping[str, Any] | None = Non
 
 
 class _Found:
-    """A file that exists."""
+    """A file that exists; small, for there may be a million."""
 
-    __slots__ = ("identity", "path", "root", "system", "url")
+    __slots__ = ("etag", "mtime_ns", "path", "root", "size", "system", "url")
 
-    def __init__(self, system: str, path: str, root: str, url: str, identity: dict[str, Any]) -> None:
-        self.system, self.path, self.root, self.url, self.identity = system, path, root, url, identity
+    def __init__(
+        self, system: str, path: str, root: str, url: str, *, size: int, mtime_ns: int | None, etag: str | None = None
+    ) -> None:
+        self.system, self.path, self.root, self.url = system, path, root, url
+        self.size, self.mtime_ns, self.etag = size, mtime_ns, etag
+
+    def pinned(self, root: str) -> SourceFile:
+        """Make the source file, whose name is relative to `root`."""
+        folder = root.rstrip("/") + "/"
+        # twenty times as fast as relpath
+        name = self.path[len(folder) :] if self.path.startswith(folder) else os.path.relpath(self.path, root)
+        return SourceFile(
+            name=name.replace(os.sep, "/"),
+            url=self.url,
+            size=self.size,
+            mtime_ns=self.mtime_ns,
+            etag=self.etag,
+            compression=compression_of_name(self.path),
+        )
 
 
 def _find_local(pattern: str) -> Iterator[_Found]:
-    if os.path.lexists(pattern):
-        paths = [pattern]
+    is_literal = os.path.lexists(pattern)
+    paths: Iterable[str] = [pattern]
+    n_found = 0
+    if is_literal:
         root = os.path.dirname(os.path.abspath(pattern))  # noqa: PTH100, PTH120  # does not follow links
     else:
         root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # as above
-        paths = [path for path in glob.glob(pattern, recursive=True) if not Path(path).is_dir()]  # noqa: PTH207  # keeps "./"
-        if not paths:
-            message = f"no file matches {printable(pattern)}"
-            raise SourceNotFoundError(message)
+        paths = glob.iglob(pattern, recursive=True)  # noqa: PTH207  # keeps "./"
     for path in paths:
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
@@ -152,6 +160,8 @@ def _find_local(pattern: str) -> Iterator[_Found]:
         except OSError as error:
             raise _unreadable(path, error) from error
         if stat.S_ISDIR(status.st_mode):
+            if not is_literal:
+                continue
             raise _is_folder(path)
         if not stat.S_ISREG(status.st_mode):
             message = f"{printable(path)} is not a regular file; a source is read several times"
@@ -162,7 +172,11 @@ def _find_local(pattern: str) -> Iterator[_Found]:
         except UnicodeEncodeError:
             message = f"{printable(path)}: the name is not UTF-8; rename the file"
             raise SourceError(message) from None
-        yield _Found("local", full, root, full, _local_identity(status))
+        n_found += 1
+        yield _Found("local", full, root, full, **_local_identity(status))
+    if not n_found:
+        message = f"no file matches {printable(pattern)}"
+        raise SourceNotFoundError(message)
 
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Found]:
@@ -178,7 +192,7 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     path = listing.path
     root = "/" + (os.path.dirname(path) if listing.is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for name, url, identity in listing.found:
-        yield _Found(listing.system, "/" + name.lstrip("/"), root, url, identity)
+        yield _Found(listing.system, "/" + name.lstrip("/"), root, url, **identity)
 
 
 def _fixed_part(pattern: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dkfeat.blocks import SourceFile, Split
@@ -16,7 +16,7 @@ _TINY_SHARE = 16
 _INFLATION = 16
 
 
-def grouped(splits: Sequence[Split], blocksize: int) -> tuple[Split, ...]:
+def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
     """Join neighbouring splits that are tiny whole files; the others stay, in order, and all are numbered anew.
 
     A file is tiny if its text is at most a sixteenth of `blocksize`. Of a compressed file the text is taken to be
@@ -26,7 +26,7 @@ def grouped(splits: Sequence[Split], blocksize: int) -> tuple[Split, ...]:
 
     Parameters
     ----------
-    splits : sequence of Split
+    splits : iterable of Split
         In source order, each of one file.
     blocksize : int
         Bytes of text in a split of a plain file.
@@ -43,17 +43,26 @@ def grouped(splits: Sequence[Split], blocksize: int) -> tuple[Split, ...]:
     >>> [(split.number, split.title, split.stop) for split in grouped(splits, blocksize=1000)]
     [(0, 'a and 1 more', 14), (1, 'c', 500)]
     """
-    runs: list[list[Split]] = []
-    room = -1
+    joined: list[Split] = []
+    run: list[Split] = []
+    first, room = 0, -1
+
+    def close() -> None:
+        if run:
+            joined.append(_joined(run, first + len(joined)))
+            run.clear()
+
     for split in splits:
+        first = first if joined or run else split.number
         text = _likely_text(split.file)
         tiny = text * _TINY_SHARE <= blocksize and (split.start, split.stop) == (0, split.file.size)
-        if not tiny or text > room or len(runs[-1]) == MOST_FILES:
-            runs.append([])
+        if not tiny or text > room or len(run) == MOST_FILES:
+            close()
             room = blocksize if tiny else -1
-        runs[-1].append(split)
+        run.append(split)
         room -= text
-    return tuple(_joined(run, splits[0].number + place) for place, run in enumerate(runs))
+    close()
+    return tuple(joined)
 
 
 def _joined(run: Sequence[Split], number: int) -> Split:

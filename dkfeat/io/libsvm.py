@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain, count
 from typing import Any, ClassVar, Literal
 
 from dkfeat.blocks import SourceFile, Split
@@ -128,7 +129,6 @@ class LibsvmSource(Source):
             For more than `MOST_RANGES` ranges.
         """
         blocksize = int(self.blocksize)
-        splits: list[Split] = []
         files = self.files() if files is None else files
         plain_bytes = sum(file.size for file in files if file.compression is None)
         if plain_bytes > blocksize * MOST_RANGES:
@@ -137,13 +137,14 @@ class LibsvmSource(Source):
                 f"{MOST_RANGES:,} tasks; raise it, to 64MiB for instance"
             )
             raise ConfigError(message)
-        for file in files:
+        numbers = count(first_number)
+
+        def cut(file: SourceFile) -> Iterator[Split]:
             step = blocksize if file.compression is None else max(file.size, 1)
-            splits.extend(
-                Split(number=first_number + len(splits), file=file, start=start, stop=min(start + step, file.size))
-                for start in range(0, max(file.size, 1), step)
-            )
-        return grouped(splits, blocksize)
+            for start in range(0, max(file.size, 1), step):
+                yield Split(number=next(numbers), file=file, start=start, stop=min(start + step, file.size))
+
+        return grouped(chain.from_iterable(map(cut, files)), blocksize)
 
     def split_bytes(self, split: Split) -> int:
         """Bytes, as stored, that a task reads of this split."""

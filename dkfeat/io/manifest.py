@@ -136,8 +136,8 @@ class Manifest:
                 "rows": self.rows,
                 "nnz": self.nnz,
                 "n_empty_rows": self.n_empty_rows,
-                "shards": [entry.to_mapping() for entry in self.shards],
-                "sources": [source.to_mapping() for source in self.sources],
+                "shards": map(ShardEntry.to_mapping, self.shards),
+                "sources": map(SourceEntry.to_mapping, self.sources),
                 "run": dict(self.run),
             }
         )

@@ -51,8 +51,8 @@ class PinnedPlan:
                 **({"requires": [GROUPS]} if any(split.others for split in self.splits) else {}),
                 "number": self.number,
                 "spec_fp": self.spec_fp,
-                "files": [_without_url(file) for file in self.files],
-                "splits": [_split_mapping(split) for split in self.splits],
+                "files": map(_without_url, self.files),
+                "splits": map(_split_mapping, self.splits),
             }
         )
 

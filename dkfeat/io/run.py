@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +162,7 @@ class Run:
         except ShardError as fault:
             message = f"{self._storage.url}: the batch is not complete: {fault}"
             raise CommitError(message) from fault
-        self.manifest = self._publish(manifest.to_json())
+        self.manifest = self._publish(manifest)
         return self.manifest
 
     def _confirm(self, manifest: Manifest) -> None:
@@ -210,8 +212,9 @@ class Run:
                 )
                 raise CommitError(message)
 
-    def _publish(self, text: bytes) -> Manifest:
-        manifest = Manifest.from_json(text)
+    def _publish(self, manifest: Manifest) -> Manifest:
+        text = manifest.to_json()
+        manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         killpoints.passed("before_manifest")
         try:
@@ -261,7 +264,14 @@ def _sources(plan: PinnedPlan, entries: Iterable[ShardEntry]) -> list[SourceEntr
             counts = bad_rows.setdefault(names[position], {})
             counts[reason] = counts.get(reason, 0) + count
     return [
-        SourceEntry(**file.identity, rows=rows[file.name], bad_rows=dict(sorted(bad_rows.get(file.name, {}).items())))  # type: ignore[arg-type]  # identity is a mapping of mixed types
+        SourceEntry(
+            name=file.name,
+            size=file.size,
+            mtime_ns=file.mtime_ns,
+            etag=file.etag,
+            rows=rows[file.name],
+            **({"bad_rows": dict(sorted(bad_rows[file.name].items()))} if file.name in bad_rows else {}),
+        )
         for file in plan.files
     ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from dkfeat.errors import ShardError
@@ -12,12 +14,40 @@ from dkfeat.errors import ShardError
 __all__ = ["dumps", "parse_object"]
 
 MAX_BYTES = 512 << 20
+_BATCH = 1000
 LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bits; counts have a limit of their own
 
 
 def dumps(value: object) -> bytes:
-    """UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity."""
-    return (json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+    r"""UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity.
+
+    An object's values may be iterators, which are written as lists; what they yield is held a thousand items at a time.
+
+    Examples
+    --------
+    >>> dumps({"rows": 2, "names": iter("ab")})
+    b'{"rows":2,"names":["a","b"]}\n'
+    """
+    if not isinstance(value, dict):
+        return (_text(value) + "\n").encode()
+    parts = bytearray(b"{")
+    for place, (key, item) in enumerate(value.items()):
+        parts += f"{',' * bool(place)}{_text(key)}:".encode()
+        if isinstance(item, Iterator):
+            parts += b"["
+            first = True
+            while batch := list(islice(item, _BATCH)):
+                parts += ("," * (not first) + _text(batch)[1:-1]).encode()
+                first = False
+            parts += b"]"
+        else:
+            parts += _text(item).encode()
+    parts += b"}\n"
+    return bytes(parts)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
