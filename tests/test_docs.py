@@ -1,11 +1,13 @@
 """The README's example runs as it is printed, and what it names exists."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "explanation" / "figures.py"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -37,3 +39,25 @@ def test_readme__names_commands_that_exist():
 def test_page__links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.fixture
+def figures():
+    spec = importlib.util.spec_from_file_location("figures", FIGURES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures__are_drawn_and_shown(figures, monkeypatch, tmp_path, capsys):
+    for name, value in {"SEEDS": 1, "COMPONENTS": 64, "SIZES": figures.SIZES[:2], "IMAGES": tmp_path}.items():
+        monkeypatch.setattr(figures, name, value)
+    figures.main([])
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (FIGURES.parent / "images").iterdir()}
+    assert all((tmp_path / name).stat().st_size > 20_000 for name in drawn)
+    shown = {
+        name for page in FIGURES.parent.glob("*.md") for name in re.findall(r"images/(\w+\.png)", page.read_text())
+    }
+    assert drawn <= shown
+    assert len(capsys.readouterr().out.splitlines()) == len(drawn)
