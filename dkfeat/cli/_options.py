@@ -99,7 +99,7 @@ def run_options(command: Command) -> Command:
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
     """Source of the paths given, from the options of `source_options` and `parquet_options`."""
     names = ("format", *SOURCE_PARAMETERS, *PARQUET_PARAMETERS)
-    given = {name: options[name] for name in names if options.get(name) is not None}
+    given = {name: options[name] for name in names if options.get(name) not in (None, ())}
     if options.get("query_column"):
         given["query_id"] = options["query_column"]
     if options.get("no_label"):
