@@ -6,7 +6,7 @@ EXTRAS  = test
 DATA   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-nojit lint format types check bench docs lowest clean
+.PHONY: help demo test test-slow kills test-nojit lint format types check bench docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ test: $(VENV)/.stamp-test  ## the test suite, below ten minutes on two cores
 
 test-slow: $(VENV)/.stamp-test  ## the long loops too
 	@$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
+
+kills: $(VENV)/.stamp-test  ## kill runs at every step and count those that end with identical bytes
+	@$(BIN)/python -m pytest -q -m 'slow or not slow' -k 'crash__ or driver_killed' tests/io/test_crash.py tests/engine/test_faults.py $(ARGS)
 
 test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small inputs only
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/compiled tests/test_random_streams.py $(ARGS)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from tests import kills
 from tests.fault_catalogue import CASES
 
 # the time of an example depends on the machine, so it decides nothing
@@ -26,6 +27,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if unknown:
         message = f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
         raise pytest.UsageError(message)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how many kills were survived."""
+    if kills.SURVIVED:
+        terminalreporter.write_line(kills.summary())
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from dkfeat.errors import CommitConflictError, CommitError
 from dkfeat.io import killpoints
 from dkfeat.io.metadata import read_spec
 from dkfeat.io.storage import open_storage
+from tests import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import TinyJob, write_sources
 
@@ -75,10 +76,15 @@ def test_kill_points__bad_setting__is_refused(setting):
     ],
 )
 def test_crash__at_kill_point__resume_is_identical(golden, tmp_path, point, when):
-    done, passes = golden
+    _, passes = golden
     assert (passes[point] > 1) == (point in OFTEN)
     count = {"first": 1, "middle": (passes[point] + 1) // 2, "last": passes[point]}[when]
-    job = replace(done, target=tmp_path / "out", transforms=[])
+    kill_and_resume(golden, tmp_path / "out", point, count)
+
+
+def kill_and_resume(golden, target, point, count):
+    done, _ = golden
+    job = replace(done, target=target, transforms=[])
     child = start(job, DKFEAT_KILL_AT=f"{point}:{count}")
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGKILL
@@ -88,6 +94,16 @@ def test_crash__at_kill_point__resume_is_identical(golden, tmp_path, point, when
     assert dataset_state(job.target) == dataset_state(done.target)
     assert_dataset_whole(job.target, committed=True)
     assert len(job.transforms) == len(set(done.transforms)) - kept
+    kills.SURVIVED[point] += 1
+
+
+@pytest.mark.fault("P-01")
+@pytest.mark.slow
+@pytest.mark.parametrize("point", killpoints.POINTS)
+def test_crash__at_every_pass_of_a_kill_point__resume_is_identical(golden, tmp_path, point):
+    _, passes = golden
+    for count in range(1, passes[point] + 1):
+        kill_and_resume(golden, tmp_path / str(count), point, count)
 
 
 @pytest.mark.fault("P-01")
@@ -99,15 +115,18 @@ def test_crash__at_random_times__resume_is_identical(golden, tmp_path, seed):
     done, _ = golden
     clock = random.Random(seed)
     job = replace(done, target=tmp_path / "out", transforms=[])
+    struck = 0
     for _ in range(6):
         child = start(job, "--pause", "0.02")
         time.sleep(clock.uniform(0.2, 1.5))
         child.kill()
-        child.communicate(timeout=60)
+        struck += child.wait(timeout=60) == -signal.SIGKILL
+        child.communicate()
         assert_dataset_whole(job.target, finished=False)
     job.run()
     assert dataset_state(job.target) == dataset_state(done.target)
     assert_dataset_whole(job.target, committed=True)
+    kills.SURVIVED[kills.RANDOM] += struck
 
 
 @pytest.mark.fault("P-03")

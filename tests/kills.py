@@ -1,0 +1,20 @@
+"""A count of the kills that runs survived in this session, told at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+RANDOM = "at random"
+
+SURVIVED: Counter[str] = Counter()
+"""Kills by the point where they struck; counted when the resumed run has ended with the bytes of an undisturbed one."""
+
+
+def summary() -> str:
+    """One line for the end of the session."""
+    points = {point: count for point, count in sorted(SURVIVED.items()) if point != RANDOM}
+    each = ", ".join(f"{point} {count}" for point, count in points.items())
+    return (
+        f"survived with identical bytes: {sum(points.values())} kills at {len(points)} points ({each}), "
+        f"{SURVIVED[RANDOM]} at random times"
+    )
