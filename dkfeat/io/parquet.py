@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import ConfigError, SourceNotFoundError
+from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.io.columns import KEPT_TYPES, RESERVED
 from dkfeat.io.files import find_files, printable
 from dkfeat.io.parquet_batches import footer_of
@@ -16,10 +16,11 @@ from dkfeat.io.parquet_columns import Schema, settled_options
 from dkfeat.io.parquet_files import Footer, footers, open_parquet
 from dkfeat.io.parquet_filters import Filters, normalized
 from dkfeat.io.parquet_pieces import read_pieces
+from dkfeat.io.parquet_places import refused_row
 from dkfeat.io.parquet_scan import scan_groups
 from dkfeat.io.parquet_splits import cut_file, folder_pattern, is_hidden
 from dkfeat.io.scans import Scan, SplitScan
-from dkfeat.io.source import Piece, Source
+from dkfeat.io.source import Piece, Refusal, Source
 from dkfeat.io.source_options import check_choices, declared_labels, integer, parse_size, paths
 
 __all__ = ["ParquetSource"]
@@ -295,6 +296,10 @@ class ParquetSource(Source):
         if max_piece_rows is not None:
             max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
         return read_pieces(self, split, max_piece_rows, checksum)
+
+    def refused(self, split: Split, piece: Piece, refusal: Refusal) -> ParquetError:
+        """Error for a row that a map refuses, with its place."""
+        return refused_row(self, split, piece, refusal)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values of all options that affect rows or pieces."""

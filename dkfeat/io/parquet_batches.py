@@ -93,6 +93,8 @@ class SplitReader:
     ) -> None:
         self._parquet, self._split, self._footer = parquet, split, footer
         self._columns, self._condition = columns, condition
+        self.group_rows = footer.rows
+        """Rows of each row group of the file."""
         self.first_row = sum(footer.rows[: split.start])
         """Number in the file of the split's first row."""
         self.stop_row = sum(footer.rows[: split.stop])
