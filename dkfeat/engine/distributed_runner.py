@@ -14,6 +14,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
 import dkfeat
+from dkfeat.engine.tls import check_security
 from dkfeat.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def connect(address: str) -> Iterator[Client]:
     ------
     ClusterError
         If it does not answer within Dask's connection timeout.
+    ConfigError
+        If Dask's TLS settings do not go with the address.
     """
+    check_security(address)
     try:
         client = Client(address, set_as_default=False)
     except (OSError, TimeoutError) as error:
