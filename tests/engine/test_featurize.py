@@ -250,12 +250,14 @@ def test_featurize__target_that_is_no_path_is_refused(source):
         dkfeat.featurize(source, gcws(), 7)
 
 
+@pytest.mark.fault("I-36")
 def test_featurize__missing_source_leaves_no_folder(tmp_path):
     with pytest.raises(SourceNotFoundError, match="nothing"):
         featurized(str(tmp_path / "nothing*.svm"), tmp_path / "features")
     assert not (tmp_path / "features").exists()
 
 
+@pytest.mark.fault("I-01")
 def test_featurize__malformed_text_arrives_with_its_place(tmp_path):
     lines = [f"1 {n + 1}:1" for n in range(500)]
     lines[345] = "1 7:1 5:1"
@@ -432,6 +434,7 @@ def test_featurize__compressed_file_in_several_pieces(tiny_folder, tiny_rows, tm
     np.testing.assert_array_equal(dkfeat.open_shards(tmp_path / "features").labels(), y)
 
 
+@pytest.mark.fault("I-27")
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n"])
 def test_featurize__source_without_rows(text, tmp_path):
     (tmp_path / "empty.svm").write_text(text)

@@ -88,6 +88,7 @@ def test_files__relative_paths(tmp_path, monkeypatch):
     assert names_of("./x/../-b.svm") == ["-b.svm"]
 
 
+@pytest.mark.fault("I-37")
 @pytest.mark.parametrize(
     "name",
     [
@@ -122,6 +123,7 @@ def test_files__links_are_followed_under_their_own_name(tmp_path):
     assert names_of(str(tmp_path / "link.svm")) == ["link.svm"]
 
 
+@pytest.mark.fault("I-36")
 def test_files__nothing_matches(tmp_path):
     for pattern in ("none.svm", "*.svm", "no/such/*"):
         with pytest.raises(SourceNotFoundError, match="no file matches") as caught:
@@ -130,6 +132,7 @@ def test_files__nothing_matches(tmp_path):
         assert caught.value.exit_code == 2
 
 
+@pytest.mark.fault("I-36")
 def test_files__folders_are_refused_but_for_patterns(tmp_path):
     make(tmp_path, "x/a.svm", "x/sub/b.svm")
     with pytest.raises(SourceNotFoundError, match=r"x is a folder; name files or a pattern such as .*x/\*\.svm"):
@@ -139,6 +142,7 @@ def test_files__folders_are_refused_but_for_patterns(tmp_path):
         find_files([str(tmp_path / "*")])
 
 
+@pytest.mark.fault("I-36")
 def test_files__links_to_nowhere_and_pipes(tmp_path):
     (tmp_path / "link.svm").symlink_to("gone.svm")
     with pytest.raises(SourceNotFoundError, match="symbolic link"):

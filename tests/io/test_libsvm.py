@@ -64,6 +64,7 @@ GOOD = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("I-11", "I-18", "I-22", "I-23", "I-24")
 @pytest.mark.parametrize("case", GOOD)
 def test_read__good_text(tmp_path, case):
     data, expected = GOOD[case]
@@ -81,6 +82,7 @@ def test_read__csr_is_canonical_without_a_check(tmp_path):
     assert fresh.has_canonical_format
 
 
+@pytest.mark.fault("I-08", "I-09")
 def test_read__wide_sources_have_int64_indices(tmp_path):
     for n_features, expected in ((2**31 - 1, np.int32), (2**31, np.int64), (2**40, np.int64)):
         X = read(tmp_path, f"1 1:1 {n_features}:2\n", n_features=n_features).X
@@ -89,6 +91,7 @@ def test_read__wide_sources_have_int64_indices(tmp_path):
         assert X.indices.tolist() == [0, n_features - 1]
 
 
+@pytest.mark.fault("I-08")
 def test_read__the_highest_index_of_all(tmp_path):
     X = read(tmp_path, f"1 {2**63 - 1}:2\n", n_features=2**63 - 1).X
     assert X.indices.tolist() == [2**63 - 2]
@@ -105,6 +108,7 @@ def test_read__values_round_to_float64_first(tmp_path):
     assert read(tmp_path, "1 1:0.1\n", dtype="float64").X.data[0] == 0.1
 
 
+@pytest.mark.fault("I-11")
 @pytest.mark.parametrize(
     ("dtype", "kept"), [("float32", ["1e-40", "1e-45"]), ("float64", ["5e-324", "1e-40", "1e300"])]
 )
@@ -114,6 +118,7 @@ def test_read__small_values_stay_until_they_round_to_zero(tmp_path, dtype, kept)
     assert X.data.tolist() == [float(np.dtype(dtype).type(value)) for value in kept]
 
 
+@pytest.mark.fault("I-13")
 @given(value=numerals())
 @in_one_folder
 def test_read__value_is_the_float_of_its_text(tmp_path, value):
@@ -126,6 +131,7 @@ def test_read__value_is_the_float_of_its_text(tmp_path, value):
     assert data.tobytes() == np.array([expected, 1] if expected else [1.0]).tobytes()
 
 
+@pytest.mark.fault("I-13")
 @pytest.mark.parametrize(
     "form", ["repr", ".1f", ".7g", ".8g", ".9g", ".14f", ".15f", ".16f", ".17f", ".18f", ".19f", ".20g"]
 )
@@ -152,6 +158,7 @@ def test_write_then_read__is_identity(tmp_path, X, data):
     assert block.y.tolist() == y
 
 
+@pytest.mark.fault("I-13")
 def test_read__long_numbers_left_to_python(tmp_path):
     rng = np.random.default_rng(8)
     values = [f"{a}{b}" for a, b in rng.integers(10**14, 10**15, (3000, 2)).tolist()]
@@ -195,6 +202,7 @@ def test_labels__several(tmp_path):
     assert block.X.shape[0] == 4
 
 
+@pytest.mark.fault("I-21")
 def test_query_ids__kept(tmp_path):
     block = read(tmp_path, f"1 qid:3 1:2\n2\tqid:{2**63 - 1}\n", query_id=True)
     assert block.qid.dtype == np.int64
@@ -283,6 +291,9 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.fault(
+    "I-01", "I-02", "I-03", "I-06", "I-07", "I-08", "I-10", "I-12", "I-15", "I-16", "I-17", "I-21", "I-23", "I-24"
+)
 @pytest.mark.parametrize("how", ["read", "scan"])
 @pytest.mark.parametrize(("text", "line", "column", "reason", "options"), BAD)
 def test_bad_text__is_refused_with_its_place(tmp_path, text, line, column, reason, options, how):
@@ -301,6 +312,7 @@ def test_bad_text__is_refused_with_its_place(tmp_path, text, line, column, reaso
     assert (str(again), again.offset) == (str(error), error.offset)
 
 
+@pytest.mark.fault("I-15")
 def test_bad_text__tokens_are_cut_at_60_characters(tmp_path):
     with pytest.raises(ParseError) as caught:
         read(tmp_path, "1 " + "x" * 1000)
@@ -308,6 +320,7 @@ def test_bad_text__tokens_are_cut_at_60_characters(tmp_path):
     assert "x" * 61 not in str(caught.value)
 
 
+@pytest.mark.fault("I-15")
 @pytest.mark.parametrize("blocksize", [1, 64, 1 << 20])
 def test_bad_text__line_numbers_count_from_the_file(tmp_path, blocksize):
     path = tmp_path / "bad.svm"
@@ -317,6 +330,7 @@ def test_bad_text__line_numbers_count_from_the_file(tmp_path, blocksize):
         [list(source.read(split)) for split in source.splits()]
 
 
+@pytest.mark.fault("I-17")
 def test_allowed_labels__names_both_sets_and_the_first_place(tmp_path):
     with pytest.raises(ParseError, match=r"rows\.svm:4:1: the label '0' is not one of \{-1, 1\}.*\{0, 1\}"):
         read(tmp_path, "1\n# 0\n1.0 2:1\n0 1:1\n0\n", labels=(-1, 1))
@@ -325,6 +339,7 @@ def test_allowed_labels__names_both_sets_and_the_first_place(tmp_path):
     assert read(tmp_path, "1\n-1\n", labels=(1, -1)).y.tolist() == [1, -1]
 
 
+@pytest.mark.fault("I-28")
 def test_long_lines__bounded_by_option(tmp_path):
     line = "1 " + " ".join(f"{i}:1" for i in range(1, 21))
     assert read(tmp_path, f"{line}\n1\n", max_line_bytes=len(line)).X.nnz == 20

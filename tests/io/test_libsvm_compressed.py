@@ -56,12 +56,14 @@ def test_compressed__pieces_end_by_blocksize(tmp_path, ending):
     assert [piece.start for piece in pieces[1:]] == [piece.stop for piece in pieces[:-1]]
 
 
+@pytest.mark.fault("I-31")
 @endings
 def test_compressed__members_are_joined(tmp_path, ending):
     parts = [TEXT[:1001], b"", TEXT[1001:1002], TEXT[1002:]]
     assert n_rows(read(tmp_path, "a" + ending, b"".join(map(COMPRESS[ending], parts)))) == 2999
 
 
+@pytest.mark.fault("I-27")
 @endings
 @pytest.mark.parametrize("data", [b"", b"\n \n", b"# only this"])
 def test_compressed__no_rows(tmp_path, ending, data):
@@ -70,12 +72,14 @@ def test_compressed__no_rows(tmp_path, ending, data):
     assert piece.block.n_rows == 0
 
 
+@pytest.mark.fault("I-27")
 @endings
 def test_compressed__a_file_of_no_bytes_has_no_rows(tmp_path, ending):
     (piece,) = read(tmp_path, "a" + ending, b"")
     assert (piece.start, piece.stop, piece.block.n_rows) == (0, 0, 0)
 
 
+@pytest.mark.fault("I-30")
 @endings
 @pytest.mark.parametrize("left", [0.5, -1, -4, -8, 7])
 def test_compressed__truncated(tmp_path, ending, left):
@@ -85,6 +89,7 @@ def test_compressed__truncated(tmp_path, ending, left):
         read(tmp_path, "a" + ending, cut)
 
 
+@pytest.mark.fault("I-30")
 @endings
 def test_compressed__every_flipped_byte_is_found_or_harmless(tmp_path, ending):
     (good,) = read(tmp_path, "a" + ending, COMPRESS[ending](TEXT))
@@ -101,6 +106,7 @@ def test_compressed__every_flipped_byte_is_found_or_harmless(tmp_path, ending):
     assert found > 50
 
 
+@pytest.mark.fault("I-31")
 @endings
 @pytest.mark.parametrize("garbage", [b"x", b"garbage", b"\0\0\0\0x", b"1 1:1\n" * 100_000])
 def test_compressed__garbage_after_the_end(tmp_path, ending, garbage):
@@ -108,6 +114,7 @@ def test_compressed__garbage_after_the_end(tmp_path, ending, garbage):
         read(tmp_path, "a" + ending, COMPRESS[ending](TEXT) + garbage)
 
 
+@pytest.mark.fault("I-31")
 @pytest.mark.parametrize(
     ("ending", "n_zeros", "accepted"),
     [
@@ -130,6 +137,7 @@ def test_compressed__zeros_after_the_end(tmp_path, ending, n_zeros, accepted):
             read(tmp_path, "a" + ending, data)
 
 
+@pytest.mark.fault("I-32")
 @pytest.mark.parametrize("ending", [*COMPRESS, ""])
 @pytest.mark.parametrize("content", [*COMPRESS, ""])
 def test_compressed__name_and_content_agree(tmp_path, ending, content):

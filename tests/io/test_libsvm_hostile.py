@@ -42,12 +42,14 @@ def read_or_refuse(folder, data: bytes):
     return piece.block
 
 
+@pytest.mark.fault("I-39")
 @given(data=st.binary(max_size=60))
 @settings(max_examples=300, deadline=None, suppress_health_check=in_one_folder)
 def test_random_bytes__are_refused_or_read(tmp_path, data):
     read_or_refuse(tmp_path, data)
 
 
+@pytest.mark.fault("I-39")
 @given(data=libsvm_texts(), changes=st.lists(st.tuples(st.integers(0, 300), st.binary(max_size=2)), max_size=3))
 @settings(max_examples=300, deadline=None, suppress_health_check=in_one_folder)
 def test_mutated_text__is_refused_or_read_as_it_stands(tmp_path, data, changes):
@@ -61,6 +63,7 @@ def test_mutated_text__is_refused_or_read_as_it_stands(tmp_path, data, changes):
         assert [len(row.features) for row in rows] == np.diff(block.X.indptr).tolist()
 
 
+@pytest.mark.fault("I-14")
 def test_locale__decimal_comma_changes_nothing(tmp_path):
     before = locale.setlocale(locale.LC_NUMERIC)
     try:
@@ -130,6 +133,7 @@ def test_memory__is_a_small_multiple_of_the_blocksize(tmp_path, kind, most):
     assert grown < most * (8 << 20)
 
 
+@pytest.mark.fault("I-28")
 @on_linux
 @pytest.mark.slow
 def test_long_line__ten_million_features(tmp_path):

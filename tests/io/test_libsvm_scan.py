@@ -49,6 +49,7 @@ def test_scan__counts_what_is_read(tmp_path, data, blocksize):
     assert all(piece.block.y.dtype == found.label_dtype for split in pieces for piece in split)
 
 
+@pytest.mark.fault("I-04")
 def test_scan__base_is_settled_for_the_whole_source(tmp_path):
     found = scan_text(tmp_path, "1 1:1\n", "1 0:1 4:1\n", "1 2:1\n")
     assert found.zero_based is True
@@ -68,6 +69,7 @@ def test_scan__given_options_are_kept(tmp_path):
     assert (found.n_features, found.zero_based, found.label_dtype, found.labels) == (99, True, "float64", (1.0,))
 
 
+@pytest.mark.fault("I-27")
 def test_scan__no_rows(tmp_path):
     found = scan_text(tmp_path, "", "# x\n")
     assert (found.n_rows, found.n_features, found.zero_based) == (0, 1, False)
@@ -114,11 +116,13 @@ def test_scan__windows_of_many_short_rows(tmp_path):
     assert found.labels == (1, 2)
 
 
+@pytest.mark.fault("I-06")
 def test_scan__index_beyond_n_features_has_its_place(tmp_path):
     with pytest.raises(ParseError, match=rf"^{tmp_path}/1\.svm:1:7: "):
         scan_text(tmp_path, "1 1:1\n", "1 1:1 9:1\n", n_features=5)
 
 
+@pytest.mark.fault("I-04")
 def test_scan__index_that_fits_one_base_only_is_refused_on_reading(tmp_path):
     (tmp_path / "a.svm").write_text("1 0:1 5:1\n")
     source = LibsvmSource(str(tmp_path / "a.svm"), n_features=5)
