@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import itertools
 import os
 import stat
@@ -206,13 +207,37 @@ def _local_identity(status: os.stat_result) -> dict[str, Any]:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
+class _LocalFile(io.FileIO):
+    """A file on a disk, named by the errors of each read: a network disk may fail at any of them."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "rb")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As a raw file."""
+        with self._named():
+            return super().read(-1 if size is None else size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """As a raw file."""
+        with self._named():
+            return super().readinto(buffer)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _unreadable(str(self.name), error) from error
+
+
 @contextmanager
 def _open(file: SourceFile, start: int, storage_options: Mapping[str, Any] | None) -> Iterator[BinaryIO]:
     try:
         if is_url(file.url):
             raw: Any = RemoteFile(file, storage_options)
         else:
-            raw = open(file.url, "rb", buffering=0)  # noqa: PTH123, SIM115  # as above; closed below
+            raw = _LocalFile(file.url)  # closed below
         raw.seek(start)
     except FileNotFoundError:
         message = f"{printable(file.url)} is gone since the source was listed; restore it or start afresh"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import shutil
 import subprocess
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitError, DkfeatError, ShardError
+from dkfeat.errors import CommitError, DkfeatError, ShardError, SourceError
+from dkfeat.io import files
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
 
@@ -105,6 +108,36 @@ def test_forbidden_source__is_named(tiny_folder, tmp_path):
     assert f"{path} cannot be read: Permission denied" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "features").exists()
+
+
+@pytest.mark.fault("S-04")
+def test_source_that_fails_while_it_is_read__is_named_and_the_run_resumes_identical(
+    source, golden, tmp_path, monkeypatch
+):
+    target, armed = tmp_path / "features", []
+
+    class FailingRaw(io.FileIO):
+        def readinto(self, buffer):
+            if armed:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return super().readinto(buffer)
+
+    def arm(state):
+        if (state.stage, state.tasks) == ("featurize", 5):
+            armed.append(True)
+
+    class FailingFile(files._LocalFile, FailingRaw):
+        pass
+
+    monkeypatch.setattr(files, "_LocalFile", FailingFile)
+    with pytest.raises(SourceError, match=r"[ab]\.svm cannot be read: Stale file handle") as caught:
+        featurized(source, target, scheduler="synchronous", progress=arm)
+    monkeypatch.undo()
+    assert caught.value.exit_code == 3
+    assert_dataset_whole(target, committed=False)
+    assert list((target / "data").iterdir())
+    featurized(source, target)
+    assert dataset_state(target) == golden
 
 
 @pytest.mark.fault("S-17")

@@ -171,7 +171,7 @@ def test_files__no_permission(tmp_path, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("dkfeat.io.files._LocalFile", refuse)
     with pytest.raises(SourceError, match=r"a\.svm cannot be read: Permission denied") as caught:
         find_files([str(tmp_path / "a.svm")])
     assert caught.value.exit_code == 3
