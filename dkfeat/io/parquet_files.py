@@ -84,7 +84,7 @@ def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
             raise SourceError(message) from fault
         detail = printable(" ".join(str(fault).split()))[:200]
         if isinstance(fault, MemoryError):
-            reason = f"needs more memory to be decoded than there is: {detail or 'out of memory'}"
+            reason = f"rows need more memory than there is: {detail or 'out of memory'}"
         else:
             reason = f"damaged, or no Parquet file: {detail}"
         raise ParquetError(reason, path=printable(file.url), row_group=row_group) from fault

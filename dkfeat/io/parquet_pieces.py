@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import RowBlock, Split
+from dkfeat.errors import ParquetError
 from dkfeat.io.columns import KEPT_TYPES
-from dkfeat.io.files import check_unchanged
+from dkfeat.io.files import check_unchanged, printable
 from dkfeat.io.parquet_batches import open_split
 from dkfeat.io.parquet_columns import read_columns
 from dkfeat.io.parquet_decode import Rows, decode
@@ -34,7 +35,11 @@ def read_pieces(source: ParquetSource, split: Split, max_piece_rows: int | None,
     with open_split(source, split, read_columns(source)) as reader:
         number, start, held = 0, reader.first_row, _Held(source, max_piece_rows)
         for batch, first_row in reader.batches():
-            rows = decode(source, batch, first_row)
+            try:
+                rows = decode(source, batch, first_row)
+            except MemoryError as fault:
+                reason = f"{len(batch.rows):,} rows need more memory than there is"
+                raise ParquetError(reason, path=printable(split.file.url), row_group=batch.row_group) from fault
             del batch
             while len(rows):
                 fitting = held.room(rows)
