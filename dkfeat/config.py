@@ -137,6 +137,11 @@ class MapConfig(_Settings):
                 message = f"{place or 'map'}: seed and random_state are the same setting; give one"
                 raise ConfigError(message)
             params["random_state"] = params.pop("seed")
+        seed = params.get("random_state")
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
+            key = "seed" if "seed" in mapping else "random_state"
+            message = f"{place or 'map'}.{key}: expected a whole number from 0 to 2^64 - 1, got {seed!r}"
+            raise ConfigError(message)
         return cls(name=mapping["name"], params=params)
 
     def to_mapping(self) -> dict[str, Any]:
