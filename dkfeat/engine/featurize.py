@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from dkfeat.maps import FeatureMap
 
 __all__ = ["featurize"]
+
+logger = logging.getLogger(__name__)
 
 
 def featurize(
@@ -243,14 +246,15 @@ def _run(
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
     accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
-    n_rows = n_bad = 0
+    n_rows = n_bad = n_again = 0
     first: tuple[Split, BadRow] | None = None
     with reporter.stage(
         "featurize", total_tasks=len(run.splits), total_bytes=sum(map(source.split_bytes, run.splits))
     ) as stage:
 
         def done(split: Split, result: SplitResult) -> None:
-            nonlocal labels, n_rows, n_bad, first
+            nonlocal labels, n_rows, n_bad, n_again, first
+            n_again += result.retries
             entries.extend(result.entries)
             labels = merge_labels(labels, result.labels)
             if split.number not in accepted:
@@ -266,6 +270,8 @@ def _run(
     if n_bad:
         note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
         reporter.note(note)
+    if n_again:
+        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
     output = settled.spec["output"]
     if source.labels is not None:  # what was declared is a law, what was found a fact
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))

@@ -15,6 +15,7 @@ from dkfeat.engine.refusals import accepted
 from dkfeat.engine.runners import Stopped
 from dkfeat.io import commit, shards
 from dkfeat.io.quarantine import REFUSED
+from dkfeat.io.retries import made_again
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
@@ -40,6 +41,8 @@ class SplitResult:
     """Sorted labels that occur in it, or None beyond `MAX_LABELS`."""
     first_bad: BadRow | None = None
     """First row that was set aside."""
+    retries: int = 0
+    """Requests to stores that failed and were made again."""
 
     @property
     def rows(self) -> int:
@@ -96,6 +99,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     dkfeat.errors.DkfeatError
         As source, map and storage raise them.
     """
+    before = made_again()
     fitted = map_of(job.spec["map"], job.storage)
     entries: list[ShardEntry] = []
     labels: tuple[int | float, ...] | None = ()
@@ -109,7 +113,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad)
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=made_again() - before)
 
 
 def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> tuple[ShardEntry, Piece]:

@@ -7,11 +7,12 @@ import http.client
 import logging
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["DEFAULT_RETRY_SECONDS", "Retries", "code_of", "status_of"]
+__all__ = ["DEFAULT_RETRY_SECONDS", "Retries", "code_of", "made_again", "status_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _PASSING_KINDS = {
 }
 _LASTING_KINDS = {"SSLError", "ClientSSLError", "ProxyConnectionError", "FileExpired"}
 _KINDS: tuple[type[OSError], ...] = (FileNotFoundError, FileExistsError, PermissionError, TimeoutError)
+_of_thread = threading.local()
 _jitter = random.SystemRandom()  # the program's own random numbers are left alone
 
 
@@ -100,6 +102,7 @@ class Retries:
                     self.seconds,
                 )
                 self.count += 1
+                _of_thread.count = made_again() + 1
                 time.sleep(wait)
             else:
                 self._tell_count(what, tries, "done")
@@ -121,6 +124,11 @@ class Retries:
             kind = FileExistsError
         number = {FileNotFoundError: errno.ENOENT, FileExistsError: errno.EEXIST, PermissionError: errno.EACCES}
         return kind(number.get(kind, errno.EIO), self._hide(text)[:1000] + more)
+
+
+def made_again() -> int:
+    """How many calls this thread has made again so far, on any store."""
+    return getattr(_of_thread, "count", 0)
 
 
 def status_of(fault: BaseException) -> int | None:
