@@ -16,12 +16,12 @@ __all__ = ["predict"]
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
 @click.option("--out", metavar="FILE", help="Where labels go: .parquet, .csv, anything else is text.")
-@click.option("--blocksize", default="16MiB", show_default=True, help="Text read at a time.")
+@click.option("--blocksize", default="16MiB", show_default=True, help="Text or rows read at a time.")
 @storage_option()
 def predict(
     model: str, source: tuple[str, ...], out: str | None, blocksize: str, storage_options: tuple[str, ...]
 ) -> None:
-    """Label the rows of LIBSVM files with a trained model.
+    """Label the rows of LIBSVM or Parquet files with a trained model.
 
     Rows are featurized by the model's own map, block by block. Labels go to
     standard output, one a line, or to a file. Where the rows come with labels

@@ -161,6 +161,11 @@ class ParquetSource(Source):
         return {**({} if self.id is None else {"id": self.id}), **{name: name for name in self.keep}}
 
     @property
+    def has_labels(self) -> bool:
+        """Whether rows have labels of their own."""
+        return self.label is not None
+
+    @property
     def has_weights(self) -> bool:
         """Whether rows have weights."""
         return self.weight is not None
@@ -202,6 +207,11 @@ class ParquetSource(Source):
             message = f"no file matches {printable(patterns[0])}, names that begin with _ or . left out"
             raise SourceNotFoundError(message)
         return shown
+
+    def column_names(self, files: Sequence[SourceFile]) -> list[str]:
+        """Names of all columns of the first file."""
+        with open_parquet(files[0], self.storage_options) as parquet:
+            return list(parquet.schema_arrow.names)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
         """Source with the options that the schema of the first file settles."""

@@ -127,6 +127,11 @@ class Source(ABC):
         """Cut files into splits; a file without rows is one empty split."""
 
     @property
+    def has_labels(self) -> bool:
+        """Whether rows have labels of their own."""
+        return True
+
+    @property
     def has_weights(self) -> bool:
         """Whether rows have weights, which shards keep."""
         return False

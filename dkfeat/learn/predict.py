@@ -19,12 +19,16 @@ from dkfeat.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.parquet import ParquetSource
+    from dkfeat.io.source import Source
     from dkfeat.learn.model import LinearModel
 
 __all__ = ["Predictions", "predict", "settled_like"]
 
-INPUT_OPTIONS = ("n_features", "zero_based", "dtype", "query_id")
+INPUT_OPTIONS = {
+    "libsvm": ("n_features", "zero_based", "dtype", "query_id"),
+    "parquet": ("features", "features_as", "label", "n_features", "zero_based", "dtype", "multilabel"),
+}
 """What of the training rows' source is taken over."""
 PIECE_ROWS = 65_536
 
@@ -50,7 +54,7 @@ class Predictions:
 
 def predict(
     model: LinearModel,
-    source: LibsvmSource | str | Sequence[str],
+    source: Source | str | Sequence[str],
     out: str | os.PathLike[str] | TextIO | None = None,
     *,
     blocksize: int | str = "16MiB",
@@ -65,15 +69,16 @@ def predict(
     ----------
     model : LinearModel
         Its map featurizes the rows; column count and index base are those of its training rows.
-    source : LibsvmSource, str or sequence of str
-        File, glob or fsspec URL, or several; a LibsvmSource is read by its own options.
+    source : LibsvmSource, ParquetSource, str or sequence of str
+        File, glob or fsspec URL, or several, of the format that the training rows had; a source is read by its own
+        options. Parquet files may lack the column of labels.
     out : str, path or text stream, optional
         ``.parquet`` and ``.csv`` files get the columns ``prediction`` and ``label`` (the row's own), any
         other file or a stream one prediction a line. None: only counted.
     blocksize : int or str, default="16MiB"
-        Text that is read at a time; a LibsvmSource has its own.
+        Text or rows that are read at a time; a source has its own.
     storage_options : mapping, optional
-        For a source given by URL; a LibsvmSource has its own.
+        For a source given by URL; a source has its own.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def predict(
     SourceNotFoundError, ParseError
         From reading the source.
     ConfigError
-        If the model does not say how its rows were read, and `source` is not a LibsvmSource.
+        If the model does not say how its rows were read, and `source` is none.
     """
     settled = settled_like(model, source, blocksize, storage_options)
     n_rows = n_known = n_correct = 0
@@ -95,8 +100,9 @@ def predict(
                 labels = model.predict(piece.block.X)
                 own = piece.block.y
                 n_rows += len(labels)
-                n_known += int(np.isin(own, model.classes).sum())
-                n_correct += int(np.count_nonzero(labels == own))
+                if settled.has_labels:
+                    n_known += int(np.isin(own, model.classes).sum())
+                    n_correct += int(np.count_nonzero(labels == own))
                 write(labels, own)
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
 
@@ -106,23 +112,36 @@ def settled_like(
     source: Any,
     blocksize: int | str = "16MiB",
     storage_options: Mapping[str, Any] | None = None,
-) -> LibsvmSource:
-    """Source that is read as the training rows were; a LibsvmSource keeps its own options."""
+) -> Source:
+    """Source that is read as the training rows were; one that is given keeps its own options."""
     # readers and their compiled parser load when there is something to read
     from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.parquet import ParquetSource
+    from dkfeat.io.source import Source
 
-    if not isinstance(source, LibsvmSource):
-        if model.input_spec.get("kind") != "libsvm":
-            message = "the model does not say how its training rows were read; give a LibsvmSource with all options"
+    if not isinstance(source, Source):
+        kinds: dict[str, Any] = {"libsvm": LibsvmSource, "parquet": ParquetSource}
+        kind = kinds.get(str(model.input_spec.get("kind")))
+        if kind is None:
+            message = "the model does not say how its training rows were read; give a source with all options"
             raise ConfigError(message)
-        options = {name: model.input_spec[name] for name in INPUT_OPTIONS if name in model.input_spec}
+        options = {name: model.input_spec[name] for name in INPUT_OPTIONS[kind.kind] if name in model.input_spec}
         # float64 takes any label: rows yet to be labelled often carry a placeholder
         options |= {"blocksize": blocksize, "label_dtype": "float64", "storage_options": storage_options}
-        source = LibsvmSource(source, **options)
+        source = kind(source, **options)
+        if isinstance(source, ParquetSource):
+            source = _labels_if_there(source)
+    if not source.is_settled:
+        source = source.inspect(source.files())
     if not source.is_settled:
         message = "a source for predictions needs n_features, zero_based and label_dtype"
         raise ConfigError(message)
     return source
+
+
+def _labels_if_there(source: ParquetSource) -> ParquetSource:
+    """Source that does without labels where its files have no column of them."""
+    return source if source.label in source.column_names(source.files()) else source.replaced(label=None)
 
 
 @contextmanager

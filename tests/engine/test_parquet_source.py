@@ -12,6 +12,8 @@ from scipy import sparse
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
+from dkfeat.learn.predict import predict
+from tests.conftest import libsvm_text
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.parquet_rows import LAYOUTS, feature_columns, write
@@ -222,6 +224,42 @@ def test_row_that_the_map_refuses__has_its_place(tmp_path):
         ParquetError, match=r"row group 0, row 1, column features: Negative.* \(column 1 of the features\)"
     ):
         featurized(path, tmp_path / "vector", map=laplace)
+
+
+def test_predict__reads_columns_as_the_model_was_trained(tmp_path, table, tiny_rows):
+    featurized(wide(table, id="name"), tmp_path / "train", map=gcws(64))
+    model = dkfeat.train(tmp_path / "train", epochs=2, progress=False)
+    outcome = predict(model, table, tmp_path / "all.csv")
+    assert (outcome.n_rows, outcome.n_known) == (400, 400)
+    text = dkfeat.LibsvmSource(write_text(tmp_path, tiny_rows), n_features=300, zero_based=False, label_dtype="int64")
+    assert predict(model, text, tmp_path / "text.csv") == outcome
+    assert (tmp_path / "all.csv").read_text() == (tmp_path / "text.csv").read_text()
+    unlabelled = write(tmp_path / "new.parquet", pq.read_table(table).drop_columns("label"))
+    outcome = predict(model, unlabelled, tmp_path / "new.txt")
+    assert (outcome.n_rows, outcome.n_known, outcome.accuracy) == (400, 0, None)
+
+
+def write_text(folder, rows):
+    (folder / "rows.svm").write_text(libsvm_text(*rows))
+    return str(folder / "rows.svm")
+
+
+@pytest.mark.cluster
+def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
+    source = wide(table, weight="w", keep="name", filters=[("day", "<", 3)])
+    featurized(source, tmp_path / "here")
+    featurized(source, tmp_path / "there", client=cluster_client)
+    assert dataset_state(tmp_path / "here") == dataset_state(tmp_path / "there")
+    with pytest.raises(ParquetError, match=r"row group 0, row 1, column w: 0\.0025, but the labels allowed are 0"):
+        featurized(wide(table, label="w", labels=(0,)), tmp_path / "bad", client=cluster_client)
+
+
+def test_landmarks__are_drawn_from_rows_that_pass(tmp_path, table):
+    nystroem = dkfeat.NystroemFeatures(8, random_state=0)
+    manifest = featurized(wide(table, filters=[("day", "<", 3)]), tmp_path / "out", map=nystroem)
+    assert manifest.rows == 300
+    X, _ = dkfeat.open_shards(tmp_path / "out").to_scipy()
+    assert np.isfinite(X).all()
 
 
 def invoke(*words):

@@ -111,7 +111,7 @@ def test_predict__no_such_file(trained, tmp_path):
 def test_predict__a_model_without_input_options_needs_a_source(trained):
     folder, _, model = trained
     bare = LinearModel(**{**{n: getattr(model, n) for n in ("map_spec", "classes", "coef", "intercept")}})
-    with pytest.raises(ConfigError, match="give a LibsvmSource"):
+    with pytest.raises(ConfigError, match="give a source with all options"):
         predict(bare, str(folder / "test.svm"))
     with pytest.raises(ConfigError, match="needs n_features"):
         predict(bare, LibsvmSource(str(folder / "test.svm")))
