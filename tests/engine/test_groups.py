@@ -307,7 +307,9 @@ print(f"{peak:.2f} GiB")
 
 
 @pytest.mark.fault("I-29")
-@pytest.mark.parametrize("n_files", [10_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "n_files", [10_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
 def test_groups__many_files_of_one_row(tmp_path, n_files):
     for first in range(0, n_files, 1000):
         folder = tmp_path / "source" / f"{first // 1000:04d}"
