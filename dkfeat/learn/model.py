@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_matrix, issparse
 from scipy.special import expit, log_expit, softmax
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.learn.model_files import read_model, write_model
+from dkfeat.learn.score import Score
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
     from dkfeat.maps._base import FeatureMap
 
-__all__ = ["LinearModel", "load_model"]
+__all__ = ["TASKS", "LinearModel", "load_model"]
+
+TASKS = ("binary", "multiclass", "multilabel", "regression")
 
 SCORED_BYTES = 32 << 20
 """Features decoded at a time while scoring."""
@@ -29,11 +33,19 @@ SCORED_BYTES = 32 << 20
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinearModel:
-    """Linear classifier over the features of one map.
+    """Linear model over the features of one map.
 
     The scores of a row are ``coef @ features + intercept``, where the features are those of ``map.transform``, ones as
-    they are: whatever training scales is already in the weights. Two classes share one row of weights whose
-    positive side is the second class; more classes have one row each, and the largest score wins.
+    they are: whatever training scales is already in the weights. What they mean is the `task`:
+
+    ========== ==================================== ====================================================
+    task       rows of `coef`                       prediction
+    ========== ==================================== ====================================================
+    binary     one, positive for the second class   label of the score's sign
+    multiclass one for each class                   label of the largest score
+    multilabel one for each class                   indicator matrix: all classes with a positive score
+    regression one                                  the score
+    ========== ==================================== ====================================================
 
     Examples
     --------
@@ -49,11 +61,14 @@ class LinearModel:
     map_spec: Mapping[str, Any]
     """Spec of the feature map, as ``map.to_spec()`` gives it."""
     classes: NDArray[Any]
-    """Labels in ascending order, int64 or float64, shape (n_classes,), at least two."""
+    """Labels in ascending order, int64 or float64, shape (n_classes,): at least two, multi-label at least one, for
+    regression none."""
     coef: NDArray[np.floating[Any]]
-    """Weights of shape (1, n_features_out) for two classes, (n_classes, n_features_out) for more."""
+    """Weights of shape (1 or n_classes, n_features_out), see above."""
     intercept: NDArray[np.floating[Any]]
     """One for each row of `coef`."""
+    task: str = ""
+    """One of `TASKS`; empty stands for "binary" with two classes and for "multiclass" with more."""
     input_spec: Mapping[str, Any] = field(default_factory=dict)
     """How the source of the training rows was read, as ``LibsvmSource.to_mapping()`` gives it."""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -70,18 +85,12 @@ class LinearModel:
         # Fortran order: the transpose, which scoring multiplies by, is then contiguous
         coef = np.asfortranarray(self.coef, dtype=np.float32)
         intercept = np.ascontiguousarray(self.intercept, dtype=np.float32)
-        rows = 1 if len(classes) == 2 else len(classes)
-        if (
-            classes.ndim != 1
-            or len(classes) < 2
-            or classes.dtype not in (np.int64, np.float64)
-            or not (np.diff(classes) > 0).all()
-        ):
-            message = f"classes must be two or more ascending int64 or float64 labels, got {self.classes!r:.200}"
-            raise InputError(message)
+        task = self.task or ("binary" if len(classes) == 2 else "multiclass")
+        rows = len(classes) if task in ("multiclass", "multilabel") else 1
+        _check_classes(task, classes)
         if coef.ndim != 2 or coef.shape[0] != rows or intercept.shape != (rows,):
             message = (
-                f"{len(classes)} classes need weights of {rows} rows and {rows} intercepts, "
+                f"a {task} model of {len(classes)} classes needs weights of {rows} rows and {rows} intercepts, "
                 f"got shapes {coef.shape} and {intercept.shape}"
             )
             raise InputError(message)
@@ -92,6 +101,7 @@ class LinearModel:
             kept = array.view()  # the caller's own array stays writable
             kept.flags.writeable = False
             object.__setattr__(self, name, kept)
+        object.__setattr__(self, "task", task)
 
     @cached_property
     def map(self) -> FeatureMap:
@@ -131,7 +141,8 @@ class LinearModel:
         Returns
         -------
         scores : ndarray of float32
-            Shape (n_samples,) for two classes, positive for the second; (n_samples, n_classes) for more.
+            Shape (n_samples,) for two classes, positive for the second, and for regression; (n_samples, n_classes) for
+            more classes and for lists of labels.
 
         Raises
         ------
@@ -150,17 +161,25 @@ class LinearModel:
     def score_features(self, features: Any) -> NDArray[np.float32]:
         """Scores of rows that the model's map has transformed, as `decision_function` gives them."""
         scores = np.asarray(features @ self.coef.T, dtype=np.float32) + self.intercept
-        return scores[:, 0] if self.coef.shape[0] == 1 else scores
+        return scores[:, 0] if self.task in ("binary", "regression") else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Labels of rows, of the type of `classes`; see `decision_function` for what X may be."""
+    def predict(self, X: Any) -> Any:
+        """Predictions for rows; see `decision_function` for what X may be.
+
+        Returns
+        -------
+        predictions : ndarray of shape (n_samples,), or csr_matrix of uint8, shape (n_samples, n_classes)
+            Labels of the type of `classes`; for lists of labels their indicator matrix, as shards give it; for
+            regression float32 numbers.
+        """
         return self.label(self.decision_function(X))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, for a model trained with log_loss.
 
         Two classes: the logistic function of the score. More are trained one against the rest: the logistic function of
-        each class's score, divided by their sum, as scikit-learn's ``SGDClassifier`` does it.
+        each class's score, divided by their sum, as scikit-learn's ``SGDClassifier`` does it; with lists of labels it
+        is not divided, as each label has a probability of its own.
 
         Parameters
         ----------
@@ -170,7 +189,7 @@ class LinearModel:
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_classes)
-            Columns as in `classes`; each row sums to 1.
+            Columns as in `classes`; each row sums to 1, except with lists of labels.
 
         Raises
         ------
@@ -186,18 +205,23 @@ class LinearModel:
         scores = self.decision_function(X).astype(np.float64)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
+        if self.task == "multilabel":
+            independent: NDArray[np.float64] = expit(scores)
+            return independent
         # the softmax of logarithms is that quotient, without 0 / 0 where all are tiny
         probabilities: NDArray[np.float64] = softmax(log_expit(scores), axis=1)
         return probabilities
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of rows that get their own label.
+        """Share of rows that get their own label; for regression the coefficient of determination R².
+
+        With lists of labels a row counts if all of its labels are right and none is missing, as scikit-learn has it.
 
         Parameters
         ----------
         X
             As for `decision_function`.
-        y : array of shape (n_samples,)
+        y : array of shape (n_samples,), or indicator matrix of shape (n_samples, n_classes)
             Labels; one that the model does not know counts as a miss.
 
         Raises
@@ -205,16 +229,24 @@ class LinearModel:
         InputError
             For no rows, or another number of labels than of rows.
         """
-        labels, own = self.predict(X), np.asarray(y)
-        if own.shape != labels.shape or not len(labels):
+        predicted = self.predict(X)
+        own = y if issparse(y) else np.asarray(y)
+        if own.shape != predicted.shape or not own.shape[0]:
             message = (
-                f"labels of shape {own.shape} came for {len(labels):,} rows; give one for each of one or more rows"
+                f"labels of shape {own.shape} came where predictions have shape {predicted.shape}; "
+                "give the labels of one or more rows"
             )
             raise InputError(message)
-        return float(np.mean(labels == own))
+        score = Score(self.task)
+        score.add(predicted, own)
+        return float("nan") if score.value is None else score.value
 
-    def label(self, scores: NDArray[np.float32]) -> NDArray[Any]:
-        """Labels that belong to scores; equal scores go to the lower label."""
+    def label(self, scores: NDArray[np.float32]) -> Any:
+        """Predictions that belong to scores, as `predict` gives them; equal scores go to the lower label."""
+        if self.task == "regression":
+            return scores
+        if self.task == "multilabel":
+            return csr_matrix((scores > 0).astype(np.uint8))
         return self.classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def predict_file(self, source: Any, out: Any = None, **options: Any) -> Any:
@@ -243,6 +275,7 @@ class LinearModel:
             "map": dict(self.map_spec),
             "input": dict(self.input_spec),
             "classes": self.classes.tolist(),
+            "task": self.task,
             "training": dict(self.training),
             "history": [dict(entry) for entry in self.history],
             "manifest_sha256": self.manifest_sha256,
@@ -286,6 +319,7 @@ def load_model(folder: str | PathLike[str]) -> LinearModel:
             classes=np.array(facts["classes"], dtype=kind),
             coef=arrays["coef"],
             intercept=arrays["intercept"],
+            task=facts["task"],
             training=facts["training"],
             history=tuple(facts["history"]),
             manifest_sha256=facts["manifest_sha256"],
@@ -293,6 +327,23 @@ def load_model(folder: str | PathLike[str]) -> LinearModel:
     except (TypeError, ValueError, OverflowError) as error:  # the files are whole, but what they say cannot be
         message = f"{folder}: not a model that dkfeat saved: {error}"
         raise ShardError(message) from error
+
+
+def _check_classes(task: str, classes: NDArray[Any]) -> None:
+    if task not in TASKS:
+        message = f"task={task!r}, but a model's task is one of {', '.join(TASKS)}"
+        raise InputError(message)
+    least, most = {"binary": (2, 2), "multiclass": (2, None), "multilabel": (1, None), "regression": (0, 0)}[task]
+    if (
+        classes.ndim != 1
+        or len(classes) < least
+        or (most is not None and len(classes) > most)
+        or (len(classes) and classes.dtype not in (np.int64, np.float64))
+        or not (np.diff(classes) > 0).all()
+    ):
+        wanted = {0: "none", 1: "one or more", 2: "two or more" if most is None else "two"}[least]
+        message = f"classes of a {task} model must be {wanted} ascending int64 or float64 labels, got {classes!r:.200}"
+        raise InputError(message)
 
 
 def _slices(encoded: Any, n_rows: int) -> Iterator[Any]:

@@ -29,6 +29,7 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "map": dict,
     "input": dict,
     "classes": list,
+    "task": str,
     "training": dict,
     "history": list,
     "manifest_sha256": (str, type(None)),
@@ -105,7 +106,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     except (FileNotFoundError, NotADirectoryError):
         message = f"{root} holds no model ({MODEL_FILE} is missing); make one by `dkfeat train SHARDS --out {root}`"
         raise SourceNotFoundError(message) from None
-    facts = parse_object(text, str(root / MODEL_FILE))
+    facts = {"task": "", **parse_object(text, str(root / MODEL_FILE))}  # models from before there were tasks: classes
     if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
         message = (
             f"{root / MODEL_FILE}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_score__is_the_share_of_hits(rows):
     assert model.score(rows, labels) == 1
     assert model.score(model.map.encode(rows), np.where(np.arange(30) < 6, 99, labels)) == 0.8
     for y in (labels[:-1], labels[:, None]):
-        with pytest.raises(InputError, match="for 30 rows"):
+        with pytest.raises(InputError, match=r"predictions have shape \(30,\)"):
             model.score(rows, y)
 
 
@@ -229,3 +230,51 @@ def test_load_model__text_that_is_not_strict_json(tmp_path):
     path.write_text(path.read_text()[:-10])
     with pytest.raises(ShardError, match="strict JSON"):
         load_model(tmp_path)
+
+
+def test_task__regression_predicts_numbers_and_scores_by_r2(tmp_path, rows):
+    model = replace(make_model(2), classes=np.array([]), task="regression")
+    predicted = model.predict(rows)
+    assert predicted.dtype == np.float32
+    np.testing.assert_array_equal(predicted, model.decision_function(rows))
+    own = predicted + np.where(np.arange(30) % 2, 0.1, -0.1)
+    expected = 1 - np.square(own - predicted).sum() / np.square(own - own.mean()).sum()
+    assert model.score(rows, own) == pytest.approx(expected, rel=1e-12)
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").task == "regression"
+    with pytest.raises(ConfigError, match="probabilities"):
+        model.predict_proba(rows)
+
+
+def test_task__multilabel_predicts_an_indicator_matrix(tmp_path, rows):
+    binary = make_model(2)
+    coef = np.concatenate([binary.coef, -binary.coef])
+    model = replace(
+        binary,
+        classes=np.array([3, 5]),
+        coef=coef,
+        intercept=np.zeros(2),
+        task="multilabel",
+        training={"loss": "log_loss"},
+    )
+    predicted = model.predict(rows)
+    assert predicted.shape == (30, 2)
+    assert predicted.dtype == np.uint8
+    np.testing.assert_array_equal(predicted.toarray(), model.decision_function(rows) > 0)
+    # here one score is minus the other
+    np.testing.assert_allclose(model.predict_proba(rows).sum(axis=1), 1, rtol=1e-6)
+    wrong = predicted.toarray()
+    wrong[:3, 0] ^= 1
+    assert model.score(rows, predicted) == 1
+    assert model.score(rows, wrong) == 0.9
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").predict(rows).toarray().tolist() == predicted.toarray().tolist()
+
+
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [("regression", [1, 2]), ("binary", [1, 2, 3]), ("multilabel", []), ("multiclass", [1]), ("ranking", [1, 2])],
+)
+def test_task__refuses_classes_that_do_not_fit(task, classes):
+    with pytest.raises(InputError, match=task):
+        replace(make_model(), task=task, classes=np.array(classes, np.int64))
