@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,53 +12,35 @@ import time
 
 import dask
 import pytest
+from click.testing import CliRunner
 
+from dkfeat.cli import cli
 from dkfeat.engine.distributed_runner import connect
 from dkfeat.errors import ClusterError, ConfigError
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.programs import command, end, run, start
+from tests.programs import ROOT, command, end, run, start
 
-OPENSSL = shutil.which("openssl")
-KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-EXTENSIONS = """basicConstraints=CA:FALSE
-keyUsage=digitalSignature
-extendedKeyUsage=serverAuth,clientAuth
-subjectKeyIdentifier=hash
-authorityKeyIdentifier=keyid
-"""
+PAGE = (ROOT / "docs" / "how-to" / "tls.md").read_text(encoding="utf-8")
+MAKE, START = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(SETTINGS,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+HOST = "scheduler.example:8786"
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.fault("X-08"),
-    pytest.mark.skipif(OPENSSL is None, reason="the certificates are made by the openssl command, which is missing"),
+    pytest.mark.skipif(
+        shutil.which("openssl") is None, reason="the certificates are made by the openssl command, which is missing"
+    ),
 ]
 
 
-def openssl(folder, *arguments):
-    subprocess.run([OPENSSL, *arguments], cwd=folder, capture_output=True, check=True)
-
-
 def authority(folder):
-    """A CA of its own, with one certificate for all roles."""
+    """A CA of its own with one certificate, made as the how-to page says."""
     folder.mkdir()
-    (folder / "extensions").write_text(EXTENSIONS)
-    usage = "keyUsage=critical,keyCertSign,cRLSign"
-    names = ("-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test CA", "-days", "2")
-    openssl(folder, "req", "-x509", *KEY, *names, "-addext", usage)
-    openssl(folder, "req", *KEY, "-keyout", "node.key", "-out", "node.csr", "-subj", "/CN=node")
-    signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "extensions")
-    openssl(folder, "x509", "-req", "-in", "node.csr", "-out", "node.pem", *signing)
+    subprocess.run(["sh", "-e", "-c", MAKE], cwd=folder, capture_output=True, check=True)
+    (folder / "dask").mkdir()
+    (folder / "dask" / "tls.yaml").write_text(SETTINGS.replace("/etc/dkfeat", str(folder)))
     return folder
-
-
-def settings(folder, *roles):
-    """Dask's settings for these roles, as environment variables."""
-    prefix = "DASK_DISTRIBUTED__COMM__"
-    found = {f"{prefix}REQUIRE_ENCRYPTION": "true", f"{prefix}TLS__CA_FILE": str(folder / "ca.pem")}
-    for role in roles:
-        found[f"{prefix}TLS__{role.upper()}__CERT"] = str(folder / "node.pem")
-        found[f"{prefix}TLS__{role.upper()}__KEY"] = str(folder / "node.key")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +49,18 @@ def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     ca = authority(folder / "ca")
     place = folder / "scheduler.json"
-    program = [sys.executable, "-m", "dask"]
-    asked = (
-        "--protocol",
-        "tls",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--no-dashboard",
-        "--scheduler-file",
-        str(place),
-    )
-    processes = [start([*program, "scheduler", *asked], **settings(ca, "scheduler"))]
+    scheduler, worker, _ = (shlex.split(line)[1:] for line in START.splitlines())
+    scheduler[scheduler.index("scheduler.example")] = "127.0.0.1"
+    scheduler[scheduler.index("8786")] = "0"
+    program, environment = [sys.executable, "-m", "dask"], {"DASK_CONFIG": str(ca / "dask")}
+    processes = [start([*program, *scheduler, "--scheduler-file", str(place)], **environment)]
     try:
         while not (place.exists() and place.read_text().endswith("}")):
             assert processes[0].poll() is None, processes[0].communicate()
             time.sleep(0.05)
         address = json.loads(place.read_text())["address"]
-        options = ("--host", "127.0.0.1", "--no-nanny", "--no-dashboard", "--nthreads", "1")
-        processes.append(start([*program, "worker", address, *options], **settings(ca, "worker")))
+        worker[worker.index(f"tls://{HOST}")] = address
+        processes.append(start([*program, *worker, "--no-nanny", "--host", "127.0.0.1"], **environment))
         yield ca, address
     finally:
         for process in processes:
@@ -92,26 +68,22 @@ def cluster(tmp_path_factory):
             end(process)
 
 
-@pytest.fixture
-def words(tmp_path):
-    def featurize(address):
-        where = ("--out", tmp_path / "features", "--scheduler", address)
-        return command("featurize", tmp_path / "rows.svm", "--n-components", 16, "--blocksize", 2048, *where)
-
-    (tmp_path / "rows.svm").write_text("".join(f"{1 + i % 2} {1 + i % 5}:1 {7 + i % 3}:2\n" for i in range(600)))
-    return featurize
-
-
-def test_tls__featurize_through_it(cluster, words, tmp_path):
+def test_tls__featurize_through_it(cluster, tmp_path, monkeypatch):
     ca, address = cluster
     assert address.startswith("tls://")
-    ended = run(words(address), **settings(ca, "client"))
+    (tmp_path / "day-1.svm").write_text("".join(f"{1 + i % 2} {1 + i % 5}:1 {7 + i % 3}:2\n" for i in range(600)))
+    words = shlex.split(START.splitlines()[2].replace(f"tls://{HOST}", address))[1:]
+    ended = run(command(*words, "--blocksize", 2048), cwd=tmp_path, DASK_CONFIG=str(ca / "dask"))
     assert ended.status == 0, ended.err
-    assert_dataset_whole(tmp_path / "features", committed=True)
-    there = dataset_state(tmp_path / "features")
-    shutil.rmtree(tmp_path / "features")
-    assert run(words("threads")).status == 0
-    assert dataset_state(tmp_path / "features") == there
+    target = tmp_path / "features" / "days"
+    assert_dataset_whole(target, committed=True)
+    there = dataset_state(target)
+    assert len(there[0]) > 2
+    shutil.rmtree(target)
+    words[words.index(address)] = "threads"
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli, [*words, "--blocksize", "2048"]).exit_code == 0
+    assert dataset_state(target) == there
 
 
 @pytest.mark.parametrize(
