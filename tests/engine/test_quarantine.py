@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from dkfeat.errors import ConfigError, InputError, ParseError, ShardError
 from dkfeat.io import libsvm_parser, lines, quarantine
 from tests.engine.helpers import featurized
 
+ROOT = Path(dkfeat.__file__).parent.parent
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
 BAD = [
     ("x 1:1", 1, "bad label"),
@@ -216,6 +221,30 @@ def test_quarantine__identical_after_a_resume(source, tmp_path, fails_at, monkey
     monkeypatch.setattr(job.commit, "publish", failing)
     with pytest.raises(OSError, match="the disk went away"):
         run(source, tmp_path / "two", scheduler="synchronous")
+    run(source, tmp_path / "two", scheduler="synchronous")
+    assert committed(tmp_path / "one") == committed(tmp_path / "two")
+    assert records(tmp_path / "one") == records(tmp_path / "two")
+
+
+KILLED = """
+import sys
+import dkfeat
+from tests.engine.helpers import featurized
+
+source = dkfeat.LibsvmSource(sys.argv[1], blocksize=700, n_features=40, zero_based=False, label_dtype="int64")
+featurized(source, sys.argv[2], on_bad_row="quarantine", max_bad_rows=1.0)
+"""
+
+
+@pytest.mark.fault("I-40", "P-01")
+@pytest.mark.parametrize("kill_at", ["mid_write:4", "after_publish:9", "before_manifest:1", "after_manifest:1"])
+def test_quarantine__identical_after_a_kill(source, tmp_path, kill_at):
+    run(source, tmp_path / "one", scheduler="synchronous")
+    program = [sys.executable, "-c", KILLED, source.urlpath[0], str(tmp_path / "two")]
+    killed = subprocess.run(
+        program, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": kill_at}, capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     run(source, tmp_path / "two", scheduler="synchronous")
     assert committed(tmp_path / "one") == committed(tmp_path / "two")
     assert records(tmp_path / "one") == records(tmp_path / "two")
