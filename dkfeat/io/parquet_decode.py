@@ -75,7 +75,7 @@ class Rows:
 
 def decode(source: ParquetSource, batch: Batch, first_row: int) -> Rows:
     """Rows of a batch; `first_row` is the number in the file of the row group's first row."""
-    index_dtype = np.int32 if int(source.n_features or 0) < 2**31 else np.int64
+    index_dtype = _index_dtype(source)
     read = _dense if source.features_as == "columns" else _vectors if source.features_as == "vector" else _pairs
     lengths, indices, values, n_values = read(source, batch)
     keep = values != 0
@@ -156,7 +156,7 @@ def _dense(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
     values = _finite(block.ravel(), source, lambda place: (place // len(names), names[place % len(names)]), batch)
     rows, width = block.shape
     lengths = np.full(rows, width, np.int64)
-    return lengths, np.tile(np.arange(width), rows), values, lengths
+    return lengths, np.tile(np.arange(width, dtype=_index_dtype(source)), rows), values, lengths
 
 
 def _vectors(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
@@ -185,7 +185,7 @@ def _vectors(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
             raise batch.error(name, row, "a null in a vector, but features are finite numbers")
         flat = floats_of(items)
     values = _finite(flat, source, lambda place: (place // width, name), batch)
-    return lengths, np.tile(np.arange(width), len(lengths)), values, lengths
+    return lengths, np.tile(np.arange(width, dtype=_index_dtype(source)), len(lengths)), values, lengths
 
 
 def _pairs(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
@@ -313,3 +313,7 @@ def _cast_kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
             except (pa.ArrowException, ValueError) as cause:
                 raise batch.error(name, row, f"cannot be kept as {kind}: {str(cause)[:120]}") from fault
         raise
+
+
+def _index_dtype(source: ParquetSource) -> type[np.signedinteger[Any]]:
+    return np.int32 if int(source.n_features or 0) < 2**31 else np.int64
