@@ -10,7 +10,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from scipy.sparse import csr_matrix
 
 __all__ = ["PackedCodes", "RowBlock", "SourceFile", "Split"]
 
@@ -19,8 +18,9 @@ __all__ = ["PackedCodes", "RowBlock", "SourceFile", "Split"]
 class RowBlock:
     """Consecutive rows of a source, held in memory together."""
 
-    X: csr_matrix
-    """Features, shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit."""
+    X: Any
+    """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
+    From shards what these hold: PackedCodes, csr_matrix or ndarray, of features that a map has made."""
     y: NDArray[Any]
     """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given."""
     label_offsets: NDArray[np.int64] | None = None
@@ -72,6 +72,11 @@ class PackedCodes(NamedTuple):
     """Shape (n_rows, ceil(n_components * bits / 8)): codes in component order, least significant bit first."""
     empty: NDArray[np.bool_]
     """Shape (n_rows,): rows without features, whose bytes are zero and mean nothing."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and bytes a row."""
+        return self.codes.shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

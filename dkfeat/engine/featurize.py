@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
-from importlib.metadata import version
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_info
-
-from dkfeat.engine.job import Job, SplitResult, merge_labels
+from dkfeat.engine.batch import run_batch
+from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import BadRowLimit
 from dkfeat.engine.runners import Runner, open_runner
-from dkfeat.engine.scan import largest_first, run_scan
+from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import (
-    Settled,
     as_path,
     as_source,
     like_spec,
@@ -35,22 +30,16 @@ from dkfeat.io import commit, shards
 from dkfeat.io.remote import shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
-from dkfeat.io.storage import Storage
 
 if TYPE_CHECKING:
     import numpy as np
     from distributed import Client
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import SourceFile, Split
-    from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
-    from dkfeat.io.quarantine import BadRow
     from dkfeat.maps import FeatureMap
 
 __all__ = ["featurize"]
-
-logger = logging.getLogger(__name__)
 
 
 def featurize(
@@ -222,7 +211,19 @@ def featurize(
                 reporter.note(f"{storage.url} is complete already: {run.manifest.rows:,} rows; nothing to do")
                 return run.manifest
             planned.check(runner().memory_limit)
-            return _run(settled, storage, run, runner(), limit, reporter)
+            output, source = settled.spec["output"], settled.source
+            schema = shards.schema_of(
+                output["layout"],
+                output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
+                source.label_dtype,
+                multilabel=source.multilabel,
+                query_id=bool(source.query_id),
+                weight=source.has_weights,
+                kept=source.kept,
+                values=output.get("values", True),
+            )
+            job = Job(source=source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
+            return run_batch(job, run, runner(), limit, reporter, schema=schema, n_features=settled.map.n_features_in_)
 
 
 def _treating(source: Source, on_bad_row: str | None) -> Source:
@@ -236,70 +237,3 @@ def _treating(source: Source, on_bad_row: str | None) -> Source:
         message = f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out"
         raise ConfigError(message)
     return source.replaced(on_bad_row=on_bad_row)
-
-
-def _run(
-    settled: Settled, storage: Storage, run: commit.Run, runner: Runner, limit: BadRowLimit, reporter: Progress
-) -> Manifest:
-    source = settled.source
-    job = Job(source=source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
-    entries: list[ShardEntry] = []
-    labels = run.manifest.labels if run.manifest is not None else ()
-    accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
-    n_rows = n_bad = n_again = 0
-    first: tuple[Split, BadRow] | None = None
-    with reporter.stage(
-        "featurize", total_tasks=len(run.splits), total_bytes=sum(map(source.split_bytes, run.splits))
-    ) as stage:
-
-        def done(split: Split, result: SplitResult) -> None:
-            nonlocal labels, n_rows, n_bad, n_again, first
-            n_again += result.retries
-            entries.extend(result.entries)
-            labels = merge_labels(labels, result.labels)
-            if split.number not in accepted:
-                n_rows += result.rows + result.n_bad_rows
-                n_bad += result.n_bad_rows
-                if result.first_bad is not None and (first is None or split.number < first[0].number):
-                    first = split, result.first_bad
-                limit.check(n_bad, None, _in_file(first))
-            stage.advance(rows=result.rows, source_bytes=source.split_bytes(split))
-
-        runner.run(job, largest_first(source, run.splits), done)
-    limit.check(n_bad, n_rows, _in_file(first))
-    if n_bad:
-        note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
-        reporter.note(note)
-    if n_again:
-        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
-    output = settled.spec["output"]
-    if source.labels is not None:  # what was declared is a law, what was found a fact
-        labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
-    schema = shards.schema_of(
-        output["layout"],
-        output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
-        source.label_dtype,
-        multilabel=source.multilabel,
-        query_id=bool(source.query_id),
-        weight=source.has_weights,
-        kept=source.kept,
-        values=output.get("values", True),
-    )
-    return run.commit(
-        entries,
-        schema=schema,
-        n_features=settled.map.n_features_in_,
-        labels=labels,
-        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
-        numeric_env=_numeric_env(),
-    )
-
-
-def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
-    return None if first is None else (first[0].files[first[1].file], first[1])
-
-
-def _numeric_env() -> str:
-    """Say what the arithmetic ran on, for the manifest's run block."""
-    blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
-    return ", ".join([platform.machine(), *sorted(blas)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dkfeat.io.quarantine import BadRow
     from dkfeat.io.source import Piece, Source
     from dkfeat.io.storage import Storage
-    from dkfeat.maps import FeatureMap
 
 __all__ = ["MAX_LABELS", "Job", "SplitResult", "merge_labels", "run_split"]
 
@@ -70,6 +69,20 @@ class Job:
     run_id: str
     """Names the run to the storage; not part of any result."""
 
+    def encoder(self) -> Callable[[Any], Any]:
+        """Give what turns the rows of a block into what their shard holds; what it needs is loaded once a process."""
+        fitted = map_of(self.spec["map"], self.storage)
+        return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
+
+    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for others
+        """Columns kept beside; `before` are the rows of each of the split's files in the pieces before."""
+        return piece.block.kept
+
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether shards have the column of labels."""
+        return True
+
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
         """Work on one split, see `run_split`."""
         return run_split(self, split, stopped)
@@ -99,8 +112,9 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     dkfeat.errors.DkfeatError
         As source, map and storage raise them.
     """
-    before = made_again()
-    fitted = map_of(job.spec["map"], job.storage)
+    retries = made_again()
+    encode = job.encoder()
+    before = [0] * len(split.files)
     entries: list[ShardEntry] = []
     labels: tuple[int | float, ...] | None = ()
     first_bad: BadRow | None = None
@@ -108,18 +122,21 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     while (piece := next(pieces, None)) is not None:
         if stopped():
             raise Stopped
-        entry, piece = _publish(job, split, piece, fitted)
+        entry, piece = _publish(job, split, piece, encode, before)
         entries.append(replace(entry, lines=piece.lines))
-        labels = merge_labels(labels, _labels(piece.block.y))
+        before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
+        if job.keeps_labels:
+            labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=made_again() - before)
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=made_again() - retries)
 
 
-def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> tuple[ShardEntry, Piece]:
+def _publish(
+    job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
+) -> tuple[ShardEntry, Piece]:
     """Give the record of the piece's shard, and the piece without the rows that the map refuses."""
     output = job.spec["output"]
-    encode = fitted.encode if output["layout"] == "codes" else fitted.transform
     name = shards.shard_name(job.spec_fp, split, piece.number)
     existing = commit.existing_entry(
         job.storage,
@@ -147,8 +164,8 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> tuple[
         range=(piece.start, piece.stop),
         source_sha256=piece.source_sha256,
         rows=block.n_rows,
-        nnz=int(block.X.nnz),
-        n_empty=_count_empty(encoded),
+        nnz=int(getattr(block.X, "nnz", 0)),
+        n_empty=_count_empty(block.X if output["layout"] == "predictions" else encoded),
         versions=shards.versions(),
         rows_by_file=piece.rows_by_file,
         bad_rows=piece.bad_rows,
@@ -156,11 +173,11 @@ def _publish(job: Job, split: Split, piece: Piece, fitted: FeatureMap) -> tuple[
     shard = shards.encode_shard(
         layout=output["layout"],
         encoded=encoded,
-        labels=block.y,
+        labels=block.y if job.keeps_labels else None,
         label_offsets=block.label_offsets,
         qid=block.qid,
         weight=block.weight,
-        kept=block.kept,
+        kept=job.kept(split, piece, before),
         values=output.get("values", True),
         footer=footer,
     )

@@ -63,7 +63,7 @@ _INT32_COLUMNS = 1 << 31
 def to_table(
     layout: str,
     encoded: Any,
-    labels: NDArray[Any],
+    labels: NDArray[Any] | None,
     label_offsets: NDArray[np.int64] | None,
     qid: NDArray[np.int64] | None,
     *,
@@ -85,10 +85,12 @@ def to_table(
     InputError
         For an unknown layout, a type that the layout does not hold, or a kept column that cannot be kept.
     """
-    if labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
+    found: dict[str, pa.Array] = {}
+    if labels is not None and labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
         message = f"labels are {labels.dtype}, a shard keeps int64 or float64"
         raise InputError(message)
-    found: dict[str, pa.Array] = {"label": _label_column(labels, label_offsets)}
+    if labels is not None:
+        found["label"] = _label_column(labels, label_offsets)
     if qid is not None:
         found["qid"] = pa.array(np.ascontiguousarray(qid, dtype=np.int64))
     if weight is not None:
@@ -104,8 +106,10 @@ def to_table(
         found.update(_sparse_columns(encoded, values))
     elif layout == "dense":
         found["features"] = _dense_column(encoded)
+    elif layout == "predictions":
+        found.update(encoded)
     else:
-        message = f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)}"
+        message = f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)} or predictions"
         raise InputError(message)
     lengths = {name: len(column) for name, column in found.items()}
     if len(set(lengths.values())) > 1:

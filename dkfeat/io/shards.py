@@ -168,7 +168,7 @@ def encode_shard(
     *,
     layout: str,
     encoded: Any,
-    labels: NDArray[Any],
+    labels: NDArray[Any] | None,
     label_offsets: NDArray[np.int64] | None = None,
     qid: NDArray[np.int64] | None = None,
     weight: NDArray[np.float64] | None = None,
@@ -180,12 +180,12 @@ def encode_shard(
 
     Parameters
     ----------
-    layout : {"codes", "sparse", "dense"}
-        Which columns hold the features.
-    encoded : PackedCodes, csr_matrix or ndarray of float32
-        The rows' features; codes, sparse or dense.
-    labels : ndarray of int64 or float64
-        Shape (n_rows,), or all labels end to end with `label_offsets`.
+    layout : {"codes", "sparse", "dense", "predictions"}
+        Which columns hold the features, or that there are predictions instead.
+    encoded : PackedCodes, csr_matrix, ndarray of float32, or mapping of str to pyarrow.Array
+        The rows' features, codes, sparse or dense; or columns of predictions.
+    labels : ndarray of int64 or float64, or None
+        Shape (n_rows,), or all labels end to end with `label_offsets`. None: no column of labels.
     label_offsets : ndarray of int64, shape (n_rows + 1,), optional
         Multi-label only.
     qid : ndarray of int64, shape (n_rows,), optional

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dkfeat.io.quarantine import BadRow
     from dkfeat.io.scans import Scan, SplitScan
 
-__all__ = ["Piece", "Refusal", "Source"]
+__all__ = ["Origin", "Piece", "Refusal", "Source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +63,19 @@ class Refusal(NamedTuple):
     """Column of the value to blame, from 0."""
     reason: str
     """What the map says, without a place."""
+
+
+class Origin(NamedTuple):
+    """Where consecutive rows come from."""
+
+    file: str
+    """Name of their source file."""
+    split: int
+    """Number of the split that they were read in."""
+    first: int
+    """Position of the first one among the rows of that file in that split, from 0; rows set aside do not count."""
+    n_rows: int
+    """Number of rows."""
 
 
 class Source(ABC):
@@ -164,6 +177,14 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split of a settled source piece by piece, in bounded memory."""
+
+    def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
+        """Say where the rows of a piece come from; `before` are the rows of each file of the split before it."""
+        counts = piece.rows_by_file or (piece.block.n_rows,)
+        return [
+            Origin(file.name, split.number, first, n_rows)
+            for file, first, n_rows in zip(split.files, before, counts, strict=True)
+        ]
 
     def places(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
         """Say where rows stand that a map refuses; they rise."""

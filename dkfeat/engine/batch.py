@@ -1,0 +1,113 @@
+"""A batch from its first task to its commit, whatever its tasks make of the rows."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_info
+
+from dkfeat.engine.job import Job, SplitResult, merge_labels
+from dkfeat.engine.progress import Progress
+from dkfeat.engine.quarantine import BadRowLimit
+from dkfeat.engine.runners import Runner
+from dkfeat.engine.scan import largest_first
+from dkfeat.io import commit, shards
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.io.entries import ShardEntry
+    from dkfeat.io.manifest import Manifest
+    from dkfeat.io.quarantine import BadRow
+
+__all__ = ["run_batch"]
+
+logger = logging.getLogger(__name__)
+
+
+def run_batch(
+    job: Job,
+    run: commit.Run,
+    runner: Runner,
+    limit: BadRowLimit,
+    reporter: Progress,
+    *,
+    schema: Mapping[str, str],
+    n_features: int,
+    stage: str = "featurize",
+) -> Manifest:
+    """Run a job over the splits of a batch and commit what comes of them.
+
+    Parameters
+    ----------
+    job : Job
+    run : Run
+        Not done.
+    runner : Runner
+    limit : BadRowLimit
+        On the rows that this batch sets aside.
+    reporter : Progress
+    schema : mapping
+        Columns and types of every shard.
+    n_features : int
+        Columns of the source.
+    stage : str
+        What is being done, for people.
+
+    Raises
+    ------
+    dkfeat.errors.DkfeatError
+        As tasks, limit and commit raise them; nothing is committed then.
+    """
+    source, storage = job.source, job.storage
+    entries: list[ShardEntry] = []
+    labels = run.manifest.labels if run.manifest is not None else ()
+    accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
+    n_rows = n_bad = n_again = 0
+    first: tuple[Split, BadRow] | None = None
+    total_bytes = sum(map(source.split_bytes, run.splits))
+    with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
+
+        def done(split: Split, result: SplitResult) -> None:
+            nonlocal labels, n_rows, n_bad, n_again, first
+            n_again += result.retries
+            entries.extend(result.entries)
+            labels = merge_labels(labels, result.labels)
+            if split.number not in accepted:
+                n_rows += result.rows + result.n_bad_rows
+                n_bad += result.n_bad_rows
+                if result.first_bad is not None and (first is None or split.number < first[0].number):
+                    first = split, result.first_bad
+                limit.check(n_bad, None, _in_file(first))
+            told.advance(rows=result.rows, source_bytes=source.split_bytes(split))
+
+        runner.run(job, largest_first(source, run.splits), done)
+    limit.check(n_bad, n_rows, _in_file(first))
+    if n_bad:
+        note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
+        reporter.note(note)
+    if n_again:
+        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
+    if source.labels is not None:  # what was declared is a law, what was found a fact
+        labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
+    return run.commit(
+        entries,
+        schema=schema,
+        n_features=n_features,
+        labels=labels,
+        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
+        numeric_env=_numeric_env(),
+    )
+
+
+def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
+    return None if first is None else (first[0].files[first[1].file], first[1])
+
+
+def _numeric_env() -> str:
+    """Say what the arithmetic ran on, for the manifest's run block."""
+    blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
+    return ", ".join([platform.machine(), *sorted(blas)])
