@@ -117,6 +117,8 @@ def verify_inputs(
         scan=_never,
         load=lambda described: load_map(described, storage),
     ).source
+    if manifest.n_bad_rows and settled.sets_aside:
+        settled = settled.replaced(on_bad_row="quarantine")
     problems, touched = _changes(manifest, files)
     plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
     splits = [

@@ -237,7 +237,15 @@ featurized(source, sys.argv[2], on_bad_row="quarantine", max_bad_rows=1.0)
 
 
 @pytest.mark.fault("I-40", "P-01")
-@pytest.mark.parametrize("kill_at", ["mid_write:4", "after_publish:9", "before_manifest:1", "after_manifest:1"])
+@pytest.mark.parametrize(
+    "kill_at",
+    [
+        "mid_write:4",
+        "before_manifest:1",
+        pytest.param("after_publish:9", marks=pytest.mark.slow),
+        pytest.param("after_manifest:1", marks=pytest.mark.slow),
+    ],
+)
 def test_quarantine__identical_after_a_kill(source, tmp_path, kill_at):
     run(source, tmp_path / "one", scheduler="synchronous")
     program = [sys.executable, "-c", KILLED, source.urlpath[0], str(tmp_path / "two")]
@@ -269,6 +277,11 @@ def test_quarantine__lost_shard_is_made_again(source, tmp_path):
     (tmp_path / "one/data" / lost).unlink()
     run(source, tmp_path / "one", max_bad_rows=0)  # these rows were accepted when they were committed
     assert (committed(tmp_path / "one"), records(tmp_path / "one")) == before
+
+
+def test_quarantine__inputs_are_verified_past_bad_rows(source, tmp_path):
+    run(source, tmp_path / "one")
+    assert dkfeat.verify_inputs(tmp_path / "one", source).problems == ()
 
 
 def test_quarantine__counts_of_later_batches_add_up(tmp_path):
