@@ -25,7 +25,10 @@ def feature_columns(X: sparse.csr_matrix, layout: str) -> dict[str, Any]:
     if layout == "binary":
         return {"features": pa.array([row.astype("<f4").tobytes() for row in dense], pa.binary(4 * width))}
     if layout == "tensor":
-        return {"features": pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(dense))}
+        storage = pa.array(dense.tolist(), pa.list_(pa.from_numpy_dtype(dense.dtype), width))
+        return {
+            "features": pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(storage.type.value_type, [width]), storage)
+        }
     if layout in ("list", "large_list", "fixed_size_list"):
         value = pa.from_numpy_dtype(dense.dtype)
         kind = {"list": pa.list_(value), "large_list": pa.large_list(value), "fixed_size_list": pa.list_(value, width)}
