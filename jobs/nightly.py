@@ -94,6 +94,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
         commit=manifest.run.get("id"),
         rows=manifest.rows,
         new_rows=manifest.rows - (last.rows if last else 0),
+        bad_rows=manifest.n_bad_rows or None,
         shards=len(manifest.shards),
         new_shards=len(manifest.shards) - (last.shards if last else 0),
         seconds=_since(began),

@@ -163,6 +163,17 @@ def test_nightly__bad_row_then_mended(nights):
     assert_dataset_whole(nights.target, committed=True)
 
 
+@pytest.mark.fault("I-40")
+def test_nightly__quarantine_counts_bad_rows(nights):
+    nights.settings["featurize"][0] |= {"on_bad_row": "quarantine", "max_bad_rows": 5}
+    nights.save()
+    path = nights.day(1)
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"1 9:1 8:1\n"))
+    committed = event(nights.fire(), "committed")
+    assert (committed["rows"], committed["bad_rows"]) == (300, 1)
+    assert event(nights.fire(), "unchanged")["bad_rows"] == 1
+
+
 def test_nightly__parts_do_not_hinder_one_another(nights):
     part = nights.settings["featurize"][0]
     bad = {**part, "out": "features/bad", "source": {**part["source"], "urlpath": "data/bad.svm"}}
