@@ -72,9 +72,10 @@ def featurize(
 
     Parameters
     ----------
-    source : LibsvmSource, path, glob, URL, or a list of these
-        LIBSVM text. Options left open, which are those at their defaults, are taken from the target, if it holds data
-        already, else from `like`, else found by one scan of the whole source.
+    source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
+        LIBSVM text; names in .parquet, and folders of such files, are Parquet. Options left open, which are those at
+        their defaults, are taken from the target, if it holds data already, else from `like`, else from the files'
+        metadata, else found by one scan of the whole source.
     map : FeatureMap or None
         Fitted or not; never changed. An unfitted one is cloned and fitted to the source's width; one that learns from
         rows, such as `NystroemFeatures`, to rows that its seed draws from the whole source, which takes another pass
@@ -127,7 +128,7 @@ def featurize(
     ------
     dkfeat.errors.ConfigError
         Settings that make no sense, alone or together.
-    dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError
+    dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError, dkfeat.errors.ParquetError
         The source is missing, or malformed beyond what `on_bad_row` and `max_bad_rows` allow.
     dkfeat.errors.SpecConflictError
         Target, `like`, map and source disagree, or a source changed.

@@ -69,7 +69,7 @@ class Plan:
     files: tuple[SourceFile, ...]
     """Sources, in order."""
     blocksize: int
-    """Bytes of text after which a split or a piece ends."""
+    """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_landmarks: bool = False
     """Whether the map is fitted to rows that must be drawn from the source: a pass over the splits that hold one."""
 
@@ -145,7 +145,7 @@ class Plan:
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
         lines = [f"{name:<10}{value}" for name, value in facts.items()]
-        header = ("split", "source", "bytes", "rows", "memory", "first shard")
+        header = ("split", "source", "range", "rows", "memory", "first shard")
         rows = [_cells(task) for task in self.tasks[:n_tasks]]
         if rows:
             widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

@@ -55,8 +55,9 @@ def scan(
 
     Parameters
     ----------
-    source : LibsvmSource, path, glob, URL, or a list of these
-        Options that are given are held to; those left open are found.
+    source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
+        Options that are given are held to; those left open are found. Of Parquet, labels and compared columns are read
+        and rows counted; values are not, so ``nnz`` is None.
     client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
@@ -73,8 +74,8 @@ def scan(
     ------
     dkfeat.errors.SourceNotFoundError
         No file matches.
-    dkfeat.errors.ParseError
-        Malformed text, with its place.
+    dkfeat.errors.ParseError, dkfeat.errors.ParquetError
+        Malformed text or a damaged or unfit file, with its place.
 
     Examples
     --------
