@@ -25,6 +25,8 @@ NO_LIMIT = 1 << 62
 """Beyond every offset, row count and index."""
 
 _MOST = 2**63 - 1  # int64
+_STEP_BYTES = 1 << 12  # parsed at a time behind a wrong line, and so many times more behind a good stretch
+_MORE = 4
 
 
 class Fault(NamedTuple):
@@ -180,23 +182,30 @@ class SplitParser:
         """Parse the window's lines and set wrong ones aside; True before a row that is not admitted.
 
         A wrong line has left its traces in tables and counts. So the lines before it are parsed once more, from the
-        counts as they were, up to it.
+        counts as they were, up to it. A label that is not allowed shows only behind the lines that were parsed at a
+        time: these are few after a wrong line, and more again where none follows.
         """
         window, cursor = self.window, self.cursor
-        counted = window.begin
+        counted, step = window.begin, window.end
         while True:
+            position = int(cursor[loop.POSITION])
+            end = window.end if position + step >= window.end else window.line_end(position + step)
             before = cursor.copy()
-            is_full, fault = self._parse_until(window.end, tables, rules)
+            is_full, fault = self._parse_until(end, tables, rules)
             if fault is not None:
                 cursor[:] = before
                 self._parse_until(fault.line, tables, rules)
                 is_full = len(self.bad_rows) == MOST_BAD_ROWS
             self._count_lines(counted, counted := int(cursor[loop.POSITION]))
-            if fault is None or is_full:
+            if is_full or (fault is None and end == window.end):
                 return is_full
+            if fault is None:
+                step *= _MORE
+                continue
             end = window.line_end(fault.line)
             self.bad_rows.append(self._bad_row(fault, bytes(window.view[fault.line : end])))
             cursor[loop.POSITION] = end
+            step = _STEP_BYTES
 
     def _count_lines(self, start: int, stop: int) -> None:
         n = self.window.count_lines(start, stop)

@@ -136,18 +136,20 @@ def test_quarantine__never_of_a_line_beyond_the_bound(tmp_path):
     blocksize=st.sampled_from([1, 17, 60, 250, 1 << 20]),
     window=st.sampled_from([1, 40, 1 << 20]),
     most=st.sampled_from([1, 3, 4096]),
+    step=st.sampled_from([1, 30, 4096]),
     rows=st.sampled_from([None, 1, 5]),
     end=st.sampled_from(["", "\n", "\r\n"]),
     ending=st.sampled_from([".svm", ".svm.gz"]),
 )
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, bad, blocksize, window, most, rows, end, ending):
+def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, bad, blocksize, window, most, step, rows, end, ending):
     rows_text = mixed(30, bad)
     path = written(tmp_path / f"rows{ending}", rows_text, end)
     source = dkfeat.LibsvmSource(str(path), blocksize=blocksize, on_bad_row="quarantine", **GIVEN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "WINDOW_BYTES", window)
         patch.setattr(libsvm_parser, "MOST_BAD_ROWS", most)
+        patch.setattr(libsvm_parser, "_STEP_BYTES", step)
         pieces = []
         found, labels, seen = [], [], 0
         for split in source.splits():
@@ -325,6 +327,22 @@ def test_limit__absolute_and_as_a_share(tmp_path, most, allowed, scans):
 def test_limit__is_checked(tmp_path, most):
     with pytest.raises(ConfigError, match="must be a number of rows such as 100 or a share"):
         run(str(written(tmp_path / "a.svm", ["1 1:1"])), tmp_path / "features", max_bad_rows=most)
+
+
+@pytest.mark.parametrize("bad", ["7 1:1", "1 1:x"])
+def test_quarantine__work_grows_with_the_text_alone(tmp_path, monkeypatch, bad):
+    path = written(tmp_path / "a.svm", [bad, *[good(1)] * 5] * 3000)
+    source = dkfeat.LibsvmSource(str(path), labels=(0, 1), on_bad_row="quarantine", **GIVEN)
+    parse, n_bytes = libsvm_parser.SplitParser._parse_until, []
+
+    def counting(self, end, *arguments):
+        n_bytes.append(end - int(self.cursor[libsvm_parser.loop.POSITION]))
+        return parse(self, end, *arguments)
+
+    monkeypatch.setattr(libsvm_parser.SplitParser, "_parse_until", counting)
+    (piece,) = source.read(source.splits()[0])
+    assert (piece.block.n_rows, len(piece.bad_rows)) == (15_000, 3000)
+    assert sum(n_bytes) < 4096 * 1.1 * 3000 + path.stat().st_size
 
 
 NEGATIVE = ["1 1:2", "0 1:1 3:-2 # 5:5", "1 2:1", "", "# c", "0 2:-0.5", "1 1:1"]
