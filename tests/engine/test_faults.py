@@ -190,7 +190,7 @@ def test_two_runs_on_one_target__second_is_told_who_holds_it(pattern, golden, tm
             first.send_signal(signal.SIGCONT)
         first.communicate(timeout=60)
     assert second.returncode == 1
-    assert "CommitConflictError" in errors
+    assert "is being written by run" in errors
     assert str(first.pid) in errors
     assert first.returncode == 0
     assert dataset_state(target) == golden

@@ -314,7 +314,7 @@ if __name__ == "__main__":
     [
         ("--scheduler", "threads"),
         pytest.param(("--scheduler", "processes", "--n-workers", "2"), marks=pytest.mark.slow),
-        pytest.param(("--n-workers", "2"), marks=pytest.mark.cluster),
+        pytest.param(("--n-workers", "2"), marks=[pytest.mark.cluster, pytest.mark.slow]),
     ],
     ids=["threads", "processes", "cluster"],
 )

@@ -160,8 +160,15 @@ def test_target_deleted_during_a_run__is_not_made_anew(source, tmp_path, schedul
 
 
 @pytest.mark.fault("S-15")
-@pytest.mark.parametrize("scheduler", ["threads", pytest.param("cluster", marks=pytest.mark.cluster)])
-@pytest.mark.parametrize("place", ["missing", "full"])
+@pytest.mark.parametrize(
+    ("place", "scheduler"),
+    [
+        ("full", "threads"),
+        pytest.param("full", "cluster", marks=[pytest.mark.cluster, pytest.mark.slow]),
+        pytest.param("missing", "threads", marks=pytest.mark.slow),
+        pytest.param("missing", "cluster", marks=[pytest.mark.cluster, pytest.mark.slow]),
+    ],
+)
 def test_temporary_folder__is_not_needed(source, golden, tmp_path, scheduler, place):
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-m", "tests.engine.helpers", *source.urlpath, str(tmp_path / "features"), scheduler]
