@@ -10,9 +10,8 @@ from typing import TextIO
 
 import click
 
-import dkfeat
 from dkfeat.cli import DkfeatCommand, set_log
-from dkfeat.cli.build import build_source, run_part
+from dkfeat.cli.build import build_source, part_status, run_part
 from dkfeat.config import FeaturizeConfig, RunConfig, load_config
 from dkfeat.engine.log_lines import LogLines
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
@@ -59,7 +58,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
     began = time.monotonic()
     log("start", target=part.out, source=part.source.urlpath)
     try:
-        before = _status(part.out)
+        before = _status(part)
         if part.like in waiting or (_is_unstarted(before) and _finds_nothing(part)):
             waiting.add(part.out)
             log("waiting", target=part.out, message="the source has no files yet", seconds=_since(began))
@@ -102,9 +101,9 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
     return 0, False
 
 
-def _status(target: str) -> Status | None:
+def _status(part: FeaturizeConfig) -> Status | None:
     try:
-        return dkfeat.status(target)
+        return part_status(part)
     except ShardError:  # nothing is there, or it is damaged: then the run tells
         return None
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from dkfeat.config import FeaturizeConfig, MapConfig, RunConfig, SourceConfig
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.source import Source
+    from dkfeat.io.status import Status
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_source", "run_part"]
+__all__ = ["build_map", "build_source", "part_status", "run_part"]
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -113,3 +114,10 @@ def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
         target_options=resolve_options(part.target_options, "target_options"),
         **{**run.to_mapping(), **options},
     )
+
+
+def part_status(part: FeaturizeConfig) -> Status:
+    """Tell how the target of one `featurize` part of a job file stands."""
+    from dkfeat.io.status import status
+
+    return status(part.out, storage_options=resolve_options(part.target_options, "target_options"))
