@@ -57,7 +57,7 @@ def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: 
             first = Refusal(error.row, error.column or 0, _reason(encode, piece.block.X, error.row))
             raise source.refused(split, piece, first) from None
     found = refusals(encode, piece.block.X)
-    left = piece.without([refusal.row for refusal in found], source.places(split, piece, found))
+    left = piece.without([refusal.row for refusal in found], source.refused_rows(split, piece, found))
     return encode(left.block.X), left
 
 

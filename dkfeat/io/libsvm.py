@@ -207,7 +207,7 @@ class LibsvmSource(Source):
             max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
         return read_pieces(self, split, max_piece_rows, checksum)
 
-    def places(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
+    def refused_rows(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
         """Say where rows stand that a map refuses, by reading the split once more."""
         return place_rows(self, split, piece, refusals)
 

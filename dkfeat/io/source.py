@@ -186,7 +186,7 @@ class Source(ABC):
             for file, first, n_rows in zip(split.files, before, counts, strict=True)
         ]
 
-    def places(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
+    def refused_rows(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
         """Say where rows stand that a map refuses; they rise."""
         message = (
             f"{split.title}: {len(refusals):,} rows of piece {piece.number} are refused by the map, but a source of "
