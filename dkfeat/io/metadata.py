@@ -217,7 +217,4 @@ def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.M
 
 def _check_length(storage: Storage, name: str, max_bytes: int) -> None:
     """Refuse an absurdly long file before it is in memory."""
-    size = storage.size(name)
-    if size is not None and size > max_bytes:
-        message = f"{storage.url}/{name}: {size:,} bytes, but at most {max_bytes:,} are read"
-        raise ShardError(message)
+    strict_json.check_length(storage.size(name) or 0, f"{storage.url}/{name}", max_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dkfeat.errors import ShardError
 
-__all__ = ["dumps", "parse_object"]
+__all__ = ["check_length", "dumps", "parse_object"]
 
 MAX_BYTES = 512 << 20
 _BATCH = 1000
@@ -81,9 +81,7 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
         ...
     dkfeat.errors.ShardError: example: not the strict JSON that dkfeat writes: key 'rows' is given twice
     """
-    if len(data) > max_bytes:
-        message = f"{what}: {len(data):,} bytes, but at most {max_bytes:,} are read"
-        raise ShardError(message)
+    check_length(len(data), what, max_bytes)
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -102,6 +100,19 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
         message = f"{what}: expected one JSON object, got {type(value).__name__}"
         raise ShardError(message)
     return value
+
+
+def check_length(size: int, what: str, max_bytes: int = MAX_BYTES) -> None:
+    """Refuse a text of an absurd number of bytes, best before it is in memory.
+
+    Raises
+    ------
+    ShardError
+        Naming `what`.
+    """
+    if size > max_bytes:
+        message = f"{what}: {size:,} bytes, but at most {max_bytes:,} are read"
+        raise ShardError(message)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dkfeat.archives import pack_arrays
 from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.landmarks import LANDMARKS_NAME, landmarks_file, read_landmarks
 from dkfeat.io.storage import open_storage
-from dkfeat.io.strict_json import dumps, parse_object
+from dkfeat.io.strict_json import check_length, dumps, parse_object
 
 __all__ = ["MODEL_FILE", "check_target", "read_model", "write_model"]
 
@@ -102,6 +102,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     """Read and check a model folder: the facts and the arrays that `write_model` was given, the map's last."""
     root = Path(folder)
     try:
+        check_length((root / MODEL_FILE).stat().st_size, str(root / MODEL_FILE))
         text = (root / MODEL_FILE).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         message = f"{root} holds no model ({MODEL_FILE} is missing); make one by `dkfeat train SHARDS --out {root}`"

@@ -1,4 +1,6 @@
 import json
+import os
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -278,3 +280,17 @@ def test_task__multilabel_predicts_an_indicator_matrix(tmp_path, rows):
 def test_task__refuses_classes_that_do_not_fit(task, classes):
     with pytest.raises(InputError, match=task):
         replace(make_model(), task=task, classes=np.array(classes, np.int64))
+
+
+@pytest.mark.fault("X-11")
+def test_load_model__facts_of_gigabytes_are_refused_unread(tmp_path):
+    make_model().save(tmp_path)
+    os.truncate(tmp_path / "model.json", 2 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ShardError, match=r"model\.json: 2,147,483,648 bytes, but at most 536,870,912 are read"):
+            load_model(tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
