@@ -17,6 +17,7 @@ import zstandard
 import dkfeat
 from dkfeat.config import JobConfig
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
+from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import featurized
 
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
@@ -31,7 +32,7 @@ ROWS = "".join(f"{n % 2} {n % 39 + 1}:{n}.25 40:-3\n" for n in range(300))
 
 def content(target):
     encoded, y = dkfeat.open_shards(target).to_scipy()
-    return encoded.toarray().tolist(), y.tolist()
+    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
 
 
 def nothing_is_committed(target: Path) -> bool:
@@ -125,6 +126,19 @@ def test_labels__of_another_file_are_refused_unless_declared(tmp_path):
         featurized(source, tmp_path / "features")
     manifest = featurized(source.replaced(labels=(-1, 0, 1)), tmp_path / "features")
     assert (manifest.labels, manifest.rows) == ((-1, 0, 1), 4)
+
+
+@pytest.mark.fault("I-19")
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_row_without_features__goes_through_every_map(tmp_path, name):
+    (tmp_path / "a.svm").write_text("1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20)
+    feature_map = FEATURE_MAPS[name]().set_params(n_components=16, random_state=0)
+    manifest = featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features", map=feature_map)
+    features, y = content(tmp_path / "features")
+    assert (len(features), y[:4]) == (24, [1, 0, 1, 0])
+    assert np.isfinite(features).all()
+    assert features[1] == features[3]
+    assert manifest.n_empty_rows == int(np.sum(~np.any(features, axis=1)))
 
 
 @pytest.mark.fault("I-27")
