@@ -12,6 +12,7 @@ __all__ = [
     "STREAM_DENSE",
     "STREAM_FASTFOOD",
     "STREAM_GCWS",
+    "STREAM_HELD_OUT",
     "STREAM_LANDMARK",
     "STREAM_LAPLACE_CIRCULANT",
     "STREAM_LAPLACE_DENSE",
@@ -63,3 +64,5 @@ STREAM_MACLAURIN_INNER = 34
 """Seeds of the inner maps of compositional kernels."""
 STREAM_MACLAURIN_SAMPLE = 35
 """Signs of the samples of an inner GCWS."""
+STREAM_HELD_OUT = 56
+"""Which rows are held out of training."""

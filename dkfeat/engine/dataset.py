@@ -156,6 +156,7 @@ class ShardDataset:
         query_id: bool = False,
         weight: bool = False,
         kept: bool = False,
+        number: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
         """Go once over all rows, in bounded memory.
 
@@ -182,6 +183,8 @@ class ShardDataset:
             Give each row's weight too.
         kept : bool, default=False
             Give the kept columns too.
+        number : bool, default=False
+            Give each row's number too.
 
         Yields
         ------
@@ -195,6 +198,9 @@ class ShardDataset:
             Only if `weight`.
         kept : dict of str to pyarrow.Array of n_batch
             Only if `kept`: by the names in the shards, nulls among the values.
+        number : ndarray of shape (n_batch,), int64
+            Only if `number`: the row's place among all rows in the source's order, from 0. How the source was cut into
+            shards does not change it.
 
         Raises
         ------
@@ -209,7 +215,7 @@ class ShardDataset:
         held = check_integer(held, "buffer_rows", low=1)
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
-        parts = self._parts(query_id, weight, kept)
+        parts = (*self._parts(query_id, weight, kept), *(("number",) if number else ()))
         rng = np.random.default_rng(random_state) if shuffle else None
         return self._batches(rows, rng, held if shuffle else 0, decode, parts)
 
@@ -322,9 +328,9 @@ class ShardDataset:
         self, rows: int, rng: np.random.Generator | None, held: int, decode: bool, parts: Sequence[str]
     ) -> Iterator[tuple[Any, ...]]:
         entries = [entry for entry in self.manifest.shards if entry.rows]
-        if rng is not None:
-            entries = [entries[place] for place in rng.permutation(len(entries))]
-        shards = prefetch(self._rows(entry, parts, self.classes) for entry in entries)
+        firsts = np.cumsum([0, *(entry.rows for entry in entries)]).tolist()
+        order = range(len(entries)) if rng is None else rng.permutation(len(entries))
+        shards = prefetch(self._rows(entries[at], parts, self.classes).numbered(firsts[at]) for at in order)
         for batch in cut_batches(shards, rows, kept=held, rng=rng):
             yield self._handed(batch, decode, parts)
 

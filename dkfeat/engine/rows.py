@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class ShardRows:
     """Weight of each row, where kept."""
     kept: Mapping[str, Any] = field(default_factory=dict)
     """Further columns by name, as pyarrow arrays."""
+    number: NDArray[np.int64] | None = None
+    """Place of each row among all rows of the data set, where asked."""
 
     @classmethod
     def of(cls, data: ShardData, classes: NDArray[Any] | None) -> ShardRows:
@@ -51,8 +53,10 @@ class ShardRows:
             return parts[0]
         qid = None if parts[0].qid is None else np.concatenate([part.qid for part in parts])
         weight = None if parts[0].weight is None else np.concatenate([part.weight for part in parts])
+        number = None if parts[0].number is None else np.concatenate([part.number for part in parts])
         kept = {name: pa.concat_arrays([part.kept[name] for part in parts]) for name in parts[0].kept}
-        return cls(_joined([part.encoded for part in parts]), _joined([part.y for part in parts]), qid, weight, kept)
+        encoded, y = _joined([part.encoded for part in parts]), _joined([part.y for part in parts])
+        return cls(encoded, y, qid, weight, kept, number)
 
     @property
     def n_rows(self) -> int:
@@ -72,7 +76,12 @@ class ShardRows:
                 name: column[rows] if isinstance(rows, slice) else column.take(rows)
                 for name, column in self.kept.items()
             },
+            None if self.number is None else self.number[rows],
         )
+
+    def numbered(self, first: int) -> ShardRows:
+        """Copy in which the rows are numbered upwards from `first`."""
+        return replace(self, number=np.arange(first, first + self.n_rows))
 
 
 def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:
