@@ -29,6 +29,7 @@ _HOME = {
     "load_model": "dkfeat.learn.model",
     "open_shards": "dkfeat.engine.dataset",
     "plan": "dkfeat.engine.plan",
+    "predict": "dkfeat.learn.predictions",
     "read_libsvm": "dkfeat.engine.collections",
     "read_parquet": "dkfeat.engine.collections",
     "scan": "dkfeat.engine.scan",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from dkfeat.io.scans import Scan as Scan
     from dkfeat.io.status import status as status
     from dkfeat.learn.model import load_model as load_model
+    from dkfeat.learn.predictions import predict as predict
     from dkfeat.learn.sgd import train as train
     from dkfeat.maps import from_spec as from_spec
     from dkfeat.maps.fourier import FourierFeatures as FourierFeatures

@@ -27,6 +27,7 @@ PUBLIC = [
     "load_model",
     "open_shards",
     "plan",
+    "predict",
     "read_libsvm",
     "read_parquet",
     "scan",

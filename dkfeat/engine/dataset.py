@@ -104,6 +104,11 @@ class ShardDataset:
         return self._reader.manifest
 
     @property
+    def shards(self) -> reader.ShardReader:
+        """What reads single shards."""
+        return self._reader
+
+    @property
     def spec(self) -> Mapping[str, Any]:
         """All that decided the shards' bytes: keys map, input, split, output."""
         return self._reader.spec
@@ -307,6 +312,10 @@ class ShardDataset:
 
     def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
         """Names of what is asked beside features and labels."""
+        if self.spec["output"]["layout"] == "predictions":
+            url = self._reader.storage.url
+            message = f"{url} holds predictions, not features; any Parquet reader reads {url}/data"
+            raise ConfigError(message)
         has_weights = "weight" in self.manifest.schema
         for asked, there, what in (
             (query_id, self.spec["input"]["query_id"], "queries"),

@@ -13,7 +13,7 @@ from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.quarantine import BadRowLimit
+from dkfeat.engine.quarantine import BadRowLimit, treating
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import (
@@ -152,7 +152,7 @@ def featurize(
     if target is None:
         message = "no target is given; name the folder that shards go to"
         raise ConfigError(message)
-    asked = _treating(as_source(source, storage_options), on_bad_row)
+    asked = treating(as_source(source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, asked)
     storage = open_place(as_path(target, "target"), target_options, beside=like)
     files = asked.files()
@@ -225,16 +225,3 @@ def featurize(
             )
             job = Job(source=source, storage=storage, spec=settled.spec, spec_fp=settled.spec_fp, run_id=run.id)
             return run_batch(job, run, runner(), limit, reporter, schema=schema, n_features=settled.map.n_features_in_)
-
-
-def _treating(source: Source, on_bad_row: str | None) -> Source:
-    """Source that treats bad rows as asked."""
-    if on_bad_row is None or on_bad_row == source.on_bad_row:
-        return source
-    if on_bad_row not in ("raise", "quarantine"):
-        message = f"on_bad_row={on_bad_row!r}, but it must be 'raise', 'quarantine' or None"
-        raise ConfigError(message)
-    if on_bad_row == "quarantine" and not source.sets_aside:
-        message = f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out"
-        raise ConfigError(message)
-    return source.replaced(on_bad_row=on_bad_row)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
+from dkfeat.engine.process_cache import ProcessCache
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners import Runner, Stopped
 from dkfeat.engine.scan import largest_first
@@ -131,18 +130,9 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
     return from_spec(spec, read_landmarks(storages[0], sha256))  # raises, and names what is missing
 
 
-_maps: OrderedDict[tuple[str, str], FeatureMap] = OrderedDict()
-"""Maps of this process, the one used last at the end."""
-_lock = threading.Lock()
+_maps = ProcessCache[FeatureMap](_KEPT_MAPS)
 
 
 def map_of(spec: Mapping[str, Any], storage: Storage) -> FeatureMap:
     """Map of a data set; loaded once in each process, however many threads ask for it at a time."""
-    key = storage.url, json.dumps(spec, sort_keys=True)
-    with _lock:
-        if key not in _maps:
-            _maps[key] = load_map(spec, storage)
-        _maps.move_to_end(key)
-        while len(_maps) > _KEPT_MAPS:
-            _maps.popitem(last=False)
-        return _maps[key]
+    return _maps.get((storage.url, json.dumps(spec, sort_keys=True)), lambda: load_map(spec, storage))

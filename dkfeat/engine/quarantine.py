@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dkfeat.io.reader import ShardReader
     from dkfeat.io.source import Source
 
-__all__ = ["BadRowLimit", "quarantined_rows"]
+__all__ = ["BadRowLimit", "quarantined_rows", "treating"]
 
 
 class BadRowLimit:
@@ -123,3 +123,22 @@ def _number(most: object) -> object:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         return None
+
+
+def treating(source: Source, on_bad_row: str | None) -> Source:
+    """Source that treats bad rows as asked.
+
+    Raises
+    ------
+    ConfigError
+        For another treatment than "raise" and "quarantine", and where the source offers no quarantine.
+    """
+    if on_bad_row is None or on_bad_row == source.on_bad_row:
+        return source
+    if on_bad_row not in ("raise", "quarantine"):
+        message = f"on_bad_row={on_bad_row!r}, but it must be 'raise', 'quarantine' or None"
+        raise ConfigError(message)
+    if on_bad_row == "quarantine" and not source.sets_aside:
+        message = f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out"
+        raise ConfigError(message)
+    return source.replaced(on_bad_row=on_bad_row)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Draw",
     "Settled",
+    "adopt_source",
     "as_path",
     "as_source",
     "like_spec",
@@ -214,7 +215,7 @@ def settle(
         raise ConfigError(message)
     for existing, kept in ((target, True), (like, False)):
         if existing is not None:
-            source = _adopt_source(source, *existing, in_full=kept)
+            source = adopt_source(source, *existing, in_full=kept)
             map = _adopt_map(map, *existing, load)
     if layout is None:
         layout = target[1]["output"]["layout"] if target is not None else None
@@ -289,7 +290,7 @@ def _sparse_row_bytes(map: FeatureMap) -> int:
     return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
 
 
-def _adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool) -> Source:
+def adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool) -> Source:
     """Take the options that stand at their defaults from a spec; the others must agree with it."""
     existing = dict(spec["input"])
     asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))

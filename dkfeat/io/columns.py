@@ -15,7 +15,17 @@ from dkfeat.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["KEPT_TYPES", "LAYOUTS", "RESERVED", "ROW_GROUP_ROWS", "WRITER_OPTIONS", "kinds", "schema_of", "to_table"]
+__all__ = [
+    "KEPT_TYPES",
+    "LAYOUTS",
+    "RESERVED",
+    "ROW_GROUP_ROWS",
+    "WRITER_OPTIONS",
+    "kinds",
+    "lists",
+    "schema_of",
+    "to_table",
+]
 
 LAYOUTS = ("codes", "sparse", "dense")
 
@@ -197,10 +207,11 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
 
 def _label_column(labels: NDArray[Any], offsets: NDArray[np.int64] | None) -> pa.Array:
     values = pa.array(np.ascontiguousarray(labels))
-    return values if offsets is None else _lists(offsets, values)
+    return values if offsets is None else lists(offsets, values)
 
 
-def _lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
+def lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
+    """Join values to lists without nulls, row i being ``values[offsets[i]:offsets[i + 1]]``; shape (n_rows + 1,)."""
     if offsets[0] != 0 or offsets[-1] != len(values):
         message = f"lists cover values {offsets[0]:,} to {offsets[-1]:,}, but there are {len(values):,}"
         raise InputError(message)
@@ -225,9 +236,9 @@ def _sparse_columns(matrix: csr_matrix, values: bool) -> dict[str, pa.Array]:
     if not matrix.has_canonical_format:
         message = "a sparse shard holds rows with sorted indices and no duplicates; call sum_duplicates first"
         raise InputError(message)
-    columns = {"indices": _lists(matrix.indptr, pa.array(matrix.indices.astype(kind, copy=False)))}
+    columns = {"indices": lists(matrix.indptr, pa.array(matrix.indices.astype(kind, copy=False)))}
     if values:
-        columns["values"] = _lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
+        columns["values"] = lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
     elif not (matrix.data == 1).all():
         message = f"a sparse shard without values holds ones only, got {matrix.data[matrix.data != 1][0]}"
         raise InputError(message)
@@ -239,4 +250,4 @@ def _dense_column(features: NDArray[np.float32]) -> pa.Array:
         message = f"dense features are a float32 matrix, got {features.dtype} of shape {features.shape}"
         raise InputError(message)
     rows, width = features.shape
-    return _lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))
+    return lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))

@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.errors import ShardError
+from dkfeat.io.attached import read_attached
 from dkfeat.io.storage import META, Storage
 
 __all__ = ["LANDMARKS_NAME", "landmarks_file", "landmarks_of", "read_landmarks"]
@@ -61,23 +61,8 @@ def read_landmarks(storage: Storage, sha256: object, folder: str = META) -> dict
         It is missing or damaged; names the file.
     """
     base = landmarks_file(sha256, storage.url)
-    name = f"{folder}/{base}" if folder else base
-    where = f"{storage.url}/{name}"
-    try:
-        size = storage.size(name)
-        if size is None:
-            message = (
-                f"{where} is missing: it holds the landmarks of the map, which only their source can give again; "
-                "restore it from a copy, or featurize into another folder"
-            )
-            raise ShardError(message)
-        if size > MAX_BYTES:
-            message = f"{where}: {size:,} bytes, but at most {MAX_BYTES:,} are read"
-            raise ShardError(message)
-        data = storage.read(name)
-    except ShardError:
-        raise
-    except OSError as fault:
-        message = f"{where} cannot be read: {fault.strerror or fault}"
-        raise ShardError(message) from fault
-    return unpack_arrays(data, str(sha256), where)
+    lost = (
+        "it holds the landmarks of the map, which only their source can give again; restore it from a copy, or "
+        "featurize into another folder"
+    )
+    return read_attached(storage, f"{folder}/{base}" if folder else base, str(sha256), lost)

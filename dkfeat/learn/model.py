@@ -202,7 +202,11 @@ class LinearModel:
         if loss != "log_loss":
             message = f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}"
             raise ConfigError(message)
-        scores = self.decision_function(X).astype(np.float64)
+        return self.probabilities(self.decision_function(X))
+
+    def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Probabilities that belong to the scores of a model trained with log_loss, as `predict_proba` gives them."""
+        scores = scores.astype(np.float64)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         if self.task == "multilabel":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dkfeat.io.source import Source
     from dkfeat.learn.model import LinearModel
 
-__all__ = ["Predictions", "predict", "settled_like"]
+__all__ = ["Predictions", "labels_if_there", "predict", "settled_like"]
 
 INPUT_OPTIONS = {
     "libsvm": ("n_features", "zero_based", "dtype", "query_id"),
@@ -130,7 +130,7 @@ def settled_like(
         options |= {"blocksize": blocksize, "label_dtype": "float64", "storage_options": storage_options}
         source = kind(source, **options)
         if isinstance(source, ParquetSource):
-            source = _labels_if_there(source)
+            source = labels_if_there(source)
     if not source.is_settled:
         source = source.inspect(source.files())
     if not source.is_settled:
@@ -139,7 +139,7 @@ def settled_like(
     return source
 
 
-def _labels_if_there(source: ParquetSource) -> ParquetSource:
+def labels_if_there(source: ParquetSource) -> ParquetSource:
     """Source that does without labels where its files have no column of them."""
     return source if source.label in source.column_names(source.files()) else source.replaced(label=None)
 

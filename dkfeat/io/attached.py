@@ -1,0 +1,50 @@
+"""Files beside a spec that names them by their SHA-256: what is too large for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dkfeat.archives import MAX_BYTES, unpack_arrays
+from dkfeat.errors import ShardError
+from dkfeat.io.storage import Storage
+
+__all__ = ["read_attached"]
+
+
+def read_attached(storage: Storage, name: str, sha256: str, lost: str) -> dict[str, NDArray[Any]]:
+    """Read arrays that `dkfeat.archives.pack_arrays` packed, after their SHA-256 was compared.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the data set, or of a model's folder.
+    name : str
+        Of the file there.
+    sha256 : str
+        As the spec has it.
+    lost : str
+        What it means that the file is missing, and what to do, for people.
+
+    Raises
+    ------
+    ShardError
+        It is missing or damaged; names the file.
+    """
+    where = f"{storage.url}/{name}"
+    try:
+        size = storage.size(name)
+        if size is None:
+            message = f"{where} is missing: {lost}"
+            raise ShardError(message)
+        if size > MAX_BYTES:
+            message = f"{where}: {size:,} bytes, but at most {MAX_BYTES:,} are read"
+            raise ShardError(message)
+        data = storage.read(name)
+    except ShardError:
+        raise
+    except OSError as fault:
+        message = f"{where} cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
+    return unpack_arrays(data, sha256, where)
