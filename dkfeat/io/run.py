@@ -253,15 +253,17 @@ def mark_success(storage: Storage, manifest: Manifest) -> None:
 
 
 def _sources(plan: PinnedPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
-    rows = dict.fromkeys((file.name for file in plan.files), 0)
-    bad_rows: dict[str, dict[str, int]] = {}
-    files = {split.number: split.files for split in plan.splits}
+    firsts = {split.number: split.file.name for split in plan.splits}
+    named = set(firsts.values())
+    positions = {file.name: position for position, file in enumerate(plan.files) if file.name in named}
+    rows = [0] * len(plan.files)
+    bad_rows: dict[int, dict[str, int]] = {}
     for entry in entries:
-        names = [file.name for file in files[entry.split]]
-        for name, count in zip(names, entry.rows_by_file or (entry.rows,), strict=True):
-            rows[name] += count
-        for position, reason, count in entry.bad_rows:
-            counts = bad_rows.setdefault(names[position], {})
+        first = positions[firsts[entry.split]]  # the files of a group follow one another in the plan
+        for place, count in enumerate(entry.rows_by_file or (entry.rows,)):
+            rows[first + place] += count
+        for place, reason, count in entry.bad_rows:
+            counts = bad_rows.setdefault(first + place, {})
             counts[reason] = counts.get(reason, 0) + count
     return [
         SourceEntry(
@@ -269,10 +271,10 @@ def _sources(plan: PinnedPlan, entries: Iterable[ShardEntry]) -> list[SourceEntr
             size=file.size,
             mtime_ns=file.mtime_ns,
             etag=file.etag,
-            rows=rows[file.name],
-            **({"bad_rows": dict(sorted(bad_rows[file.name].items()))} if file.name in bad_rows else {}),
+            rows=rows[position],
+            **({"bad_rows": dict(sorted(bad_rows[position].items()))} if position in bad_rows else {}),
         )
-        for file in plan.files
+        for position, file in enumerate(plan.files)
     ]
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import islice
 from typing import Any
 
@@ -30,20 +31,20 @@ def dumps(value: object) -> bytes:
     """
     if not isinstance(value, dict):
         return (_text(value) + "\n").encode()
-    parts = bytearray(b"{")
+    parts = BytesIO()
+    parts.write(b"{")
     for place, (key, item) in enumerate(value.items()):
-        parts += f"{',' * bool(place)}{_text(key)}:".encode()
+        parts.write(f"{',' * bool(place)}{_text(key)}:".encode())
         if isinstance(item, Iterator):
-            parts += b"["
-            first = True
+            opening = "["
             while batch := list(islice(item, _BATCH)):
-                parts += ("," * (not first) + _text(batch)[1:-1]).encode()
-                first = False
-            parts += b"]"
+                parts.write((opening + _text(batch)[1:-1]).encode())
+                opening = ","
+            parts.write(b"[]" if opening == "[" else b"]")
         else:
-            parts += _text(item).encode()
-    parts += b"}\n"
-    return bytes(parts)
+            parts.write(_text(item).encode())
+    parts.write(b"}\n")
+    return parts.getvalue()  # without a copy
 
 
 def _text(value: object) -> str:
