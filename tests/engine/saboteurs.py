@@ -30,13 +30,13 @@ class Sabotage(WorkerPlugin):
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
         publish = job._publish
 
-        def sabotaged(given, split, piece, fitted):
+        def sabotaged(given, split, *more):
             if self.split in (None, split.number) and self.pid in (None, os.getpid()):
                 if self.log is not None:
                     with Path(self.log).open("a") as file:
                         file.write("x")
                 getattr(self, f"_{self.act}")()
-            return publish(given, split, piece, fitted)
+            return publish(given, split, *more)
 
         job._publish = sabotaged
 
