@@ -3,40 +3,116 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.cli._group import DkfeatCommand, log_of
+from dkfeat.cli._options import make_source, run_options, source_options
+from dkfeat.cli._parquet_options import parquet_options
+from dkfeat.cli._show import facts, show_size
+from dkfeat.cli._storage import parse_options, storage_option, target_option
+from dkfeat.cli.featurize import RUN_PARAMETERS
 
-__all__ = ["predict"]
+if TYPE_CHECKING:
+    from dkfeat.learn.model import LinearModel
+
+__all__ = ["predict", "rows_given"]
 
 
 @click.command(cls=DkfeatCommand)
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
-@click.option("--out", metavar="FILE", help="Where labels go: .parquet, .csv, anything else is text.")
-@click.option("--blocksize", default="16MiB", show_default=True, help="Text or rows read at a time.")
+@click.option(
+    "--out",
+    metavar="DIR|FILE",
+    help="Where predictions go: a folder or URL for all that is known of each row, or a file in .parquet, .csv or .txt "
+    "for labels alone.  [default: labels on standard output]",
+)
+@click.option("--scores/--no-scores", default=True, show_default=True, help="Keep scores in the folder.")
+@click.option(
+    "--on-bad-row",
+    type=click.Choice(["raise", "quarantine"]),
+    default="raise",
+    show_default=True,
+    help="End the run at a wrong row, or set such rows aside.",
+)
+@click.option("--max-bad-rows", default="1%", show_default=True, metavar="N", help="Rows set aside at most.")
 @storage_option()
-def predict(
-    model: str, source: tuple[str, ...], out: str | None, blocksize: str, storage_options: tuple[str, ...]
-) -> None:
-    """Label the rows of LIBSVM or Parquet files with a trained model.
+@target_option
+@source_options
+@parquet_options
+@run_options
+@click.pass_context
+def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:
+    """Predict for the rows of SOURCE with a trained model.
 
-    Rows are featurized by the model's own map, block by block. Labels go to
-    standard output, one a line, or to a file. Where the rows come with labels
-    that the model knows, their accuracy is told on standard error.
+    SOURCE is LIBSVM text or Parquet files, featurized on the way by the model's
+    own map and read as its training rows were, or a folder of shards that the
+    same map made. A folder given by --out gets Parquet files with label,
+    prediction, scores and where each row comes from, in parallel and committed as
+    shards are: the same command again goes on where it stopped. Without a folder,
+    labels go to standard output, one a line, or to a file. Where the rows come
+    with labels that the model knows, their accuracy is told on standard error;
+    `dkfeat evaluate` tells more.
 
     For example:
       dkfeat predict model new.svm > labels.txt
       dkfeat predict model 'new-*.svm.gz' --out labels.parquet
+      dkfeat predict model 'day-*.parquet' --id name --n-workers 8 --out predictions
+      dkfeat predict model features/test --out s3://bucket/predictions
     """
     from dkfeat.learn.model import load_model
-    from dkfeat.learn.predict import predict as run
 
-    options = parse_options(storage_options, "--storage-option")
-    to = sys.stdout if out is None else out
-    outcome = run(load_model(model), source, out=to, blocksize=blocksize, storage_options=options)
+    loaded = load_model(model)
+    rows = rows_given(source, options)
+    if out is not None and _is_folder(out):
+        _to_folder(ctx, loaded, rows, out, options)
+    else:
+        _to_file(loaded, rows, sys.stdout if out is None else out, options)
+
+
+def rows_given(source: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """Shards or predictions, where that is what is there, else a source with the options of the command line."""
+    from dkfeat.engine.dataset import ShardDataset
+    from dkfeat.learn.prediction_source import dataset_reader
+
+    reader = dataset_reader(source, parse_options(options["storage_options"], "--storage-option"))
+    return make_source(source, options) if reader is None else ShardDataset(reader, "sha256")
+
+
+def _is_folder(out: str) -> bool:
+    from dkfeat.io.remote import is_url
+
+    path = Path(out)
+    return is_url(out) or path.is_dir() or out.endswith("/") or not (path.exists() or path.suffix)
+
+
+def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
+    from dkfeat.learn.predictions import predict as run
+
+    given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
+    log = log_of(ctx)
+    if log is not None and options["progress"]:
+        given["progress"] = log.progress
+    given |= {name: options[name] for name in ("scores", "on_bad_row", "max_bad_rows")}
+    manifest = run(
+        model, rows, out, target_options=parse_options(options["target_options"], "--target-option"), **given
+    )
+    set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
+    size = sum(entry.size for entry in manifest.shards)
+    facts(rows=f"{manifest.rows:,}", **set_aside, size=show_size(size, manifest.rows), predictions=out)
+
+
+def _to_file(model: LinearModel, rows: Any, out: Any, options: dict[str, Any]) -> None:
+    from dkfeat.learn.predict import predict as run
+    from dkfeat.learn.prediction_source import prediction_source
+
+    if options["on_bad_row"] == "quarantine":
+        message = "bad rows are set aside in folders alone; give --out DIR"
+        raise click.UsageError(message)
+    outcome = run(model, prediction_source(model, rows), out=out)
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
         told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"

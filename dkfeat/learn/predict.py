@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dkfeat.io.source import Source
     from dkfeat.learn.model import LinearModel
 
-__all__ = ["Predictions", "labels_if_there", "predict", "settled_like"]
+__all__ = ["Predictions", "labels_if_there", "predict", "score_rows", "settled_like"]
 
 INPUT_OPTIONS = {
     "libsvm": ("n_features", "zero_based", "dtype", "query_id"),
@@ -92,19 +93,30 @@ def predict(
     ConfigError
         If the model does not say how its rows were read, and `source` is none.
     """
+    if model.task == "multilabel" and out is not None:
+        message = "lists of labels are kept in folders alone: use dkfeat.predict, on the command line --out DIR"
+        raise ConfigError(message)
     settled = settled_like(model, source, blocksize, storage_options)
     n_rows = n_known = n_correct = 0
-    with _writer(out, model.classes.dtype) as write:
+    regression = model.task == "regression"
+    with _writer(out, np.dtype(np.float32) if regression else model.classes.dtype) as write:
         for split in settled.splits():
             for piece in settled.read(split, max_piece_rows=PIECE_ROWS, checksum=False):
-                labels = model.predict(piece.block.X)
+                labels = model.label(score_rows(model, piece.block.X, is_encoded=settled.kind == "shards"))
                 own = piece.block.y
-                n_rows += len(labels)
-                if settled.has_labels:
+                n_rows += labels.shape[0]
+                if settled.has_labels and model.task in ("binary", "multiclass"):
                     n_known += int(np.isin(own, model.classes).sum())
                     n_correct += int(np.count_nonzero(labels == own))
                 write(labels, own)
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
+
+
+def score_rows(model: LinearModel, X: Any, *, is_encoded: bool) -> NDArray[np.float32]:
+    """Scores of raw rows, or of rows as shards of the model's map hold them."""
+    if is_encoded and not isinstance(X, PackedCodes):
+        return model.score_features(X)
+    return model.decision_function(X)
 
 
 def settled_like(

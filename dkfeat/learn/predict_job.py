@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
-from dkfeat.blocks import PackedCodes
 from dkfeat.engine.job import Job
 from dkfeat.engine.process_cache import ProcessCache
 from dkfeat.engine.settle import PIECE_BYTES
@@ -25,12 +24,13 @@ from dkfeat.io.landmarks import landmarks_of, read_landmarks
 from dkfeat.io.metadata import spec_text
 from dkfeat.io.storage import META, Storage
 from dkfeat.learn.model import LinearModel
+from dkfeat.learn.predict import score_rows
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.source import Piece, Source
 
-__all__ = ["ORIGIN", "PredictJob", "model_file", "prediction_schema", "prediction_spec", "score_rows"]
+__all__ = ["ORIGIN", "PredictJob", "model_file", "prediction_schema", "prediction_spec"]
 
 ORIGIN = ("source_file", "source_split", "source_row")
 """Columns that tell where a row comes from."""
@@ -155,13 +155,6 @@ def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, score
     if probabilities is not None:
         columns["probabilities"] = lists(offsets, pa.array(probabilities.ravel()))
     return columns
-
-
-def score_rows(model: LinearModel, X: Any, *, is_encoded: bool) -> NDArray[np.float32]:
-    """Scores of raw rows, or of rows as shards of the model's map hold them."""
-    if is_encoded and not isinstance(X, PackedCodes):
-        return model.score_features(X)
-    return model.decision_function(X)
 
 
 def model_file(model: LinearModel) -> dict[str, bytes]:
