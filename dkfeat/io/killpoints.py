@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["ABORT_POINTS", "POINTS", "VARIABLE", "is_armed", "passed"]
+__all__ = ["ABORT_POINTS", "CHECKPOINT_POINTS", "POINTS", "VARIABLE", "is_armed", "passed"]
 
 VARIABLE = "DKFEAT_KILL_AT"
 
@@ -29,12 +29,15 @@ POINTS = (
 ABORT_POINTS = ("abort_before_shard", "abort_before_plan", "abort_after_plan", "abort_after_success")
 """In the order in which a batch that left one shard is given up."""
 
+CHECKPOINT_POINTS = ("mid_checkpoint", "before_checkpoint", "between_checkpoints", "after_checkpoint")
+"""In the order in which a training that saves its state passes them."""
+
 
 def _target(setting: str | None) -> tuple[str, int] | None:
     if not setting:
         return None
     point, _, count = setting.partition(":")
-    known = (*POINTS, *ABORT_POINTS)
+    known = (*POINTS, *ABORT_POINTS, *CHECKPOINT_POINTS)
     if point not in known or not count.isdecimal() or int(count) < 1:
         message = f"{VARIABLE}={setting!r}, but it takes point:k with k at least 1 and point one of {', '.join(known)}"
         raise ValueError(message)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.preprocessing import normalize
 
-from dkfeat.learn.descent import fit_epochs
+from dkfeat.engine.prefetch import prefetch
+from dkfeat.learn.descent import Settings, Variant, Weights, run_epoch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from dkfeat.io.libsvm import LibsvmSource
 
 __all__ = ["raw_accuracy"]
+
+ALPHA = 1e-6
 
 
 def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
@@ -41,14 +44,22 @@ def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any],
         In [0, 1].
     """
 
-    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any], None]]:
         random = np.random.default_rng([seed, epoch])
         for X, y in _unit_blocks(train):
             order = random.permutation(len(y))
-            yield X[order], y[order]
+            yield X[order], y[order], None
 
-    for coef, _, _ in fit_epochs(batches, classes, epochs, fit_intercept=False):  # noqa: B007 - the last one counts
-        pass
+    settings = Settings(
+        task="binary" if len(classes) == 2 else "multiclass",
+        classes=classes,
+        variants=(Variant("hinge", ALPHA),),
+        fit_intercept=False,
+    )
+    weights = Weights.zeros(settings, int(train.n_features or 0))
+    for epoch in range(epochs):
+        weights = run_epoch(weights, prefetch(batches(epoch)), settings)
+    coef, _ = weights.model(settings, 0)
     hits = rows = 0
     for X, y in _unit_blocks(test):
         scores = X @ coef.T

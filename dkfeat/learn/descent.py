@@ -1,109 +1,298 @@
-"""Stochastic gradient descent for a linear classifier, over batches that are shown once an epoch."""
+"""Stochastic gradient descent over batches of rows: a pure function of weights, batches and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, issparse
-from sklearn.linear_model import SGDClassifier
+from scipy.sparse import issparse
 
-from dkfeat.engine.prefetch import prefetch
-from dkfeat.errors import ConfigError, ShardError
+from dkfeat.compiled import descent as compiled
+from dkfeat.errors import ShardError
 
-__all__ = ["DEFAULT_ALPHA", "LOSSES", "Batches", "fit_epochs"]
+__all__ = ["CLASS_LOSSES", "LOSSES", "REAL_LOSSES", "Batches", "Descent", "Settings", "Variant", "Weights", "run_epoch"]
 
-Batches = Iterable[tuple[Any, NDArray[Any]]]  # rows as csr_matrix or ndarray, and their labels
+Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
+"""Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
 
-LOSSES = ("hinge", "log_loss")
-WORTH_THREADS = 40_000_000
-"""Updates of a batch, stored values times classes, that take about 0.1 s on one core."""
-DEFAULT_ALPHA = 1e-6
-STEP_SIZE = {"hinge": 1.0, "log_loss": 4.0}
-"""Constant learning rates for rows of unit length."""
+CLASS_LOSSES: Mapping[str, tuple[int, float]] = {
+    "hinge": (compiled.HINGE, 1.0),
+    "squared_hinge": (compiled.SQUARED_HINGE, 0.5),
+    "log_loss": (compiled.LOG_LOSS, 4.0),
+}
+"""Losses for classes: the compiled loop's number, and the step size for rows of unit length."""
+REAL_LOSSES: Mapping[str, tuple[int, float]] = {
+    "squared_error": (compiled.SQUARED_ERROR, 0.5),
+    "huber": (compiled.HUBER, 1.0),
+}
+"""Losses for regression."""
+LOSSES = {**CLASS_LOSSES, **REAL_LOSSES}
+
+INTERCEPT_RATE = 0.01
+"""Step of the intercept, which every row has, as a share of the step of the weights, which it shares with few rows."""
+WINDOW_ROWS = 65_536
+"""Rows after which a window of averaging ends at the latest, at the end of their batch."""
 
 
-def fit_epochs(
-    batches: Callable[[int], Batches],
-    classes: NDArray[Any],
-    epochs: int,
-    *,
-    loss: str = "hinge",
-    alpha: float = DEFAULT_ALPHA,
-    average: bool = True,
-    random_state: int = 0,
-    scale: float | None = None,
-    fit_intercept: bool = True,
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], int]]:
-    """Weights after each epoch of gradient descent, on sparse or dense batches.
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the models that are trained side by side."""
+
+    loss: str
+    """One of `LOSSES`."""
+    alpha: float
+    """Strength of the l2 penalty, above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Settings:
+    """All that decides, beside the rows and where weights start, where they go."""
+
+    task: str
+    """Of the `LinearModel` to be."""
+    classes: NDArray[Any]
+    """All labels, ascending; of no length for regression."""
+    variants: tuple[Variant, ...]
+    """Models to train side by side, at least one."""
+    average: bool = True
+    """Whether the mean of the weights over all steps is wanted, too."""
+    value: float | None = None
+    """Stored values all count as this: for ones-only features. None: as they are, times `scale`."""
+    scale: float = 1.0
+    """Stored values are multiplied by this; it is folded into the weights that `Weights.model` gives."""
+    fit_intercept: bool = True
+    class_weights: NDArray[np.float64] | None = None
+    """Weight of the rows of each class, shape (n_classes,); None: 1."""
+    weight_scale: float = 1.0
+    """Row weights are multiplied by this."""
+    target_mean: float = 0.0
+    """Regression: labels less this, divided by `target_scale`, are what is trained on."""
+    target_scale: float = 1.0
+    epsilon: float = 0.1
+    """Error, in units of `target_scale`, at which the Huber loss turns from square to absolute."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Rows of weights that one model has."""
+        return len(self.classes) if self.task in ("multiclass", "multilabel") else 1
+
+    @property
+    def n_lanes(self) -> int:
+        """Columns of the table of weights: outputs of all variants, filled up to a multiple of 16 if there are many."""
+        used = self.n_outputs * len(self.variants)
+        return used if used == 1 else -(-used // compiled.LANES) * compiled.LANES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """Where a descent is between two windows: plain arrays, all of which may be averaged over several descents.
+
+    Lane ``v * n_outputs + o`` is output o of variant v; lanes beyond the last variant are 0.
+    """
+
+    coef: NDArray[np.float32]
+    """Shape (n_features, n_lanes)."""
+    intercept: NDArray[np.float64]
+    """Shape (n_lanes,)."""
+    mean_coef: NDArray[np.float32] | None
+    """Mean of `coef` over all steps so far, of its shape; None if it is not wanted."""
+    mean_intercept: NDArray[np.float64]
+    """Shape (n_lanes,)."""
+    loss: NDArray[np.float64]
+    """Mean loss of the rows so far, each before it changed the weights, shape (n_lanes,)."""
+    steps: int = 0
+    """Rows seen."""
+
+    @classmethod
+    def zeros(cls, settings: Settings, n_features: int) -> Weights:
+        """Weights to start from."""
+        shape = n_features, settings.n_lanes
+        lanes = [np.zeros(settings.n_lanes) for _ in range(3)]
+        mean = np.zeros(shape, np.float32) if settings.average else None
+        return cls(np.zeros(shape, np.float32), lanes[0], mean, lanes[1], lanes[2])
+
+    def model(self, settings: Settings, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Weights and intercepts of one variant, averaged if that is wanted, for rows and labels as they came.
+
+        Returns
+        -------
+        coef : ndarray of float32, shape (n_outputs, n_features)
+        intercept : ndarray of float64, shape (n_outputs,)
+        """
+        lanes = slice(variant * settings.n_outputs, (variant + 1) * settings.n_outputs)
+        table, intercepts = self.averaged
+        factor = settings.target_scale * (settings.scale if settings.value is None else settings.value)
+        coef = np.multiply(table[:, lanes].T, np.float32(factor), order="F")
+        return coef, intercepts[lanes] * settings.target_scale + settings.target_mean
+
+    @property
+    def averaged(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Table of weights and intercepts that models are made of: the means, where they are kept."""
+        if self.mean_coef is None:
+            return self.coef, self.intercept
+        return self.mean_coef, self.mean_intercept
+
+    def is_finite(self, settings: Settings, variant: int) -> bool:
+        """Whether a variant has not diverged."""
+        lanes = slice(variant * settings.n_outputs, (variant + 1) * settings.n_outputs)
+        table, intercepts = self.averaged
+        return bool(np.isfinite(table[:, lanes]).all() and np.isfinite(intercepts[lanes]).all())
+
+
+def run_epoch(weights: Weights, batches: Batches, settings: Settings) -> Weights:
+    """Show every row of the batches once, in their order.
 
     Parameters
     ----------
-    batches : callable
-        Gives the batches ``(X, y)`` of an epoch, numbered from 0, in the order in which rows are to be seen.
-    classes : ndarray of shape (n_classes,)
-        All labels, ascending.
-    epochs : int
-    loss, alpha, average
-        As in `train`.
-    random_state : int, default=0
-        At least 0, of any size.
-    scale : float, optional
-        All stored values of X count as this: for ones-only features. None: X as it is.
-    fit_intercept : bool, default=True
+    weights : Weights
+        Where to start; not changed.
+    batches : iterable of (X, y, weight)
+        X is a csr_matrix or ndarray of shape (n, n_features). y are labels of shape (n,), numbers for regression, or an
+        indicator matrix for lists of labels. weight is None or float64 of shape (n,).
+    settings : Settings
 
-    Yields
+    Returns
+    -------
+    weights : Weights
+        Equal bit for bit for equal arguments, on any number of threads.
+
+    Raises
     ------
-    coef : ndarray of float64, shape (1 or n_classes, n_features)
-        For X as it came: the scale is in the weights.
-    intercept : ndarray of float64, shape (1 or n_classes,)
-    n_rows : int
-        Rows seen in the epoch.
+    ShardError
+        For a label that is not among the classes.
+
+    Examples
+    --------
+    >>> settings = Settings(task="binary", classes=np.array([-1, 1]), variants=(Variant("hinge", 1e-6),))
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
+    >>> weights = run_epoch(Weights.zeros(settings, 2), [(X, y, None)] * 3, settings)
+    >>> weights.coef.round(2).T.tolist(), weights.steps
+    ([[-1.0, 1.0]], 6)
     """
-    classifier = SGDClassifier(
-        loss=loss,
-        alpha=alpha,
-        average=average,
-        learning_rate="constant",
-        eta0=STEP_SIZE[loss],
-        shuffle=False,  # the batches come mixed
-        random_state=int(np.random.SeedSequence(random_state).generate_state(1)[0]),  # it takes 32 bits only
-        fit_intercept=fit_intercept,
-    )
-    numbers = np.arange(len(classes))
-    values = np.empty(0)
-    for epoch in range(epochs):
-        n_rows = 0
-        for X, y in prefetch(batches(epoch)):
-            if scale is not None:
-                if X.nnz > len(values):
-                    values = np.full(X.nnz, scale)  # one array serves all batches
-                X = csr_matrix((values[: X.nnz], X.indices, X.indptr), shape=X.shape, copy=False)
-            # classes are trained side by side in threads where that is worth joblib's waiting loops
-            stored = X.nnz if issparse(X) else X.size
-            classifier.n_jobs = -1 if len(classes) > 2 and stored * len(classes) >= WORTH_THREADS else None
-            try:
-                classifier.partial_fit(X, _numbered(y, classes), classes=numbers)
-            except ValueError as error:
-                if "overflow" not in str(error):
-                    raise
-                raise ConfigError(_diverged(alpha, epoch)) from None
-            n_rows += X.shape[0]
-        if not (np.isfinite(classifier.coef_).all() and np.isfinite(classifier.intercept_).all()):
-            raise ConfigError(_diverged(alpha, epoch))
-        yield classifier.coef_ * (1.0 if scale is None else scale), classifier.intercept_.copy(), n_rows
+    descent = Descent(weights, settings)
+    for X, y, weight in batches:
+        descent.show(X, y, weight)
+    return descent.weights()
 
 
-def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+class Descent:
+    """A descent under way, which owns its arrays.
+
+    Parameters
+    ----------
+    weights : Weights
+        Where to start.
+    settings : Settings
+    copy : bool, default=True
+        False lets the descent change the arrays of `weights`.
+    """
+
+    def __init__(self, weights: Weights, settings: Settings, *, copy: bool = True) -> None:
+        self._settings = settings
+        self._steps, self._window = weights.steps, 0
+        self._coef = weights.coef.copy() if copy else weights.coef
+        empty = np.empty(0, np.float32)
+        self._mean = empty if weights.mean_coef is None else weights.mean_coef.copy() if copy else weights.mean_coef
+        self._lag = np.zeros(len(self._mean.ravel()), np.float32)
+        n_lanes, used = settings.n_lanes, settings.n_outputs * len(settings.variants)
+        kinds, step_sizes, alphas = np.zeros(n_lanes, np.int64), np.zeros(n_lanes), np.zeros(n_lanes)
+        for values, given in (
+            (kinds, [LOSSES[variant.loss][0] for variant in settings.variants]),
+            (step_sizes, [LOSSES[variant.loss][1] for variant in settings.variants]),
+            (alphas, [variant.alpha for variant in settings.variants]),
+        ):
+            values[:used] = np.repeat(given, settings.n_outputs)
+        self._lanes = compiled.Lanes(
+            kinds=kinds,
+            step_sizes=step_sizes,
+            decays=1 / (1 + step_sizes * alphas),
+            scales=np.ones(n_lanes),
+            sums=np.zeros(n_lanes),
+            intercepts=weights.intercept.copy(),
+            intercept_sums=np.zeros(n_lanes),
+            losses=np.zeros(n_lanes),
+            mean_intercepts=weights.mean_intercept.copy(),
+            mean_losses=weights.loss.copy(),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Rows seen, with those that the weights to start from had seen."""
+        return self._steps + self._window
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a window has just ended: then asking for the weights does not change those to come."""
+        return self._window == 0
+
+    def show(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
+        """Show the rows of a batch, as `run_epoch` does."""
+        settings = self._settings
+        rows, targets = _rows(X, settings), _targets(y, weight, settings)
+        coef, rate = self._coef.reshape(-1), INTERCEPT_RATE if settings.fit_intercept else 0.0
+        n_rows, start = X.shape[0], 0
+        while start < n_rows:
+            if settings.n_lanes == 1:
+                stop = compiled.descend_one(rows, targets, start, self._lanes, settings.epsilon, rate, coef, self._lag)
+            else:
+                stop = compiled.descend(
+                    rows, targets, start, self._lanes, settings.n_outputs, settings.epsilon, rate, coef, self._lag
+                )
+            self._window += stop - start
+            start = stop
+            if start < n_rows or self._window >= WINDOW_ROWS:
+                self._settle()
+
+    def weights(self) -> Weights:
+        """Weights after the rows so far, ending the window; they share memory with the descent: copy to keep them."""
+        self._settle()
+        lanes, mean = self._lanes, self._mean if self._settings.average else None
+        return Weights(self._coef, lanes.intercepts, mean, lanes.mean_intercepts, lanes.mean_losses, self._steps)
+
+    def _settle(self) -> None:
+        if self._window:
+            mean = self._mean.reshape(-1)
+            compiled.settle(self._lanes, self._window, self._steps, self._coef.reshape(-1), self._lag, mean)
+            self._steps, self._window = self._steps + self._window, 0
+
+
+def _rows(X: Any, settings: Settings) -> compiled.Rows:
+    scale = settings.scale if settings.value is None else settings.value
+    if issparse(X):
+        values = np.empty(0, np.float32) if settings.value is not None else np.asarray(X.data, np.float32)
+        return compiled.Rows(X.indptr, X.indices, values, float(scale))
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    indptr = np.arange(X.shape[0] + 1, dtype=np.int64) * X.shape[1]
+    return compiled.Rows(indptr, np.empty(0, np.int32), X.reshape(-1), float(scale))
+
+
+def _targets(y: Any, weight: NDArray[np.float64] | None, settings: Settings) -> compiled.Targets:
+    n_rows = y.shape[0]
+    weights = np.ones(n_rows) if weight is None else weight * settings.weight_scale
+    reals, offsets, positives = np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64)
+    if settings.task == "regression":
+        reals = (np.asarray(y, dtype=np.float64) - settings.target_mean) / settings.target_scale
+    elif settings.task == "multilabel":
+        offsets, positives = y.indptr.astype(np.int64), y.indices.astype(np.int64)
+    else:
+        numbers = _numbered(y, settings.classes)
+        if settings.class_weights is not None:
+            weights = weights * settings.class_weights[numbers]
+        if settings.task == "binary":
+            offsets = np.concatenate([offsets, np.cumsum(numbers)])
+            positives = np.zeros(int(offsets[-1]), np.int64)
+        else:
+            offsets, positives = np.arange(n_rows + 1), numbers
+    return compiled.Targets(offsets, positives, reals, weights)
+
+
+def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     numbers = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not np.array_equal(classes[numbers], y):
         strange = y[classes[numbers] != y][0]
         message = f"a row has the label {strange}, which the manifest does not list; verify the shards"
         raise ShardError(message)
     return numbers
-
-
-def _diverged(alpha: float, epoch: int) -> str:
-    return f"the weights were no longer finite in epoch {epoch + 1} with alpha={alpha}; try alpha={DEFAULT_ALPHA}"

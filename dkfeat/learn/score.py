@@ -5,9 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, issparse
 
-__all__ = ["Score"]
+__all__ = ["Score", "predictions_of"]
+
+
+def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> Any:
+    """Predictions that belong to scores, as `LinearModel.predict` gives them; equal scores go to the lower label.
+
+    Parameters
+    ----------
+    task : str
+        Of a `LinearModel`.
+    classes : ndarray of shape (n_classes,)
+    scores : ndarray of shape (n,), or (n, n_classes) for several classes and lists of labels
+    """
+    if task == "regression":
+        return scores
+    if task == "multilabel":
+        return csr_matrix((scores > 0).astype(np.uint8))
+    return classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
 class Score:

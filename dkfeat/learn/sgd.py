@@ -1,81 +1,114 @@
-"""Out-of-core training of a linear classifier by stochastic gradient descent over shards."""
+"""Out-of-core training of linear models by stochastic gradient descent over shards."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from dkfeat.engine.prefetch import prefetch
-from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
+from dkfeat.errors import ConfigError, PlanError
 from dkfeat.io.remote import is_url
-from dkfeat.learn.descent import DEFAULT_ALPHA, LOSSES, fit_epochs
+from dkfeat.learn.checkpoint import Checkpoints
+from dkfeat.learn.descent import Settings
 from dkfeat.learn.epoch_lines import EpochLines
+from dkfeat.learn.epochs import Candidate, Training
 from dkfeat.learn.model import LinearModel
-from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_choice, check_integer, check_real
+from dkfeat.learn.sgd_options import Options, checked_options
+from dkfeat.learn.training_data import check_same_features, classes_of, task_of
+from dkfeat.learn.training_rows import Survey, TrainingRows, batch_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset import ShardDataset
-    from dkfeat.learn.descent import Batches
 
 __all__ = ["train"]
 
 ROWS_A_CLASS = 150_000
 """Rows that all epochs together should show the classifier, for each class."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
-BATCH_NONZEROS = 1 << 21
-"""Stored values in a batch, about: 32 MiB with their column numbers."""
 WIDEST = 2**31 - 1
-"""Columns that the indices scikit-learn accepts can tell apart."""
+"""Columns that are told apart."""
+UNIT = 0.01
+"""Rows whose lengths are so near to 1 are taken as they are."""
 
 
 def train(
     shards: ShardDataset | str | os.PathLike[str],
     *,
     test: ShardDataset | str | os.PathLike[str] | None = None,
-    loss: Literal["hinge", "log_loss"] = "hinge",
-    alpha: float | None = None,
+    validation: ShardDataset | str | os.PathLike[str] | None = None,
+    validation_fraction: float | None = None,
+    task: Literal["auto", "classification", "regression"] = "auto",
+    loss: str | Sequence[str] | None = None,
+    alpha: float | Sequence[float] | None = None,
     epochs: int | None = None,
     average: bool | None = None,
+    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
     shuffle_rows: int | None = None,
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
 ) -> LinearModel:
-    """Train a linear classifier on featurized shards that need not fit in memory.
+    """Train a linear model on featurized shards that need not fit in memory.
 
-    Every epoch goes over all shards in a new seeded order, rows mixed in a bounded buffer, and shows each row once
-    to scikit-learn's ``SGDClassifier.partial_fit``. The next batches are read and decoded meanwhile by another thread.
-    The same shards, settings and library versions give the same weights bit for bit.
+    Every epoch goes over all shards in a new seeded order, rows mixed in a bounded buffer, and shows each row once to
+    all models that are trained: one against the rest for each class, for each `loss` and each `alpha`, side by side.
+    The next batches are read and decoded meanwhile by other threads. The same shards, settings and library versions
+    give the same weights bit for bit, also when a training was interrupted and went on from its checkpoint.
 
     Parameters
     ----------
     shards : ShardDataset, str or path
-        What `dkfeat.featurize` wrote: the data set or its folder.
+        What `dkfeat.featurize` wrote: the data set or its folder. Rows with a weight count by it, in relation to the
+        mean weight.
     test : ShardDataset, str or path, optional
-        Held-out shards, made by the same map (``like=``). They are scored after every epoch and choose nothing.
-    loss : {"hinge", "log_loss"}, default="hinge"
-        Linear support vector machine, or logistic regression.
-    alpha : float, optional
+        Shards made by the same map (``like=``). They are scored after every epoch and choose nothing.
+    validation : ShardDataset, str or path, optional
+        Shards made by the same map that choose among alphas, losses and, with `patience`, epochs.
+    validation_fraction : float, optional
+        Instead: the share of the rows, in (0, 1), that is held out of training for that. Which rows is decided by the
+        seed and a row's place in the source alone. By default 0.1 where there is something to choose, else none.
+    task : {"auto", "classification", "regression"}, default="auto"
+        What labels are. "auto" takes them for classes, unless `loss` is one for regression. Shards with lists of labels
+        are trained with one model a label, each against the rest.
+    loss : str or sequence of str, optional
+        For classes "hinge" (the default: linear support vector machine), "squared_hinge" or "log_loss" (logistic
+        regression). For regression "squared_error" (the default) or "huber", which hardly heeds outliers.
+    alpha : float or sequence of float, optional
         Strength of the l2 penalty, above 0: ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Default 1e-6: averaging
-        and a bounded number of steps regularise more than the penalty does. Raise it for noisy labels.
+        and a bounded number of steps regularise more than the penalty does. Raise it for noisy labels. The model of
+        several that does best on the held-out rows is returned; of equal ones that with the larger alpha.
+        ``model.training["grid"]`` tells of all.
     epochs : int, optional
         Passes over the shards, at least 1. By default as many as show 150,000 rows a class, between 5 and 40.
     average : bool, default=True
         Return the mean of the weights over all steps instead of the last ones.
+    class_weight : "balanced" or mapping of label to float, optional
+        How much rows of a class count; 1 for labels that are not named. "balanced": in inverse proportion to the rows
+        of the class, 1 on average.
+    patience : int, optional
+        Stop after so many epochs in a row without a better score on the held-out rows, and return the model of the best
+        epoch. By default all epochs are trained and the last one counts.
+    checkpoint : str or path, optional
+        Local folder in which the state is saved every 30 seconds and at the end. A training that finds its own state
+        there goes on from it; remove the folder when the model is saved. It takes about twice the weights' size, 4 or 8
+        bytes for each feature and class.
+    resume : bool, default=True
+        False begins anew whatever `checkpoint` holds.
     shuffle_rows : int, optional
         Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label. By
         default as many as take 64 MiB in their shards.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
-        Seed of the order of shards and rows, in [0, 2**64). None draws one; ``model.training`` tells which.
+        Seed of the order of shards and rows and of the rows held out, in [0, 2**64). None draws one;
+        ``model.training`` tells which.
     storage_options : mapping, optional
         For shards given by URL, as `dkfeat.open_shards` takes them.
     progress : bool or callable, default=True
@@ -84,78 +117,82 @@ def train(
     Returns
     -------
     model : LinearModel
-        Of the last epoch; ``model.history`` tells the held-out accuracy of all of them.
+        ``model.history`` tells of every epoch: rows, mean loss (of each row before it changed the weights) and scores,
+        accuracy or R², on held-out and test rows.
 
     Raises
     ------
     ConfigError
-        For a setting out of range, multi-label shards, or weights that diverged.
+        For a setting out of range, or if the weights of all models diverged.
     InputError
-        If the shards hold no rows, or rows of one class only.
+        If the shards hold no rows, no labels, or rows of one class only.
     SpecConflictError
-        If the test shards come from another map or were read by other input options.
+        If test shards come from another map or were read by other input options, or a checkpoint belongs to other
+        shards or settings.
     PlanError
         If the weights would not fit in this machine's memory.
     ShardError
-        If a shard does not read back.
+        If a shard does not read back, or no checkpoint in the folder does.
 
     Notes
     -----
     A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
-    in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; the
-    scale is folded into the weights afterwards. The step size is constant (1 for hinge, 4 for log_loss), since
-    averaging does what a falling one is for. More than two classes are trained one against the rest.
+    in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
+    features are scaled by the mean length of the rows of the first batch. The scale is folded into the weights
+    afterwards. The step size is constant, since averaging does what a falling one is for. Labels of a regression are
+    standardised in training, and `loss` values are in these units; "huber" turns from square to absolute at a tenth of
+    the labels' standard deviation.
     """
-    check_choice(loss, "loss", LOSSES)
-    alpha = DEFAULT_ALPHA if alpha is None else check_real(alpha, "alpha", above=0)
-    average = True if average is None else average
-    epochs = None if epochs is None else check_integer(epochs, "epochs", low=1)
-    shuffle_rows = None if shuffle_rows is None else check_integer(shuffle_rows, "shuffle_rows", low=1)
-    root_seed = _checked_seed(random_state)
-    data = _opened(shards, storage_options)
-    held_out = None if test is None else _opened(test, storage_options)
-    classes = _classes_of(data)
-    epochs = _epochs_for(data.n_rows, len(classes)) if epochs is None else epochs
-    if held_out is not None:
-        _check_same_features(data, held_out)
-    n_outputs = 1 if len(classes) == 2 else len(classes)
-    width = data.map.n_features_out
-    _check_memory(n_outputs, width, average)
-
-    batch_rows, map_arrays = _batch_rows(data), data.map.fitted_arrays()
-
-    def batches(epoch: int) -> Batches:
-        seed = int(np.random.SeedSequence([root_seed, epoch]).generate_state(1)[0])
-        return data.batches(batch_rows, shuffle=True, random_state=seed, buffer_rows=shuffle_rows)
-
-    settings: dict[str, Any] = {"loss": loss, "alpha": alpha, "average": average, "random_state": root_seed}
-    scale = 1 / math.sqrt(data.map.n_components) if data.map.layout == "codes" else None
-    history: list[Mapping[str, Any]] = []
-    lines = EpochLines(epochs) if progress and not callable(progress) else None
-    tell = progress if callable(progress) else lines
+    options = checked_options(
+        task=task,
+        loss=loss,
+        alpha=alpha,
+        epochs=epochs,
+        average=average,
+        class_weight=class_weight,
+        patience=patience,
+        validation_fraction=validation_fraction,
+        has_validation=validation is not None,
+        shuffle_rows=shuffle_rows,
+        random_state=random_state,
+    )
+    data = opened(shards, storage_options)
+    kind = task_of(data, options)
+    options = options.for_task(kind)
+    classes = classes_of(data, kind)
+    judges = {}
+    for name, given in (("validation", validation), ("test", test)):
+        if given is not None:
+            judges[name] = opened(given, storage_options)
+            check_same_features(data, judges[name])
+    if options.epochs is None:
+        options = options.with_epochs(_epochs_for(data.n_rows, max(1, len(classes))))
+    lines = EpochLines(options.epochs or 0) if progress and not callable(progress) else None
+    rows = TrainingRows(data, fraction=options.held_out, seed=options.seed, shuffle_rows=options.shuffle_rows)
+    needs_survey = kind == "regression" or options.held_out or options.class_weight or rows.is_weighted
+    settings = make_settings(data, rows, kind, classes, options, rows.survey(classes) if needs_survey else None)
+    _check_memory(settings, data.map.n_features_out)
+    judge = rows.held_out if options.held_out else None
+    if "validation" in judges:
+        judge = _batches_of(judges["validation"])
+    training = Training(
+        rows=rows,
+        settings=settings,
+        n_features=data.map.n_features_out,
+        epochs=options.epochs or 0,
+        held_out=judge,
+        test=_batches_of(judges["test"]) if "test" in judges else None,
+        patience=options.patience,
+        checkpoints=None if checkpoint is None else Checkpoints(checkpoint, _pins(data, options, judges)),
+        tell=progress if callable(progress) else lines,
+    )
     with lines or nullcontext():
-        for coef, intercept, n_rows in fit_epochs(batches, classes, epochs, scale=scale, **settings):
-            model = LinearModel(
-                map_spec=data.map.to_spec(),
-                map_arrays=map_arrays,
-                input_spec=data.spec["input"],
-                classes=classes,
-                coef=coef,
-                intercept=intercept,
-                training={**settings, "epochs": epochs, "shuffle_rows": shuffle_rows},
-                history=tuple(history),
-                manifest_sha256=data.manifest.sha256,
-            )
-            entry: dict[str, Any] = {"epoch": len(history) + 1, "rows": n_rows}
-            if held_out is not None:
-                entry["test_accuracy"] = _accuracy(model, held_out)
-            history.append(entry)
-            if tell is not None:
-                tell(entry)
-    return replace(model, history=tuple(history))
+        chosen = training.run(resume=resume)
+    return _model(data, settings, training, chosen, options)
 
 
-def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
+def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
+    """Open shards by their folder or URL; shards that are open are returned as they are."""
     if isinstance(shards, str | os.PathLike):
         # a caller that opened its shards already has what this import brings
         from dkfeat.engine.dataset import open_shards
@@ -164,75 +201,85 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     return shards
 
 
+def make_settings(
+    data: Any, rows: TrainingRows, task: str, classes: NDArray[Any], options: Options, survey: Survey | None
+) -> Settings:
+    """Make the settings of the descent over the rows of a data set.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    rows : TrainingRows
+        Of it.
+    task, classes
+        As in `LinearModel`.
+    options : Options
+    survey : Survey or None
+        Of the rows; None if they have no weights, are classes and count alike.
+    """
+    codes = data.map.layout == "codes"
+    length = 1.0 if codes else rows.row_length()
+    return Settings(
+        task=task,
+        classes=classes,
+        variants=options.variants,
+        average=options.average,
+        value=1 / math.sqrt(data.map.n_components) if codes else None,
+        scale=1.0 if abs(length - 1) < UNIT else 1 / length,
+        class_weights=None if survey is None else options.class_weights(classes, survey.class_counts),
+        weight_scale=1.0 if survey is None else 1 / survey.mean_weight,
+        target_mean=0.0 if survey is None else survey.label_mean,
+        target_scale=(survey.label_deviation or 1.0) if survey is not None and task == "regression" else 1.0,
+    )
+
+
 def _epochs_for(n_rows: int, n_classes: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_A_CLASS / n_rows)))
 
 
-def _batch_rows(data: Any) -> int:
-    return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
+def _batches_of(data: Any) -> Callable[[], Iterator[tuple[Any, Any]]]:
+    return lambda: data.batches(batch_rows(data), shuffle=False)
 
 
-def _checked_seed(random_state: Any) -> int:
-    try:
-        return check_seed(random_state)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+def _pins(data: Any, options: Options, judges: Mapping[str, Any]) -> dict[str, Any]:
+    """Name what decides the weights after a number of rows."""
+    facts = options.to_mapping()
+    del facts["epochs"]
+    manifests = {name: judge.manifest.sha256 for name, judge in judges.items()}
+    return {"manifest": data.manifest.sha256, **facts, **manifests}
 
 
-def _classes_of(data: Any) -> NDArray[Any]:
-    if data.spec["input"].get("multilabel"):
-        message = "these shards hold a list of labels for each row; training on multi-label shards is not supported yet"
-        raise ConfigError(message)
-    if data.n_rows == 0:
-        message = "the training shards hold no rows; featurize a source that does"
-        raise InputError(message)
-    if data.classes is None:
-        message = "the shards' labels take more than 10,000 values, which is regression; only classes can be trained"
-        raise ConfigError(message)
-    classes = np.asarray(data.classes)
-    if len(classes) < 2:
-        only = ", ".join(str(label) for label in classes.tolist()) or "none"
-        message = f"a classifier needs labels of two classes or more; all {data.n_rows:,} rows have the label {only}"
-        raise InputError(message)
-    return classes
+def _model(data: Any, settings: Settings, training: Training, chosen: Candidate, options: Options) -> LinearModel:
+    variant = settings.variants[chosen.variant]
+    told = options.to_mapping() | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
+    del told["variants"]
+    if len(settings.variants) > 1:
+        told["grid"] = training.grid
+    return LinearModel(
+        map_spec=data.map.to_spec(),
+        map_arrays=data.map.fitted_arrays(),
+        input_spec=data.spec["input"],
+        classes=settings.classes,
+        coef=chosen.coef,
+        intercept=chosen.intercept,
+        task=settings.task,
+        training=told,
+        history=tuple(training.history),
+        manifest_sha256=data.manifest.sha256,
+    )
 
 
-def _check_same_features(data: Any, held_out: Any) -> None:
-    if data.map.fingerprint() != held_out.map.fingerprint():
-        ours, theirs = data.map.to_spec(), held_out.map.to_spec()
-        other = ", ".join(
-            f"{key} {ours.get(key)!r} and {theirs.get(key)!r}" for key in ours if ours[key] != theirs.get(key)
-        )
-        message = f"training and test shards come from different maps: {other}; featurize the test rows with like=TRAIN"
-        raise SpecConflictError(message)
-    for key in ("n_features", "zero_based", "multilabel"):
-        ours, theirs = data.spec["input"].get(key), held_out.spec["input"].get(key)
-        if ours != theirs:
-            message = (
-                f"training rows were read with {key}={ours!r}, test rows with {key}={theirs!r}; "
-                "featurize the test rows with like=TRAIN"
-            )
-            raise SpecConflictError(message)
-
-
-def _check_memory(n_outputs: int, width: int, average: bool) -> None:
+def _check_memory(settings: Settings, width: int) -> None:
     if width > WIDEST:
         message = f"the features have {width:,} columns, more than {WIDEST:,}; lower n_components or i_bits"
         raise ConfigError(message)
-    # as measured: the classifier's own arrays, the copy that is handed out, and float32 copies in two models
-    projected = int(8 * n_outputs * width * (4.5 if average else 3.5))
+    # float32: the tables of weights, and the model that is handed out with a second one while epochs are judged
+    tables = settings.n_lanes * (3 if settings.average else 1)
+    projected = 4 * width * (tables + 2 * settings.n_outputs)
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if projected > available:
         message = (
-            f"weights of {n_outputs:,} rows and {width:,} columns need {projected / 2**30:,.1f} GiB, "
-            f"this machine has {available / 2**30:,.1f}; lower n_components or i_bits"
+            f"weights of {settings.n_lanes:,} models and {width:,} columns need {projected / 2**30:,.1f} GiB, "
+            f"this machine has {available / 2**30:,.1f}; lower n_components or i_bits, or train fewer alphas at once"
         )
         raise PlanError(message)
-
-
-def _accuracy(model: LinearModel, data: Any) -> float | None:
-    hits = rows = 0
-    for X, y in prefetch(data.batches(_batch_rows(data), shuffle=False)):
-        hits += int(np.count_nonzero(model.label(model.score_features(X)) == y))
-        rows += len(y)
-    return hits / rows if rows else None

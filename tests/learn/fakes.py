@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat import GCWSFeatures
+from dkfeat.blocks import PackedCodes
 
 
 def blobs(n_rows: int, n_classes: int, seed: int, *, n_columns: int = 12, spread: float = 0.25) -> tuple[Any, Any]:
@@ -24,19 +25,38 @@ def blobs(n_rows: int, n_classes: int, seed: int, *, n_columns: int = 12, spread
 class FakeShards:
     """What training asks of opened shards, without files."""
 
-    def __init__(self, X: Any, y: Any, *, seed: int = 0, classes: Any = "from y", **input_options: Any) -> None:
+    def __init__(
+        self, X: Any, y: Any, *, seed: int = 0, classes: Any = "from y", weight: Any = None, **input_options: Any
+    ) -> None:
         self.map = GCWSFeatures(n_components=64, i_bits=6, random_state=seed).fit_width(X.shape[1])
+        self.codes = self.map.encode(X)
         self.features = self.map.transform(X)
-        self.y = np.asarray(y)
+        self.y = y if sparse.issparse(y) else np.asarray(y)
+        self.weight = weight
         self.classes = tuple(np.unique(self.y).tolist()) if isinstance(classes, str) else classes
-        self.n_rows = len(self.y)
-        self.manifest = SimpleNamespace(sha256="ab" * 32)
-        self.spec = {"input": {"kind": "libsvm", "n_features": X.shape[1], "zero_based": False, **input_options}}
+        self.n_rows = self.y.shape[0]
+        schema = {"label": "int64", "codes": "fixed_size_binary[48]"} | (
+            {} if weight is None else {"weight": "float64"}
+        )
+        self.manifest = SimpleNamespace(sha256="ab" * 32, schema=schema)
+        row_bytes = self.codes.codes.shape[1]
+        self.spec = {
+            "input": {"kind": "libsvm", "n_features": X.shape[1], "zero_based": False, **input_options},
+            "output": {"row_bytes": row_bytes},
+        }
         self.seeds: list[int] = []
 
     def batches(
-        self, rows: int, shuffle: bool = True, random_state: int = 0, buffer_rows: int | None = None
-    ) -> Iterator[tuple[Any, Any]]:
+        self,
+        rows: int,
+        shuffle: bool = True,
+        random_state: int = 0,
+        *,
+        buffer_rows: int | None = None,
+        decode: bool = True,
+        weight: bool = False,
+        number: bool = False,
+    ) -> Iterator[tuple[Any, ...]]:
         assert buffer_rows is None or shuffle
         order = np.arange(self.n_rows)
         if shuffle:
@@ -44,4 +64,6 @@ class FakeShards:
             np.random.default_rng(random_state).shuffle(order)
         for start in range(0, self.n_rows, rows):
             chosen = order[start : start + rows]
-            yield self.features[chosen], self.y[chosen]
+            packed = PackedCodes(self.codes.codes[chosen], self.codes.empty[chosen])
+            extra = ([self.weight[chosen]] if weight else []) + ([chosen] if number else [])
+            yield (self.features[chosen] if decode else packed, self.y[chosen], *extra)

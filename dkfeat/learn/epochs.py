@@ -1,0 +1,264 @@
+"""The epochs of a training: what is judged after each, when to stop, what a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.engine.prefetch import prefetch
+from dkfeat.errors import ConfigError
+from dkfeat.learn.descent import Descent, Settings, Weights
+from dkfeat.learn.score import Score, predictions_of
+
+if TYPE_CHECKING:
+    from dkfeat.learn.checkpoint import Checkpoints
+    from dkfeat.learn.training_rows import TrainingRows
+
+__all__ = ["Candidate", "Training", "score_name"]
+
+TOLERANCE = 1e-4
+"""A score must grow by more than this to count as better."""
+
+Judge = Callable[[], Iterable[tuple[Any, Any]]]
+
+
+def score_name(task: str) -> str:
+    """Name the score of a task's models, as histories do."""
+    return "r2" if task == "regression" else "accuracy"
+
+
+@dataclass(slots=True)
+class Candidate:
+    """The model that training would hand out."""
+
+    variant: int
+    epoch: int
+    """From 1."""
+    coef: NDArray[np.float32]
+    intercept: NDArray[np.float64]
+    score: float | None
+    """On the held-out rows, if there are any."""
+
+
+@dataclass(kw_only=True)
+class Training:
+    """A training under way.
+
+    Parameters
+    ----------
+    rows : TrainingRows
+    settings : Settings
+    n_features : int
+    epochs : int
+        At most.
+    held_out : callable or None
+        Gives batches ``(X, y)`` that choose among variants and epochs.
+    test : callable or None
+        Gives batches that are scored and choose nothing.
+    patience : int or None
+        Epochs without a better score on the held-out rows after which training stops. The best epoch's model is then
+        handed out, else the last one's.
+    checkpoints : Checkpoints or None
+    tell : callable or None
+        Given the history's entry of each epoch.
+    """
+
+    rows: TrainingRows
+    settings: Settings
+    n_features: int
+    epochs: int
+    held_out: Judge | None = None
+    test: Judge | None = None
+    patience: int | None = None
+    checkpoints: Checkpoints | None = None
+    tell: Callable[[Mapping[str, Any]], None] | None = None
+
+    history: list[dict[str, Any]] = field(default_factory=list, init=False)
+    grid: list[dict[str, Any]] = field(default_factory=list, init=False)
+    """Each variant's loss, alpha and state after the last epoch."""
+    best: Candidate | None = field(default=None, init=False)
+    _stale: int = field(default=0, init=False)
+    _batches: int = field(default=0, init=False)
+    _before: tuple[int, NDArray[np.float64]] = field(default=(0, np.empty(0)), init=False)
+
+    def run(self, *, resume: bool) -> Candidate:
+        """Train, and return the chosen model.
+
+        Raises
+        ------
+        ConfigError
+            The weights of all variants diverged.
+        SpecConflictError, ShardError
+            From the checkpoint, if there is one.
+        """
+        weights = Weights.zeros(self.settings, self.n_features)
+        self._before = (0, weights.loss.copy())
+        found = self.checkpoints.load() if self.checkpoints is not None and resume else None
+        if found is not None:
+            weights = self._restored(*found)
+        descent = Descent(weights, self.settings, copy=False)
+        del weights, found
+        while not self._is_over():
+            self._show_epoch(descent)
+            self._judge(descent.weights())
+            if self.checkpoints is not None and (self.checkpoints.is_due or self._is_over()):
+                self._save(descent)
+        return self._chosen(descent.weights())
+
+    def _is_over(self) -> bool:
+        return len(self.history) >= self.epochs or (self.patience is not None and self._stale >= self.patience)
+
+    def _show_epoch(self, descent: Descent) -> None:
+        for X, y, weight in prefetch(self.rows.epoch(len(self.history), skip=self._batches)):
+            descent.show(X, y, weight)
+            self._batches += 1
+            if self.checkpoints is not None and descent.is_settled and self.checkpoints.is_due:
+                self._save(descent)
+        self._batches = 0
+
+    def _judge(self, weights: Weights) -> None:
+        settings, name = self.settings, score_name(self.settings.task)
+        alive = [weights.is_finite(settings, variant) for variant in range(len(settings.variants))]
+        if not any(alive):
+            raise ConfigError(self._diverged())
+        scores = self._scores(weights)
+        losses = self._epoch_losses(weights)
+        self.grid = [
+            {
+                "loss": variant.loss,
+                "alpha": variant.alpha,
+                "mean_loss": losses[index] if alive[index] else None,
+                f"validation_{name}": scores[index] if alive[index] else None,
+                "diverged": not alive[index],
+            }
+            for index, variant in enumerate(settings.variants)
+        ]
+        chosen = self._first_of(scores, alive)
+        entry: dict[str, Any] = {"epoch": len(self.history) + 1, "rows": weights.steps - self._before[0]}
+        entry["loss"] = losses[chosen]
+        if scores[chosen] is not None:
+            entry[f"validation_{name}"] = scores[chosen]
+        if len(alive) > 1:
+            entry["alpha"], entry["trained_loss"] = settings.variants[chosen].alpha, settings.variants[chosen].loss
+        if self.test is not None:
+            entry[f"test_{name}"] = self._test_score(weights, chosen)
+        self.history.append(entry)
+        self._before = (weights.steps, weights.loss.copy())
+        if self.patience is not None:
+            self._keep_best(weights, chosen, scores[chosen])
+        if self.tell is not None:
+            self.tell(entry)
+
+    def _first_of(self, scores: list[float | None], alive: list[bool]) -> int:
+        """Variant with the best score; of equal ones the one with the larger alpha, then the earlier one."""
+        found = [index for index, fine in enumerate(alive) if fine]
+        return max(found, key=lambda index: (_orderable(scores[index]), self.settings.variants[index].alpha, -index))
+
+    def _keep_best(self, weights: Weights, variant: int, score: float | None) -> None:
+        if self.best is None or _orderable(score) > _orderable(self.best.score) + TOLERANCE:
+            self.best, self._stale = self._candidate(weights, variant, score), 0
+        else:
+            self._stale += 1
+
+    def _candidate(self, weights: Weights, variant: int, score: float | None) -> Candidate:
+        coef, intercept = weights.model(self.settings, variant)
+        return Candidate(variant, len(self.history), coef, intercept, score)
+
+    def _chosen(self, weights: Weights) -> Candidate:
+        if self.best is not None:
+            return self.best
+        name = f"validation_{score_name(self.settings.task)}"
+        scores = [entry[name] for entry in self.grid]
+        chosen = self._first_of(scores, [not entry["diverged"] for entry in self.grid])
+        return self._candidate(weights, chosen, scores[chosen])
+
+    def _epoch_losses(self, weights: Weights) -> list[float]:
+        """Mean loss of each variant over the rows of the epoch and its outputs."""
+        steps, losses = self._before
+        used = self.settings.n_outputs * len(self.settings.variants)
+        with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+            sums = weights.loss * weights.steps - losses * steps
+            means = sums[:used].reshape(len(self.settings.variants), -1).mean(axis=1)
+            return [float(mean) for mean in means / max(1, weights.steps - steps)]
+
+    def _scores(self, weights: Weights) -> list[float | None]:
+        """Score of each variant on the held-out rows, if there are some, all from one product."""
+        if self.held_out is None:
+            return [None] * len(self.settings.variants)
+        settings = self.settings
+        found = [Score(settings.task) for _ in settings.variants]
+        table, intercepts = weights.averaged
+        factor = np.float32(settings.scale if settings.value is None else settings.value)
+        for X, y in prefetch(self.held_out()):
+            with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+                all_scores = np.asarray(X @ table) * factor + intercepts.astype(np.float32)
+            for variant, score in enumerate(found):
+                scores = all_scores[:, variant * settings.n_outputs : (variant + 1) * settings.n_outputs]
+                score.add(predictions_of(settings.task, settings.classes, self._shaped(scores)), y)
+        return [score.value for score in found]
+
+    def _shaped(self, scores: NDArray[Any]) -> NDArray[Any]:
+        if self.settings.task == "regression":
+            return scores[:, 0].astype(np.float64) * self.settings.target_scale + self.settings.target_mean
+        return scores[:, 0] if self.settings.task == "binary" else scores
+
+    def _test_score(self, weights: Weights, variant: int) -> float | None:
+        assert self.test is not None
+        coef, intercept = weights.model(self.settings, variant)
+        score = Score(self.settings.task)
+        for X, y in prefetch(self.test()):
+            scores = np.asarray(X @ coef.T, dtype=np.float32) + intercept.astype(np.float32)
+            scores = scores[:, 0] if self.settings.task in ("binary", "regression") else scores
+            score.add(predictions_of(self.settings.task, self.settings.classes, scores), y)
+        return score.value
+
+    def _diverged(self) -> str:
+        told = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.settings.variants)
+        return (
+            f"the weights were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
+            "are feature values or row weights very large? try another alpha or loss"
+        )
+
+    def _save(self, descent: Descent) -> None:
+        assert self.checkpoints is not None
+        weights = descent.weights()
+        arrays: dict[str, NDArray[Any]] = {
+            "coef": weights.coef,
+            "intercept": weights.intercept,
+            "mean_intercept": weights.mean_intercept,
+            "loss": weights.loss,
+            "loss_before": self._before[1],
+        }
+        if weights.mean_coef is not None:
+            arrays["mean_coef"] = weights.mean_coef
+        state: dict[str, Any] = {
+            "steps": weights.steps,
+            "batches": self._batches,
+            "history": self.history,
+            "grid": self.grid,
+            "stale": self._stale,
+            "steps_before": self._before[0],
+            "best": None,
+        }
+        if self.best is not None:
+            state["best"] = [self.best.variant, self.best.epoch, self.best.score]
+            arrays |= {"best_coef": self.best.coef.T, "best_intercept": self.best.intercept}
+        self.checkpoints.save(state, arrays)
+
+    def _restored(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Weights:
+        self._batches, self._stale = state["batches"], state["stale"]
+        self.history, self.grid = state["history"], state["grid"]
+        self._before = (state["steps_before"], arrays["loss_before"])
+        if state["best"] is not None:
+            variant, epoch, score = state["best"]
+            self.best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
+        lanes = (arrays["intercept"], arrays.get("mean_coef"), arrays["mean_intercept"], arrays["loss"])
+        return Weights(arrays["coef"], *lanes, state["steps"])
+
+
+def _orderable(score: float | None) -> float:
+    return -np.inf if score is None or np.isnan(score) else score

@@ -1,0 +1,196 @@
+"""The rows of a data set as training sees them: mixed anew in each epoch, some held out, decoded batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.engine.prefetch import prefetch
+from dkfeat.errors import InputError
+from dkfeat.learn.held_out import is_held_out
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset import ShardDataset
+
+__all__ = ["Survey", "TrainingRows", "batch_rows"]
+
+BATCH_NONZEROS = 1 << 21
+"""Stored values in a batch, about: 16 MiB with their column numbers."""
+HELD_OUT_BYTES = 256 << 20
+"""Held-out rows are kept in memory, encoded, up to this; more are read from the shards each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What one pass over labels and weights finds in the rows that are trained on."""
+
+    n_rows: int
+    n_held_out: int
+    class_counts: NDArray[np.int64]
+    """Rows of each class, shape (n_classes,); for lists of labels rows that have it."""
+    mean_weight: float
+    label_mean: float
+    label_deviation: float
+    """Standard deviation of a regression's labels; 0 for classes."""
+
+
+def batch_rows(data: Any) -> int:
+    """Rows of a batch that is worth decoding at once."""
+    return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
+
+
+class TrainingRows:
+    """Rows of opened shards.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    fraction : float
+        Share of the rows that is held out, in [0, 1).
+    seed : int
+        Decides which rows are held out, and the order of the others in each epoch.
+    shuffle_rows : int or None
+        Rows mixed together, as ``buffer_rows`` of `ShardDataset.batches`.
+    """
+
+    def __init__(self, data: ShardDataset, *, fraction: float, seed: int, shuffle_rows: int | None) -> None:
+        self._data, self._fraction, self._seed, self._shuffle_rows = data, fraction, seed, shuffle_rows
+        self.is_weighted = "weight" in data.manifest.schema
+        self._kept: list[tuple[Any, Any]] | None = None
+
+    def epoch(self, number: int, skip: int = 0) -> Iterator[tuple[Any, Any, NDArray[np.float64] | None]]:
+        """Features, labels and weights of an epoch's batches, without the rows held out and the first `skip` batches.
+
+        Batches come in the same order with the same rows, bit for bit, each time that they are asked for.
+        """
+        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        for index, (encoded, y, weight, held) in enumerate(self._encoded(shuffle=True, seed=seed)):
+            if index < skip:
+                continue
+            if held is None:
+                yield self._decoded(encoded), y, weight
+            else:
+                keep = np.flatnonzero(~held)
+                yield self._decoded(_taken(encoded, keep)), y[keep], None if weight is None else weight[keep]
+
+    def held_out(self) -> Iterator[tuple[Any, Any]]:
+        """Features and labels of the rows held out, in the source's order."""
+        parts: Iterator[tuple[Any, Any]] | list[tuple[Any, Any]]
+        parts = self._held_out_parts() if self._kept is None else self._kept
+        for encoded, y in parts:
+            yield self._decoded(encoded), y
+
+    def survey(self, classes: NDArray[Any]) -> Survey:
+        """Go over all labels and weights once, and keep the held-out rows if they fit.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Ascending; of no length for regression.
+
+        Raises
+        ------
+        InputError
+            For labels that are not finite numbers in a regression, for weights that are all 0, and if no row is left
+            to train on or none is held out.
+        """
+        n_rows = n_held = 0
+        counts = np.zeros(len(classes), np.int64)
+        weights = mean = spread = 0.0
+        kept: list[tuple[Any, Any]] | None = []
+        room = HELD_OUT_BYTES
+        for encoded, y, weight, held in self._encoded(shuffle=False, seed=0):
+            rows = np.arange(y.shape[0]) if held is None else np.flatnonzero(~held)
+            out = np.empty(0, np.int64) if held is None else np.flatnonzero(held)
+            room -= len(out) * int(self._data.spec["output"]["row_bytes"])
+            if room < 0:
+                kept = None
+            elif kept is not None and len(out):
+                kept.append((_taken(encoded, out), y[out]))
+            n_held += len(out)
+            if not len(rows):
+                continue
+            weights += float(len(rows) if weight is None else weight[rows].sum())
+            own = y[rows]
+            if sparse.issparse(own):
+                counts += np.asarray(own.sum(axis=0)).ravel()
+            elif len(classes):
+                counts += np.bincount(np.searchsorted(classes, own), minlength=len(classes))[: len(classes)]
+            else:
+                _check_finite(own)
+                total, own_mean = n_rows + len(rows), float(np.mean(own, dtype=np.float64))
+                spread += float(np.square(own - own_mean).sum())
+                spread += (own_mean - mean) ** 2 * n_rows * len(rows) / total
+                mean += (own_mean - mean) * len(rows) / total
+            n_rows += len(rows)
+        self._kept = kept
+        self._check(n_rows, n_held, weights)
+        return Survey(
+            n_rows=n_rows,
+            n_held_out=n_held,
+            class_counts=counts,
+            mean_weight=weights / n_rows,
+            label_mean=mean,
+            label_deviation=float(np.sqrt(spread / n_rows)),
+        )
+
+    def row_length(self) -> float:
+        """Root mean square of the l2 lengths of the first batch's rows in the source's order; 1 if all are 0."""
+        for X, *_ in self._data.batches(batch_rows(self._data), shuffle=False):
+            squares = X.multiply(X).sum() if sparse.issparse(X) else np.square(X, dtype=np.float64).sum()
+            length = float(np.sqrt(squares / X.shape[0]))
+            return length if length > 0 else 1.0
+        return 1.0
+
+    def _encoded(self, *, shuffle: bool, seed: int) -> Iterator[tuple[Any, Any, Any, Any]]:
+        batches = self._data.batches(
+            batch_rows(self._data),
+            shuffle=shuffle,
+            random_state=seed,
+            buffer_rows=self._shuffle_rows if shuffle else None,
+            decode=False,
+            weight=self.is_weighted,
+            number=True,
+        )
+        for encoded, y, *rest in batches:
+            held = is_held_out(rest[-1], self._fraction, self._seed) if self._fraction else None
+            yield encoded, y, rest[0] if self.is_weighted else None, held
+
+    def _held_out_parts(self) -> Iterator[tuple[Any, Any]]:
+        for encoded, y, _, held in prefetch(self._encoded(shuffle=False, seed=0)):
+            rows = np.flatnonzero(held)
+            yield _taken(encoded, rows), y[rows]
+
+    def _decoded(self, encoded: Any) -> Any:
+        return self._data.map.decode(encoded) if isinstance(encoded, PackedCodes) else encoded
+
+    def _check(self, n_rows: int, n_held: int, weights: float) -> None:
+        if not n_rows or (self._fraction and not n_held):
+            message = (
+                f"validation_fraction={self._fraction} holds {n_held:,} of {n_rows + n_held:,} rows out; "
+                "give validation= with shards of their own, or train with one alpha and without patience"
+            )
+            raise InputError(message)
+        if not weights > 0:
+            message = f"the weights of all {n_rows:,} rows are 0; there is nothing to train on"
+            raise InputError(message)
+
+
+def _taken(encoded: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(encoded, PackedCodes):
+        return PackedCodes(encoded.codes[rows], encoded.empty[rows])
+    return encoded[rows]
+
+
+def _check_finite(y: NDArray[Any]) -> None:
+    strange = y[~np.isfinite(y)]
+    if len(strange):
+        message = f"a row has the label {strange[0]}; a regression needs numbers: filter such rows from the source"
+        raise InputError(message)
