@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import issparse
 from scipy.special import expit, log_expit, softmax
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.learn.model_files import read_model, write_model
-from dkfeat.learn.score import Score
+from dkfeat.learn.score import Score, predictions_of
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -247,11 +247,7 @@ class LinearModel:
 
     def label(self, scores: NDArray[np.float32]) -> Any:
         """Predictions that belong to scores, as `predict` gives them; equal scores go to the lower label."""
-        if self.task == "regression":
-            return scores
-        if self.task == "multilabel":
-            return csr_matrix((scores > 0).astype(np.uint8))
-        return self.classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return predictions_of(self.task, self.classes, scores)
 
     def predict_file(self, source: Any, out: Any = None, **options: Any) -> Any:
         """Featurize the rows of a file and label them: `dkfeat.learn.predict.predict` with this model."""

@@ -194,8 +194,6 @@ def test_class_weights__count_as_weights_of_rows():
 
 
 def test_labels__that_are_no_class_are_refused():
-    y = np.array([3, 5, 3, 3, 3])
+    X, y = some_rows(5), np.array([3, 5, 3, 3, 3])
     with pytest.raises(ShardError, match="label 5, which the manifest does not list"):
-        run_epoch(
-            Weights.zeros(of("binary"), N_COLUMNS), [(some_rows(5), np.array([3, 5, 3, 3, 3]), None)], of("binary")
-        )
+        run_epoch(Weights.zeros(of("binary"), N_COLUMNS), [(X, y, None)], of("binary"))
