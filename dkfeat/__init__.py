@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _HOME = {
     "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
+    "KernelMachine": "dkfeat.learn.kernel_machine",
     "LaplaceFeatures": "dkfeat.maps.laplace",
     "LibsvmSource": "dkfeat.io.libsvm",
     "MaclaurinFeatures": "dkfeat.maps.maclaurin",
@@ -27,6 +28,7 @@ _HOME = {
     "gram": "dkfeat.engine.gram",
     "kernels": "dkfeat.kernels",
     "load_model": "dkfeat.learn.model",
+    "load_pipeline": "dkfeat.learn.pipeline",
     "open_shards": "dkfeat.engine.dataset",
     "plan": "dkfeat.engine.plan",
     "predict": "dkfeat.learn.predictions",
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
     from dkfeat.io.parquet import ParquetSource as ParquetSource
     from dkfeat.io.scans import Scan as Scan
     from dkfeat.io.status import status as status
+    from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
     from dkfeat.learn.model import load_model as load_model
+    from dkfeat.learn.pipeline import load_pipeline as load_pipeline
     from dkfeat.learn.predictions import predict as predict
     from dkfeat.learn.sgd import train as train
     from dkfeat.maps import from_spec as from_spec

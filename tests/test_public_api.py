@@ -10,6 +10,7 @@ import dkfeat
 PUBLIC = [
     "FourierFeatures",
     "GCWSFeatures",
+    "KernelMachine",
     "LaplaceFeatures",
     "LibsvmSource",
     "MaclaurinFeatures",
@@ -25,6 +26,7 @@ PUBLIC = [
     "gram",
     "kernels",
     "load_model",
+    "load_pipeline",
     "open_shards",
     "plan",
     "predict",

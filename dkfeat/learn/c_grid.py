@@ -1,0 +1,208 @@
+"""A linear classifier by LIBLINEAR on rows in memory, its C chosen on a part of them that a seed holds out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.learn.held_out import is_held_out
+from dkfeat.validation import check_choice, check_real
+
+__all__ = [
+    "DEFAULT_C",
+    "LOSSES",
+    "LinearFit",
+    "best_of_grid",
+    "checked_grid",
+    "fit_best_c",
+    "fit_bytes",
+    "split_held_out",
+]
+
+LOSSES = ("squared_hinge", "hinge", "log_loss")
+DEFAULT_C = (0.01, 0.1, 1.0, 10.0, 100.0)
+MAX_ITERATIONS = 1000
+
+Tell = Callable[[Mapping[str, Any]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearFit:
+    """What came of a grid."""
+
+    classes: NDArray[Any]
+    """Labels in ascending order."""
+    coef: NDArray[np.float64]
+    """Weights of shape (1 or n_classes, n_features)."""
+    intercept: NDArray[np.float64]
+    """One for each row of `coef`."""
+    C: float
+    """Value that was chosen."""
+    grid: tuple[Mapping[str, Any], ...]
+    """Each value of C with its held-out accuracy, None where one value was given, and whether LIBLINEAR converged."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels of rows; equal scores go to the lower label."""
+        scores = np.asarray(X @ self.coef.T) + self.intercept
+        best = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return self.classes[best]
+
+    def score(self, X: Any, y: NDArray[Any]) -> float:
+        """Share of rows that get their own label."""
+        return float(np.mean(self.predict(X) == y))
+
+
+def checked_grid(values: Any, name: str = "C") -> tuple[float, ...]:
+    """Values of a penalty, ascending, each once; one number stands for itself.
+
+    Examples
+    --------
+    >>> checked_grid([10, 0.1, 10])
+    (0.1, 10.0)
+    """
+    given = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not given:
+        message = f"{name} is an empty list; give one number above 0 or several"
+        raise ConfigError(message)
+    return tuple(sorted({check_real(value, name, above=0) for value in given}))
+
+
+def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows are held out, by their place; every class keeps a row to train on.
+
+    Raises
+    ------
+    InputError
+        If no row, or all rows of a class, would be held out.
+    """
+    held = is_held_out(np.arange(len(y)), fraction, seed)
+    classes = np.unique(y)
+    missing = np.setdiff1d(classes, y[~held])
+    if not held.any() or len(missing):
+        why = f"all rows of the label {missing[0]}" if len(missing) else "no row"
+        message = (
+            f"a part of {fraction:g} held out of {len(y):,} rows takes {why}; "
+            "give one value instead of a grid, another seed or another part"
+        )
+        raise InputError(message)
+    return held
+
+
+def best_of_grid(grid: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Entry of the highest accuracy; of equal ones the first."""
+    return max(grid, key=lambda entry: entry["accuracy"])
+
+
+def fit_best_c(
+    X: Any,
+    y: NDArray[Any],
+    C: Sequence[float],
+    *,
+    loss: str = "squared_hinge",
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    sample_weight: NDArray[np.float64] | None = None,
+    class_weight: Any = None,
+    fit_intercept: bool = True,
+    tell: Tell | None = None,
+) -> LinearFit:
+    """Fit each C to the rows that are not held out, and the best one to all rows.
+
+    Parameters
+    ----------
+    X : csr_matrix or ndarray of shape (n_samples, n_features), float64
+        C-contiguous; neither copied nor changed here.
+    y : ndarray of shape (n_samples,)
+        Labels of two classes or more.
+    C : sequence of float
+        Ascending; of equally accurate ones the smallest is taken. One value needs no held-out rows.
+    loss : {"squared_hinge", "hinge", "log_loss"}
+    validation_fraction, seed
+        Part of the rows that is held out, and which.
+    sample_weight : ndarray of shape (n_samples,) or None
+    class_weight : dict, "balanced" or None
+        As in scikit-learn.
+    fit_intercept : bool
+    tell : callable or None
+        Given each entry of the grid when it is known.
+    """
+    check_choice(loss, "loss", LOSSES)
+    options: dict[str, Any] = {"loss": loss, "class_weight": class_weight, "fit_intercept": fit_intercept, "seed": seed}
+    grid: list[Mapping[str, Any]] = []
+    if len(C) > 1:
+        held = split_held_out(y, validation_fraction, seed)
+        X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
+        weight = None if sample_weight is None else sample_weight[~held]
+        for value in C:
+            fitted, converged = _fit(X_train, y_train, weight, value, **options)
+            grid.append(
+                {"C": value, "accuracy": float(np.mean(fitted.predict(X_held) == y_held)), "converged": converged}
+            )
+            if tell is not None:
+                tell(grid[-1])
+        del X_train, X_held
+    best = float(best_of_grid(grid)["C"]) if grid else C[0]
+    fitted, converged = _fit(X, y, sample_weight, best, **options)
+    if not grid:
+        grid = [{"C": best, "accuracy": None, "converged": converged}]
+        if tell is not None:
+            tell(grid[0])
+    parts = fitted.estimators_ if isinstance(fitted, OneVsRestClassifier) else [fitted]
+    intercept = np.concatenate([np.broadcast_to(part.intercept_, len(part.coef_)) for part in parts])
+    coef = np.concatenate([part.coef_ for part in parts])
+    return LinearFit(classes=fitted.classes_, coef=coef, intercept=intercept, C=best, grid=tuple(grid))
+
+
+def fit_bytes(n_samples: int, n_features: int, stored: int, n_outputs: int, *, sparse: bool, grid: bool) -> int:
+    """Bytes that `fit_best_c` holds at its highest point, rows included.
+
+    LIBLINEAR copies every value that is not 0 into a record of 16 bytes, column and float64, beside the float64 rows;
+    a grid holds the rows to train on apart from all rows.
+
+    Parameters
+    ----------
+    n_samples, n_features : int
+        Shape of the rows.
+    stored : int
+        Values that the rows store.
+    n_outputs : int
+        Weight vectors: 1 for two classes.
+    sparse, grid : bool
+        Whether rows are CSR, of 12 bytes a value, and whether several C are tried.
+    """
+    rows = stored * (12 if sparse else 8)
+    return rows * (2 if grid else 1) + 16 * (stored + 2 * n_samples) + 3 * 8 * n_outputs * n_features
+
+
+def _fit(
+    X: Any, y: Any, weight: Any, C: float, *, loss: str, class_weight: Any, fit_intercept: bool, seed: int
+) -> tuple[Any, bool]:
+    shared: dict[str, Any] = {
+        "C": C, "class_weight": class_weight, "fit_intercept": fit_intercept, "max_iter": MAX_ITERATIONS,
+        "random_state": seed % 2**32,
+    }  # fmt: skip
+    if loss == "log_loss":
+        dual = bool(X.shape[0] < X.shape[1] and issparse(X))
+        estimator: Any = LogisticRegression(solver="liblinear", dual=dual, **shared)
+        if len(np.unique(y)) > 2:
+            estimator = OneVsRestClassifier(estimator)
+            if weight is not None:
+                message = "log_loss by LIBLINEAR takes no row weights for more than two classes; use the solver sgd"
+                raise ConfigError(message)
+    else:
+        estimator = LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        estimator.fit(X, y) if weight is None else estimator.fit(X, y, sample_weight=weight)
+    return estimator, not any(issubclass(each.category, ConvergenceWarning) for each in caught)

@@ -1,0 +1,71 @@
+"""Trained models as scikit-learn pipelines."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from dkfeat import FourierFeatures, GCWSFeatures
+from dkfeat.errors import ConfigError, InputError, SourceNotFoundError
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.pipeline import load_pipeline
+
+WIDTH = 9
+
+
+def made(feature_map, n_classes, **options):
+    feature_map = feature_map.fit_width(WIDTH)
+    rng = np.random.default_rng(n_classes)
+    rows = 1 if n_classes == 2 else n_classes
+    return LinearModel(
+        map_spec=feature_map.to_spec(),
+        classes=np.arange(n_classes) * 2,
+        coef=rng.normal(size=(rows, feature_map.n_features_out)),
+        intercept=rng.normal(size=rows),
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "feature_map",
+    [GCWSFeatures(n_components=32, i_bits=4, random_state=0), FourierFeatures(n_components=32, random_state=0)],
+    ids=["codes", "dense"],
+)
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_pipeline__gives_what_the_model_gives(feature_map, n_classes, tmp_path):
+    model = made(feature_map, n_classes, training={"loss": "log_loss"})
+    model.save(tmp_path / "model")
+    X = np.random.default_rng(0).normal(size=(40, WIDTH))
+    X[7] = 0
+    for pipeline in (
+        load_pipeline(model),
+        load_pipeline(tmp_path / "model"),
+        pickle.loads(pickle.dumps(load_pipeline(model))),
+    ):
+        for rows in (X, csr_matrix(X), X[:1], X[7:8], X[3:4].tolist()):
+            for method in ("predict", "decision_function", "predict_proba"):
+                np.testing.assert_array_equal(getattr(pipeline, method)(rows), getattr(model, method)(rows))
+        np.testing.assert_array_equal(pipeline[-1].coef_, model.coef)
+        np.testing.assert_array_equal(pipeline.classes_, model.classes)
+        assert pipeline[-1].intercept_.shape == (len(model.coef),)
+        assert pipeline.score(X, model.predict(X)) == 1
+
+
+def test_pipeline__keeps_its_checks():
+    model = made(GCWSFeatures(n_components=8, i_bits=2, random_state=0), 2)
+    pipeline = load_pipeline(model)
+    with pytest.raises(InputError, match="expecting 9 features"):
+        pipeline.predict(np.ones((1, WIDTH + 1)))
+    with pytest.raises(InputError, match="holds NaN at row 0, column 2"):
+        pipeline.predict(np.array([[0, 1, np.nan, *range(WIDTH - 3)]]))
+    with pytest.raises(ConfigError, match="loss='log_loss'"):
+        pipeline.predict_proba(np.ones((1, WIDTH)))
+    with pytest.raises(ConfigError, match="cannot be fitted"):
+        pipeline.fit(np.ones((2, WIDTH)), [0, 1])
+    with pytest.raises(InputError, match="rows and columns"):
+        pipeline[-1].predict([1, 2])
+    with pytest.raises(InputError, match="expecting 32 features"):
+        pipeline[-1].predict(np.ones((1, 3)))
+    with pytest.raises(SourceNotFoundError):
+        load_pipeline("nowhere")
