@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Literal
 
 import dask.array as da
@@ -11,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from dask.base import tokenize
 from dask.delayed import delayed
-from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from dkfeat.blocks import Split
+from dkfeat.engine.dask_blocks import BlockArray, block_arrays
 from dkfeat.engine.scan import scan
 from dkfeat.errors import InputError
 from dkfeat.io.libsvm import LibsvmSource
@@ -247,31 +246,18 @@ def read_parquet(
 
 
 def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
-    token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
-    holder = delayed(source, name=f"{source.kind}-source-{token}", traverse=False)  # travels once to each worker
-    blocks = f"read-{source.kind}-{token}"
-    reading: dict[Any, Any] = {
-        (blocks, number): (_read_split, holder.key, split) for number, split in enumerate(splits)
-    }
-    graph = HighLevelGraph.from_collections(blocks, reading, dependencies=[holder])
-
-    def array(part: int, kind: str, chunks: tuple[tuple[float | None, ...], ...], meta: Any) -> da.Array:
-        name = f"{source.kind}-{kind}-{token}"
-        places = (0,) * (len(chunks) - 1)
-        layer: dict[Any, Any] = {
-            (name, number, *places): (itemgetter(part), (blocks, number)) for number in range(len(splits))
-        }
-        whole = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {blocks}})
-        return da.Array(whole, name, chunks, meta=meta)
-
-    X_meta = sp.csr_matrix((0, 0), dtype=source.dtype)
+    kind = source.kind
     y_meta = np.empty(0, object if source.multilabel else source.label_dtype)
-    arrays = [array(0, "X", (row_chunks, (source.n_features,)), X_meta), array(1, "y", (row_chunks,), y_meta)]
+    arrays = [
+        BlockArray(0, f"{kind}-X", sp.csr_matrix((0, 0), dtype=source.dtype), (source.n_features,)),
+        BlockArray(1, f"{kind}-y", y_meta),
+    ]
     if source.query_id:
-        arrays.append(array(2, "qid", (row_chunks,), np.empty(0, np.int64)))
+        arrays.append(BlockArray(2, f"{kind}-qid", np.empty(0, np.int64)))
     if source.has_weights:
-        arrays.append(array(3, "weight", (row_chunks,), np.empty(0)))
-    return tuple(arrays)
+        arrays.append(BlockArray(3, f"{kind}-weight", np.empty(0)))
+    token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
+    return block_arrays(_read_split, source, splits, row_chunks, arrays, name=kind, token=token)
 
 
 def _read_split(source: Source, split: Split) -> tuple[Any, ...]:

@@ -257,45 +257,58 @@ class ShardDataset:
             return found
         return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
 
-    def to_dask(self, *, weight: bool = False) -> tuple[da.Array, ...]:
-        """Features and labels as Dask arrays with a chunk for each shard that has rows; nothing is read yet.
+    def to_dask(self, *, weight: bool = False, chunk_rows: int | None = None) -> tuple[da.Array, ...]:
+        """Features and labels as Dask arrays of known chunks; nothing is read yet.
 
         Parameters
         ----------
         weight : bool, default=False
             Give each row's weight too.
+        chunk_rows : int or None
+            None: a chunk for each shard that has rows. Else consecutive shards are one chunk as long as they have no
+            more than so many rows together; a larger shard is a chunk of its own. Choose it where shards are many and
+            small: Dask spends about a millisecond on each task, and memory on the whole graph.
 
         Returns
         -------
         X : dask.array.Array of shape (n_rows, n_features_out)
-            Chunks are csr_matrix of float32, or numpy arrays for the layout "dense". All sizes are known.
+            Chunks are csr_matrix of float32 with int32 indices where they fit, or numpy arrays for the layout "dense".
         y : dask.array.Array of shape (n_rows,), or (n_rows, n_classes) for a multi-label source
         weight : dask.array.Array of shape (n_rows,), float64
             Only if `weight`.
-        """
-        import dask.array as da  # 0.2 s, which training without Dask arrays need not pay
-        from dask.delayed import delayed
 
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            `chunk_rows` is below 1, or weights are asked where none are kept.
+        """
+        from dkfeat.engine.dask_blocks import BlockArray, block_arrays  # 0.2 s, which most uses need not pay
+
+        parts = self._parts(False, weight, False)
+        most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
         manifest = self.manifest  # tasks carry a reader without the list of all shards
         empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)
         light = ShardDataset(reader.ShardReader(self._reader.storage, self.spec, empty), self._verify)
-        load = delayed(_Load(light, self.classes, self._parts(False, weight, False)), pure=True)
-        label_dtype = self.spec["input"]["label_dtype"]
+        groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
         dense = self.spec["output"]["layout"] == "dense"
         meta = np.empty((0, 0), np.float32) if dense else sparse.csr_matrix((0, 0), dtype=np.float32)
-        width = self.shape[1]
-        y_meta, y_width = np.empty(0, label_dtype), list[int]()
+        arrays = [BlockArray(0, "dkfeat-X", meta, (self.shape[1],))]
         if self.spec["input"]["multilabel"]:
-            y_width = [0 if self.classes is None else len(self.classes)]
-            y_meta = sparse.csr_matrix((0, *y_width), dtype=np.uint8)
-        features, labels, weights = [], [], []
-        for entry in [entry for entry in manifest.shards if entry.rows] or manifest.shards[:1]:
-            kind = "-weight" if weight else ""
-            pair = load(entry, dask_key_name=f"dkfeat{kind}-{manifest.sha256[:16]}-{entry.name}")
-            features.append(da.from_delayed(pair[0], (entry.rows, width), dtype=np.float32, meta=meta))
-            labels.append(da.from_delayed(pair[1], (entry.rows, *y_width), dtype=y_meta.dtype, meta=y_meta))
-            weights += [da.from_delayed(pair[2], (entry.rows,), dtype=np.float64)] if weight else []
-        return tuple(da.concatenate(chunks) for chunks in (features, labels, weights) if chunks)
+            n_classes = 0 if self.classes is None else len(self.classes)
+            arrays.append(BlockArray(1, "dkfeat-y", sparse.csr_matrix((0, n_classes), dtype=np.uint8), (n_classes,)))
+        else:
+            arrays.append(BlockArray(1, "dkfeat-y", np.empty(0, self.spec["input"]["label_dtype"])))
+        if weight:
+            arrays.append(BlockArray(2, "dkfeat-weight", np.empty(0)))
+        return block_arrays(
+            _load,
+            (light, self.classes, parts),
+            groups,
+            [sum(entry.rows for entry in group) for group in groups],
+            arrays,
+            name="dkfeat",
+            token="-".join([manifest.sha256[:16], str(most), *parts]),
+        )
 
     def verify(self) -> reader.Report:
         """Read every shard in full and report every problem, and every file that no manifest lists."""
@@ -344,13 +357,22 @@ class ShardDataset:
             yield self._handed(batch, decode, parts)
 
 
-class _Load:
-    """Loads a shard on a worker."""
+def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:
+    """Consecutive shards, together as long as they have at most so many rows."""
+    groups: list[list[ShardEntry]] = []
+    held = 0
+    for entry in entries:
+        if not groups or held + entry.rows > most_rows:
+            groups.append([])
+            held = 0
+        groups[-1].append(entry)
+        held += entry.rows
+    return [tuple(group) for group in groups]
 
-    def __init__(self, data: ShardDataset, classes: NDArray[Any] | None, parts: Sequence[str]) -> None:
-        self._data, self._classes, self._parts = data, classes, parts
 
-    def __call__(self, entry: ShardEntry) -> tuple[Any, ...]:
-        """Features and labels of one shard, and what else is asked."""
-        rows = self._data._rows(entry, self._parts, self._classes)
-        return self._data._handed(rows, True, self._parts)
+def _load(
+    shared: tuple[ShardDataset, NDArray[Any] | None, Sequence[str]], entries: Sequence[ShardEntry]
+) -> tuple[Any, ...]:
+    """Features and labels of some shards, and what else is asked."""
+    data, classes, parts = shared
+    return data._handed(ShardRows.joined([data._rows(entry, parts, classes) for entry in entries]), True, parts)

@@ -147,6 +147,39 @@ def test_to_dask__known_chunks_of_csr(scheduler, target, expected):
     np.testing.assert_array_equal(labels, expected[1])
 
 
+@pytest.mark.parametrize("chunk_rows", [1, 100, 130, 10_000])
+def test_to_dask__joins_small_shards(chunk_rows, target, expected):
+    data = dkfeat.open_shards(target)
+    shards = [entry.rows for entry in data.manifest.shards]
+    assert len(shards) > 4
+    X, y = data.to_dask(chunk_rows=chunk_rows)
+    assert X.chunks[0] == y.chunks[0]
+    assert all(rows <= chunk_rows or rows in shards for rows in X.chunks[0])
+    assert set(np.cumsum(X.chunks[0])) <= set(np.cumsum(shards))
+    # no two neighbours could be one
+    assert all(
+        rows + shards[np.cumsum(shards).tolist().index(stop) + 1] > chunk_rows
+        for rows, stop in list(zip(X.chunks[0], np.cumsum(X.chunks[0]), strict=True))[:-1]
+    )
+    Z, labels = dask.compute(X, y, scheduler="synchronous")
+    assert (expected[0] != Z).nnz == 0
+    np.testing.assert_array_equal(labels, expected[1])
+
+
+def test_to_dask__graph_is_small_and_its_keys_tell_contents(target):
+    data = dkfeat.open_shards(target)
+    X, _ = data.to_dask()
+    assert len(dict(X.__dask_graph__())) == 2 * data.n_shards + 1
+    names = {X.name, data.to_dask()[0].name, data.to_dask(chunk_rows=100)[0].name, data.to_dask(chunk_rows=90)[0].name}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("chunk_rows", [0, "all", 2.5])
+def test_to_dask__refuses_chunk_rows(chunk_rows, target):
+    with pytest.raises(ConfigError, match="chunk_rows="):
+        dkfeat.open_shards(target).to_dask(chunk_rows=chunk_rows)
+
+
 @pytest.mark.cluster
 def test_to_dask__on_a_cluster(target, expected, cluster_client):
     X, y = dkfeat.open_shards(target).to_dask()
