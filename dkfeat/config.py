@@ -212,17 +212,31 @@ class TrainConfig(_Settings):
     shards: str
     """Folder of training shards."""
     test: str | None = None
-    """Folder of held-out shards."""
+    """Folder of shards that are scored only."""
+    validation: str | None = None
+    """Folder of shards that choose among alphas, losses and epochs."""
+    validation_fraction: float | None = None
+    """Instead: the share of the rows held out for that, in (0, 1); None: the trainer's own choice."""
     out: str | None = None
     """Where the model is saved."""
-    loss: str = "hinge"
-    """Loss, as in scikit-learn's SGDClassifier."""
-    alpha: float | None = None
-    """Strength of the l2 penalty, above 0; None: the trainer's own choice."""
+    task: Literal["auto", "classification", "regression"] = "auto"
+    """What labels are; auto: classes, unless the loss is one for regression."""
+    loss: str | tuple[str, ...] | None = None
+    """Loss or several, by the names in `dkfeat.train`; None: the trainer's own choice."""
+    alpha: float | tuple[float, ...] | None = None
+    """Strength of the l2 penalty or several, above 0; None: the trainer's own choice."""
     epochs: int | None = None
     """Passes over the shards, at least 1; None: the trainer's own choice."""
     average: bool | None = None
     """Average the weights over the steps; None: the trainer's own choice."""
+    class_weight: str | Mapping[str, Any] | None = None
+    """"balanced", or weights by label; None: 1."""
+    patience: int | None = None
+    """Epochs without a better held-out score after which training stops, at least 1; None: all epochs are trained."""
+    checkpoint: str | None = None
+    """Local folder in which the state is saved, and from which an interrupted training goes on."""
+    resume: bool = True
+    """False begins anew whatever the checkpoint holds."""
     shuffle_rows: int | None = None
     """Rows mixed together, at least 1; None: the trainer's own choice."""
     random_state: int = 0
@@ -231,13 +245,14 @@ class TrainConfig(_Settings):
     """For shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "shuffle_rows"):
+        for name in ("epochs", "patience", "shuffle_rows"):
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1)
-        if self.alpha is not None and not 0 < self.alpha < float("inf"):
-            message = f"alpha={self.alpha}, but the penalty's strength must be positive and finite"
-            raise ConfigError(message)
+        for alpha in self.alpha if isinstance(self.alpha, tuple) else (self.alpha,):
+            if alpha is not None and not 0 < alpha < float("inf"):
+                message = f"alpha={alpha}, but the penalty's strength must be positive and finite"
+                raise ConfigError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

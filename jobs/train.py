@@ -31,10 +31,12 @@ def main(conf: str) -> None:
     model = train(shards, **options, progress=job.run.progress)
     if out is not None:
         model.save(out)
-        print(f"{out}: model of {len(model.classes)} classes")
-    accuracy = model.history[-1].get("test_accuracy")
-    if accuracy is not None:
-        print(f"test accuracy {accuracy:.2%}")
+        print(f"{out}: model of {len(model.classes)} classes" if len(model.classes) else f"{out}: regression")
+    last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
+    if last.get("test_accuracy") is not None:
+        print(f"test accuracy {last['test_accuracy']:.2%}")
+    elif last.get("test_r2") is not None:
+        print(f"test R² {last['test_r2']:.4f}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ COMMANDS = (
     "abort",
     "clean",
     "demo",
+    "evaluate",
     "featurize",
     "inspect",
     "plan",
@@ -99,7 +100,32 @@ def test_featurize__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
 def test_train__tells_the_accuracy_and_progress(job):
     *_, fit = job
     assert re.search(r"^test accuracy +100\.00%$", fit.stdout, re.MULTILINE)
-    assert "train: epoch 3 of 3, test accuracy 100.00%" in fit.stderr
+    assert re.search(r"train: epoch 3 of 3, loss 0\S*, test accuracy 100\.00%", fit.stderr)
+
+
+def test_train__several_alphas_and_losses(job):
+    options = ("--alpha", 1e-6, "--alpha", 1e-2, "--loss", "hinge", "--loss", "log_loss", "--class-weight", "balanced")
+    fit = run("train", job[0] / "train", *options, "--epochs", 2, "--patience", 1)
+    assert re.search(r"^chosen +(hinge|log_loss), alpha 0\.01$", fit.stdout, re.MULTILINE)  # ties go to the larger
+    assert re.search(r"^validation accuracy +100\.00%$", fit.stdout, re.MULTILINE)
+
+
+def test_train__regression(job):
+    options = ("--task", "regression", "--loss", "huber", "--test", job[0] / "test", "--epochs", 3)
+    fit = run("train", job[0] / "train", *options, "--class-weight", "1=2", status=2)
+    assert "class_weight" in fit.stderr
+    fit = run("train", job[0] / "train", *options)
+    assert re.search(r"^test r2 +0\.\d{4}$", fit.stdout, re.MULTILINE)
+    assert "test R² 0." in fit.stderr
+
+
+def test_train__a_checkpoint_of_other_settings(job, tmp_path):
+    options = ("--checkpoint", tmp_path / "state", "--epochs", 1)
+    run("train", job[0] / "train", *options)
+    outcome = run("train", job[0] / "train", *options, "--seed", 5, status=4)
+    assert "random_state 0, now 5" in outcome.stderr
+    run("train", job[0] / "train", *options, "--seed", 5, "--no-resume")
+    run("train", job[0] / "test", *options, "--seed", 5, status=4)
 
 
 def test_train__a_seed_of_64_bits(job, tmp_path):
@@ -206,6 +232,9 @@ def test_bad_row__names_its_place(tmp_path):
         (("train", "x", "--loss", "squared"), "'squared'"),
         (("train", "x", "--seed", "-1"), "random_state=-1"),
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
+        (("train", "x", "--alpha", "1", "--alpha", "1"), "several different ones"),
+        (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),
+        (("train", "x", "--validation-fraction", "1"), "validation_fraction=1"),
         (("predict", "none", "x.svm"), "holds no model"),
         (("demo", "--test", "x.svm"), "--test goes with --data"),
         (("demo", "--data", "none.svm"), "none.svm"),
@@ -226,10 +255,12 @@ def test_conflicts__exit_4(job, tmp_path):
     assert "different maps" in outcome.stderr
 
 
-def test_multilabel__training_is_refused(tmp_path):
-    (tmp_path / "rows.svm").write_text("1,2 1:1\n2 2:1\n")
+def test_train__lists_of_labels(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,2 1:1\n2 2:1\n" * 20)
     run("featurize", tmp_path / "rows.svm", *SMALL, "--multilabel", "--out", tmp_path / "out")
-    assert "multi-label" in run("train", tmp_path / "out", status=2).stderr
+    fit = run("train", tmp_path / "out", "--test", tmp_path / "out", "--epochs", 20)
+    assert re.search(r"^task +multilabel$", fit.stdout, re.MULTILINE)
+    assert re.search(r"^test accuracy +100\.00%$", fit.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,53 @@ from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["train"]
 
+LOSSES = ("hinge", "squared_hinge", "log_loss", "squared_error", "huber")
+
 
 @click.command(cls=DkfeatCommand)
 @click.argument("shards")
-@click.option("--test", metavar="DIR", help="Held-out shards, made with --like SHARDS.")
+@click.option("--test", metavar="DIR", help="Shards that are scored only, made with --like SHARDS.")
+@click.option("--validation", metavar="DIR", help="Shards that choose among alphas, losses and epochs.")
+@click.option(
+    "--validation-fraction",
+    type=float,
+    help="Instead: the share of the rows held out for that.  [default: 0.1 if there is something to choose]",
+)
 @click.option("--out", metavar="MODEL", help="Folder to save the model in.")
 @click.option(
-    "--loss",
-    type=click.Choice(["hinge", "log_loss"]),
-    default="hinge",
+    "--task",
+    type=click.Choice(["auto", "classification", "regression"]),
+    default="auto",
     show_default=True,
-    help="Linear SVM or logistic regression.",
+    help="What labels are; auto: classes, unless the loss is one for regression.",
 )
-@click.option("--alpha", type=float, help="Strength of the l2 penalty.  [default: 1e-6]")
+@click.option(
+    "--loss",
+    type=click.Choice(LOSSES),
+    multiple=True,
+    help="May be given several times; the last two are for regression.  [default: hinge, or squared_error]",
+)
+@click.option(
+    "--alpha",
+    type=float,
+    multiple=True,
+    help="Strength of the l2 penalty; several are trained at once, the best is kept.  [default: 1e-6]",
+)
 @click.option("--epochs", type=click.IntRange(min=1), help="Passes over the shards.  [default: by number of rows]")
+@click.option(
+    "--patience", type=click.IntRange(min=1), help="Stop after so many epochs without a better held-out score."
+)
 @click.option("--average/--no-average", default=True, show_default=True, help="Average the weights over all steps.")
+@click.option(
+    "--class-weight",
+    metavar="LABEL=WEIGHT",
+    multiple=True,
+    help="How much rows of a class count, may be given several times; or once: balanced.",
+)
+@click.option("--checkpoint", metavar="DIR", help="Save the state here every 30 s, and go on from it.")
+@click.option("--resume/--no-resume", default=True, help="Go on from the checkpoint, or begin anew.  [default: resume]")
 @click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of those held out.")
 @storage_option("A setting of the store, of shards at a URL")
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
 @click.pass_context
@@ -37,49 +67,70 @@ def train(
     ctx: click.Context,
     /,
     shards: str,
-    test: str | None,
     out: str | None,
-    loss: str,
-    alpha: float | None,
-    epochs: int | None,
-    average: bool,
-    shuffle_rows: int | None,
+    loss: tuple[str, ...],
+    alpha: tuple[float, ...],
+    class_weight: tuple[str, ...],
     seed: int,
     storage_options: tuple[str, ...],
     progress: bool,
+    **options: Any,
 ) -> None:
-    """Train a linear classifier on the shards in folder SHARDS.
+    """Train a linear model on the shards in folder SHARDS.
 
-    Rows are read shard by shard, so the data need not fit in memory.
+    Rows are read shard by shard, so the data need not fit in memory. Labels are
+    classes, lists of classes, or numbers (--task regression).
 
     For example:
       dkfeat train features/train --test features/test --out model
       dkfeat train features/train --loss log_loss --epochs 5 --out model
+      dkfeat train features/train --alpha 1e-6 --alpha 1e-5 --out model
     """
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.sgd import train as run
 
+    weights = _class_weight(class_weight)  # before the work, not after
     if out is not None:
-        check_target(out)  # before the work, not after
+        check_target(out)
     model = run(
         shards,
-        test=test,
-        loss=loss,  # type: ignore[arg-type]  # click.Choice lets only the two through
-        alpha=alpha,
-        epochs=epochs,
-        average=average,
-        shuffle_rows=shuffle_rows,
+        loss=loss or None,
+        alpha=alpha or None,
+        class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
         random_state=seed,
         storage_options=parse_options(storage_options, "--storage-option"),
         progress=progress and (_teller(ctx) or True),
+        **options,
     )
-    last = model.history[-1]
-    shown = {"rows": f"{last['rows']:,}", "classes": f"{len(model.classes):,}", "epochs": f"{last['epoch']:,}"}
-    if last.get("test_accuracy") is not None:
-        shown["test_accuracy"] = f"{last['test_accuracy']:.2%}"
+    last = next(entry for entry in model.history if entry["epoch"] == model.training.get("epoch", len(model.history)))
+    shown = {"rows": f"{last['rows']:,}", "task": model.task}
+    if model.task != "regression":
+        shown["classes"] = f"{len(model.classes):,}"
+    shown["epochs"] = f"{len(model.history):,}"
+    if "grid" in model.training:
+        shown["chosen"] = f"{model.training['loss']}, alpha {model.training['alpha']:g}"
+    for part in ("validation", "test"):
+        for name, form in (("accuracy", ".2%"), ("r2", ".4f")):
+            if last.get(f"{part}_{name}") is not None:
+                shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
     if out is not None:
         model.save(out)
     facts(**shown, model=out or "not saved; give --out MODEL to keep it")
+
+
+def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
+    """Read what --class-weight was given."""
+    if given == ("balanced",):
+        return "balanced"
+    weights = {}
+    for item in given:
+        label, _, weight = item.partition("=")
+        try:
+            weights[label] = float(weight)
+        except ValueError:
+            message = f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5, or balanced alone"
+            raise click.UsageError(message) from None
+    return weights or None
 
 
 def _teller(ctx: click.Context) -> Callable[[Mapping[str, Any]], None] | None:

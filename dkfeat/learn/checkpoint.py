@@ -79,7 +79,7 @@ class Checkpoints:
         arrays : mapping of str to ndarray
             float32, float64 or int64.
         """
-        temporary = self._folder / f".{CURRENT}.{os.getpid()}.tmp"
+        temporary = self._folder / f".{CURRENT}.tmp"
         header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
         try:
             with temporary.open("wb") as file:

@@ -58,7 +58,15 @@ class EpochLines:
         self._stream.flush()
 
     def _describe(self, entry: Mapping[str, Any], seconds: float) -> str:
-        accuracy = entry.get("test_accuracy")
-        held_out = "" if accuracy is None else f", test accuracy {accuracy:.2%}"
-        speed = entry["rows"] / max(seconds, 1e-9)
-        return f"train: epoch {entry['epoch']} of {self._epochs}{held_out}, {speed:,.0f} rows/s"
+        told = [f"train: epoch {entry['epoch']} of {self._epochs}"]
+        if entry.get("loss") is not None:
+            told.append(f"loss {entry['loss']:.4g}")
+        if entry.get("alpha") is not None:
+            told.append(f"best alpha {entry['alpha']:g}")
+        for part in ("validation", "test"):
+            if entry.get(f"{part}_accuracy") is not None:
+                told.append(f"{part} accuracy {entry[f'{part}_accuracy']:.2%}")
+            elif entry.get(f"{part}_r2") is not None:
+                told.append(f"{part} R² {entry[f'{part}_r2']:.4f}")
+        told.append(f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s")
+        return ", ".join(told)
