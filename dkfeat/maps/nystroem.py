@@ -330,10 +330,22 @@ class NystroemFeatures(FeatureMap):
         for start in range(0, X.shape[0], step):
             block = X[start : start + step]
             landmarks = s.landmarks.rows if sp.issparse(block) or s.dense is None else s.dense
-            similarities = s.kernel(_checked_block(block, start), landmarks)
+            similarities = _similarities(s.kernel, _checked_block(block, start), landmarks, start)
             part = features[start : start + step].reshape(-1)
             multiply_rows(owned(similarities).reshape(-1), len(similarities), n_landmarks, s.table, rank, part)
         return features
+
+
+def _similarities(kernel: NamedKernel, block: Any, landmarks: Any, first_row: int) -> NDArray[np.float64]:
+    """Kernel values of a block; a row that the kernel refuses is named by its number in the whole array."""
+    try:
+        return kernel(block, landmarks)
+    except InputError as error:
+        if error.row is None or not first_row:
+            raise
+        row = first_row + error.row
+        message = f"{error}; rows of X are counted from its row {first_row:,} on here, so that this is row {row:,}"
+        raise InputError(message, row=row, column=error.column) from error
 
 
 def _checked_block(block: Any, first_row: int) -> Any:

@@ -239,6 +239,24 @@ def test_fit__names_the_row_that_a_kernel_refuses():
         features.transform(X)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize(
+    ("kernel", "params", "value", "column"),
+    [
+        ("exponential_semigroup", {}, -1.0, 1),
+        ("vovk_infinite", {}, 9.0, None),
+        ("polynomial", {"degree": 9}, 1e60, None),
+    ],
+)
+def test_transform__names_a_refused_row_by_its_place_in_all_rows(kernel, params, value, column, kind):
+    X = np.full((9_000, 2), 0.2)
+    features = NystroemFeatures(256, kernel=kernel, kernel_params=params, random_state=0).fit(X)
+    X[8_500, 1] = value  # 8,192 rows are taken at a time
+    with pytest.raises(InputError, match="row 8,500") as caught:
+        features.transform(kind(X))
+    assert (caught.value.row, caught.value.column) == (8_500, column)
+
+
 def test_fit__without_rows_is_refused():
     with pytest.raises(InputError, match="there are none"):
         NystroemFeatures().fit(da.zeros((0, 3)))
