@@ -13,7 +13,7 @@ from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["train"]
 
-LOSSES = ("hinge", "squared_hinge", "log_loss", "squared_error", "huber")
+LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
 
 
 @click.command(cls=DkfeatCommand)
@@ -37,7 +37,7 @@ LOSSES = ("hinge", "squared_hinge", "log_loss", "squared_error", "huber")
     "--loss",
     type=click.Choice(LOSSES),
     multiple=True,
-    help="May be given several times; the last two are for regression.  [default: hinge, or squared_error]",
+    help="May be given several times; the last two are for regression.  [default: squared_hinge, or squared_error]",
 )
 @click.option(
     "--alpha",

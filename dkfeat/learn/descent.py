@@ -19,8 +19,8 @@ Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
 """Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
 
 CLASS_LOSSES: Mapping[str, tuple[int, float]] = {
-    "hinge": (compiled.HINGE, 1.0),
     "squared_hinge": (compiled.SQUARED_HINGE, 0.5),
+    "hinge": (compiled.HINGE, 1.0),
     "log_loss": (compiled.LOG_LOSS, 4.0),
 }
 """Losses for classes: the compiled loop's number, and the step size for rows of unit length."""

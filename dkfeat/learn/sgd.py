@@ -80,8 +80,9 @@ def train(
         What labels are. "auto" takes them for classes, unless `loss` is one for regression. Shards with lists of labels
         are trained with one model a label, each against the rest.
     loss : str or sequence of str, optional
-        For classes "hinge" (the default: linear support vector machine), "squared_hinge" or "log_loss" (logistic
-        regression). For regression "squared_error" (the default) or "huber", which hardly heeds outliers.
+        For classes "squared_hinge" (the default: linear support vector machine, as ``LinearSVC``), "hinge" (the same,
+        heeding wrong labels less) or "log_loss" (logistic regression). For regression "squared_error" (the default) or
+        "huber", which hardly heeds outliers.
     alpha : float or sequence of float, optional
         Strength of the l2 penalty, above 0: ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Default 1e-6: averaging
         and a bounded number of steps regularise more than the penalty does. Raise it for noisy labels. The model of

@@ -120,7 +120,7 @@ class TrainingRows:
             weights += float(len(rows) if weight is None else weight[rows].sum())
             own = y[rows]
             if sparse.issparse(own):
-                counts += np.asarray(own.sum(axis=0)).ravel()
+                counts += np.bincount(own.indices, minlength=len(classes))
             elif len(classes):
                 counts += np.bincount(np.searchsorted(classes, own), minlength=len(classes))[: len(classes)]
             else:

@@ -45,7 +45,7 @@ def test_train__every_epoch_has_an_order_of_its_own():
 
 def test_train__weights_are_for_features_as_the_map_gives_them():
     data = FakeShards(*blobs(300, 2, seed=1))
-    model = quiet(data, epochs=3)
+    model = quiet(data, epochs=3, loss="hinge")
     orders = []
     for seed in data.seeds:
         order = np.arange(data.n_rows)
@@ -69,7 +69,7 @@ def test_train__records_what_made_the_model():
     data = FakeShards(*blobs(100, 2, seed=1))
     model = quiet(data, epochs=2, alpha=1e-4, average=False)
     assert model.training == {
-        "loss": "hinge",
+        "loss": "squared_hinge",
         "alpha": 1e-4,
         "average": False,
         "random_state": 0,
