@@ -23,6 +23,7 @@ _HOME = {
     "abort": "dkfeat.io.maintenance",
     "clean": "dkfeat.io.maintenance",
     "errors": "dkfeat.errors",
+    "evaluate": "dkfeat.learn.evaluate",
     "featurize": "dkfeat.engine.featurize",
     "from_spec": "dkfeat.maps",
     "gram": "dkfeat.engine.gram",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from dkfeat.io.parquet import ParquetSource as ParquetSource
     from dkfeat.io.scans import Scan as Scan
     from dkfeat.io.status import status as status
+    from dkfeat.learn.evaluate import evaluate as evaluate
     from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
     from dkfeat.learn.model import load_model as load_model
     from dkfeat.learn.pipeline import load_pipeline as load_pipeline

@@ -33,6 +33,7 @@ TABLE = {
         ENGINE_AND_BELOW,
         {"dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"},
     ),
+    "report": (ENGINE_AND_BELOW | {"learn", "report"}, {"matplotlib", "numpy"}),
     "learn": (ENGINE_AND_BELOW | {"learn"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "demo": (ALL, {"click", "rich", "numpy", "scipy", "sklearn"}),
     "cli": (ALL, {"click", "rich", "dask", "numpy", "pyarrow"}),
@@ -43,6 +44,7 @@ EXCEPTIONS = {
     ("io", "dkfeat.compiled.libsvm"),  # the byte parser is io's own loop
     ("maps", "dkfeat.engine.collections"),  # maps/_base.py hands a Dask collection over, by a late import
     ("maps", "dkfeat.engine.dask_rows"),  # maps/nystroem.py draws its landmarks from one, as late
+    ("learn", "dkfeat.report"),  # results draw themselves, by late imports
     ("cli", "dkfeat.__version__"),  # a plain string
 }
 

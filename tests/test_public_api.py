@@ -21,6 +21,7 @@ PUBLIC = [
     "abort",
     "clean",
     "errors",
+    "evaluate",
     "featurize",
     "from_spec",
     "gram",

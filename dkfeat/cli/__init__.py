@@ -13,6 +13,7 @@ import click
 import dkfeat
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log
 from dkfeat.cli.demo import demo
+from dkfeat.cli.evaluate import evaluate
 from dkfeat.cli.featurize import featurize, plan
 from dkfeat.cli.inspect import inspect
 from dkfeat.cli.maintenance import abort, clean
@@ -59,6 +60,7 @@ def cli(traceback: bool) -> None:
       dkfeat featurize train.svm.xz --n-components 512 --out features/train
       dkfeat featurize test.svm.xz --like features/train --out features/test
       dkfeat train features/train --test features/test --out model
+      dkfeat evaluate model features/test --out report
       dkfeat predict model new.svm --out labels.txt
 
     Results go to standard output, progress and errors to standard error.
@@ -68,7 +70,7 @@ def cli(traceback: bool) -> None:
     """
 
 
-for command in (demo, plan, featurize, train, predict, inspect, quarantine, verify, status, abort, clean):
+for command in (demo, plan, featurize, train, predict, evaluate, inspect, quarantine, verify, status, abort, clean):
     cli.add_command(command)
 
 

@@ -70,8 +70,9 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     """Turn rows of LIBSVM text or Parquet files into feature shards.
 
     SOURCE is one or more files, globs or fsspec URLs; gz, bz2, xz and zst
-    files of text are read as they are, and so are folders of Parquet files. The same command again goes on where an
-    interrupted run stopped, and does nothing when all is done.
+    files of text are read as they are, and so are folders of Parquet files. The
+    same command again goes on where an interrupted run stopped, and does nothing
+    when all is done.
 
     For example:
       dkfeat featurize train.svm.xz --n-components 512 --out features/train

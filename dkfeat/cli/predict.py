@@ -60,7 +60,7 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     For example:
       dkfeat predict model new.svm > labels.txt
       dkfeat predict model 'new-*.svm.gz' --out labels.parquet
-      dkfeat predict model 'day-*.parquet' --id name --n-workers 8 --out predictions
+      dkfeat predict model 'day-*.parquet' --id name --out predictions
       dkfeat predict model features/test --out s3://bucket/predictions
     """
     from dkfeat.learn.model import load_model

@@ -263,7 +263,7 @@ def _stretch(whole: ShardData, start: int, stop: int) -> ShardData:
     encoded = whole.encoded
     if isinstance(encoded, PackedCodes):
         encoded = PackedCodes(encoded.codes[start:stop], encoded.empty[start:stop])
-    else:
+    elif encoded is not None:  # as it is where there are predictions
         encoded = encoded[start:stop]
     qid = None if whole.qid is None else whole.qid[start:stop]
     weight = None if whole.weight is None else whole.weight[start:stop]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.source import Piece, Source
 
-__all__ = ["ORIGIN", "PredictJob", "model_file", "prediction_schema", "prediction_spec"]
+__all__ = ["ORIGIN", "PredictJob", "model_file", "prediction_schema", "prediction_spec", "weights_sha256"]
 
 ORIGIN = ("source_file", "source_split", "source_row")
 """Columns that tell where a row comes from."""
@@ -82,7 +82,7 @@ def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict
     spec = {
         "format": 1,
         "model": {
-            "sha256": _sha256(model),
+            "sha256": weights_sha256(model),
             "task": model.task,
             "loss": model.training.get("loss"),
             "classes": model.classes.tolist(),
@@ -179,7 +179,8 @@ def _packed(model: LinearModel) -> bytes:
         raise ConfigError(message) from error
 
 
-def _sha256(model: LinearModel) -> str:
+def weights_sha256(model: LinearModel) -> str:
+    """Hash that names a model's weights and classes in specs."""
     return hashlib.sha256(_packed(model)).hexdigest()
 
 

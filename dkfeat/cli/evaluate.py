@@ -1,0 +1,87 @@
+"""``dkfeat evaluate``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dkfeat.cli._group import DkfeatCommand, log_of
+from dkfeat.cli._options import run_options, source_options
+from dkfeat.cli._parquet_options import parquet_options
+from dkfeat.cli._show import facts
+from dkfeat.cli._storage import storage_option
+from dkfeat.cli.predict import rows_given
+
+if TYPE_CHECKING:
+    from dkfeat.learn.evaluation import Evaluation
+
+__all__ = ["evaluate"]
+
+WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit", "in_flight", "progress")
+CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--out", metavar="DIR", help="Folder for plots, evaluation.json and one page, evaluation.html.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@storage_option()
+@source_options
+@parquet_options
+@run_options
+@click.pass_context
+def evaluate(
+    ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, as_json: bool, **options: Any
+) -> None:
+    """Tell how well a model predicts the labels of SOURCE.
+
+    SOURCE is text, Parquet or shards with labels, or what `dkfeat predict` wrote
+    for this model. Memory does not grow with the rows.
+
+    For example:
+      dkfeat evaluate model features/test --out report
+      dkfeat evaluate model test.svm.xz --json
+      dkfeat evaluate model predictions
+    """
+    from dkfeat.learn.evaluate import evaluate as run
+    from dkfeat.report.figures import check_plots
+
+    if out is not None:
+        check_plots()  # before the work, not after
+    rows = rows_given(source, options)
+    given = {name: options[name] for name in WHERE if options[name] is not None}
+    log = log_of(ctx)
+    if log is not None and options["progress"]:
+        given["progress"] = log.progress
+    found = run(model, rows, **given)
+    if out is not None:
+        found.save(out, f"{model} on {', '.join(source)}")
+    if as_json:
+        click.echo(json.dumps(found.to_mapping(), sort_keys=True))
+        return
+    _show(found)
+    if out is not None:
+        facts(report=f"{out}/evaluation.html")
+
+
+def _show(found: Evaluation) -> None:
+    unknown = {"rows of unknown label": f"{found.n_unknown:,}, left out"} if found.n_unknown else {}
+    facts(rows=f"{found.n_rows:,}", **unknown, **{name: f"{value:.4f}" for name, value in found.summary.items()})
+    known = found.to_mapping()
+    if known["per_class"]:
+        click.echo()
+        width = max(5, *(len(str(entry["label"])) for entry in known["per_class"][:CLASSES_SHOWN]))
+        click.echo(f"{'class':>{width}}  precision  recall      f1     rows")
+        for entry in known["per_class"][:CLASSES_SHOWN]:
+            rates = f"{entry['precision']:9.4f}  {entry['recall']:6.4f}  {entry['f1']:6.4f}"
+            click.echo(f"{entry['label']:>{width}}  {rates}  {entry['support']:7,}")
+        if len(known["per_class"]) > CLASSES_SHOWN:
+            click.echo(f"… and {len(known['per_class']) - CLASSES_SHOWN:,} more, see --json")
+    wrong = [cell for cell in known["confusion"] if cell["label"] != cell["prediction"]]
+    if wrong:
+        click.echo()
+        for cell in wrong[:ERRORS_SHOWN]:
+            click.echo(f"{cell['label']} taken for {cell['prediction']}: {cell['rows']:,} rows")

@@ -1,0 +1,277 @@
+"""Figures of evaluations against scikit-learn on all rows at once, whatever the rows came from."""
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.learn.evaluation import evaluation_of
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.score_bins import ScoreBins
+from dkfeat.learn.tallies import tally_for
+from tests.learn.test_predict import write_rows
+from tests.learn.test_predictions import BLOCK, predicted, trained
+
+__all__ = ["trained"]
+
+
+def run(*arguments, status=0):
+    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
+    assert outcome.exit_code == status, outcome.output
+    return outcome
+
+
+def evaluated(*arguments, **options):
+    return dkfeat.evaluate(*arguments, **{"progress": False, **options})
+
+
+def test_evaluate__figures_are_those_of_scikit_learn(trained):
+    folder, pattern, X, y = trained
+    model = dkfeat.load_model(folder / "model")
+    found = evaluated(model, pattern, blocksize=BLOCK)
+    labels, scores, chances = model.predict(X), model.decision_function(X), model.predict_proba(X)
+    assert 0.7 < found.summary["accuracy"] < 1
+    expected = {
+        "accuracy": metrics.accuracy_score(y, labels),
+        "balanced_accuracy": metrics.balanced_accuracy_score(y, labels),
+        "macro_f1": metrics.f1_score(y, labels, average="macro"),
+        "macro_precision": metrics.precision_score(y, labels, average="macro"),
+        "weighted_f1": metrics.f1_score(y, labels, average="weighted"),
+        "macro_auc": np.mean([metrics.roc_auc_score(y == c, s) for c, s in zip(model.classes, scores.T, strict=True)]),
+        "macro_average_precision": np.mean(
+            [metrics.average_precision_score(y == c, s) for c, s in zip(model.classes, scores.T, strict=True)]
+        ),
+        "log_loss": metrics.log_loss(y, chances),
+    }
+    for name, value in expected.items():
+        assert found.summary[name] == pytest.approx(value, rel=1e-5), name
+    assert "auc_error" not in found.summary  # all scores were kept
+    matrix = np.zeros((3, 3), int)
+    for own, predicted_label, rows in found.confusion:
+        matrix[own, predicted_label] = rows
+    np.testing.assert_array_equal(matrix, metrics.confusion_matrix(y, labels))
+    assert sum(rows for _, _, rows in found.calibration) == found.n_rows == 240
+
+
+def test_evaluate__two_classes(trained):
+    folder, _, X, y = trained
+    model, own = dkfeat.load_model(folder / "binary"), np.where(y == 3, 3, 4)
+    found = evaluated(folder / "binary", folder / "two.svm")
+    scores = model.decision_function(X)
+    assert found.summary["auc"] == pytest.approx(metrics.roc_auc_score(own == 4, scores))
+    assert found.summary["average_precision"] == pytest.approx(metrics.average_precision_score(own == 4, scores))
+    assert found.summary["brier"] == pytest.approx(metrics.brier_score_loss(own == 4, model.predict_proba(X)[:, 1]))
+    assert found.per_class[0].keys() == {"label", "precision", "recall", "f1", "support"}
+    recall, precision = map(np.array, found.curves["precision_recall"])
+    assert (np.diff(recall) > 0).all()
+    assert ((precision >= 0) & (precision <= 1)).all()
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", pytest.param("cluster", marks=pytest.mark.cluster)])
+def test_evaluate__text_shards_and_predictions_agree(trained, tmp_path, scheduler):
+    folder, pattern, _, _ = trained
+    predicted(folder / "model", pattern, tmp_path / "out", blocksize=BLOCK)
+    given = {"scheduler": scheduler, **({"n_workers": 2} if scheduler == "cluster" else {})}
+    direct = evaluated(folder / "model", pattern, blocksize=BLOCK, **given)
+    assert evaluated(folder / "model", folder / "shards", **given) == direct
+    assert evaluated(folder / "model", tmp_path / "out", **given) == direct
+
+
+def test_evaluate__predictions_without_scores_have_no_curves(trained, tmp_path):
+    folder, pattern, _, _ = trained
+    predicted(folder / "model", pattern, tmp_path / "out", scores=False)
+    found, whole = evaluated(folder / "model", tmp_path / "out"), evaluated(folder / "model", pattern)
+    assert found.summary["accuracy"] == whole.summary["accuracy"]
+    assert found.per_class[0]["f1"] == whole.per_class[0]["f1"]
+    assert not found.curves
+    assert not found.calibration
+
+
+def test_evaluate__regression(trained):
+    folder, pattern, X, y = trained
+    base = dkfeat.load_model(folder / "model")
+    model = LinearModel(
+        map_spec=base.map_spec,
+        input_spec=base.input_spec,
+        classes=np.empty(0),
+        coef=base.coef[:1],
+        intercept=base.intercept[:1] + 4,
+        task="regression",
+    )
+    found = evaluated(model, pattern, blocksize=BLOCK)
+    numbers = model.predict(X)
+    assert found.summary["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, numbers), rel=1e-5)
+    assert found.summary["mae"] == pytest.approx(metrics.mean_absolute_error(y, numbers), rel=1e-5)
+    assert found.summary["r2"] == pytest.approx(metrics.r2_score(y, numbers), rel=1e-5)
+    assert sorted(found.sample[:, 0]) == sorted(y)
+
+
+def test_evaluate__lists_of_labels(trained, tmp_path):
+    folder, _, X, y = trained
+    base = dkfeat.load_model(folder / "model")
+    model = LinearModel(
+        map_spec=base.map_spec,
+        input_spec={**base.input_spec, "multilabel": True},
+        classes=base.classes,
+        coef=base.coef,
+        intercept=base.intercept + 1,
+        task="multilabel",
+    )
+    own = np.column_stack([y == 3, y <= 4, y == 5])
+    lists = [",".join(str(c) for c in base.classes[row]) for row in own]
+    path = write_rows(tmp_path / "lists.svm", X, lists)
+    found = evaluated(model, str(path))
+    labels = model.predict(X).toarray()
+    for name, average in (("micro_f1", "micro"), ("macro_f1", "macro"), ("weighted_f1", "weighted")):
+        assert found.summary[name] == pytest.approx(metrics.f1_score(own, labels, average=average)), name
+    assert found.summary["accuracy"] == pytest.approx(metrics.accuracy_score(own, labels))
+    assert found.summary["macro_auc"] == pytest.approx(metrics.roc_auc_score(own, model.decision_function(X)))
+    predicted(model, str(path), tmp_path / "out")
+    assert evaluated(model, tmp_path / "out") == found
+    with pytest.raises(ConfigError, match="one label each, but the model is multilabel"):
+        evaluated(model, folder / "shards")
+
+
+def test_evaluate__rows_of_unknown_label_are_left_out(trained, tmp_path):
+    folder, _, X, y = trained
+    path = write_rows(tmp_path / "rows.svm", X, np.where(y == 5, 9, y))
+    found = evaluated(folder / "model", path)
+    assert found.n_unknown == (y == 5).sum()
+    assert found.n_rows == (y != 5).sum()
+    with pytest.raises(InputError, match="the label of none of the 240 rows"):
+        evaluated(folder / "model", write_rows(tmp_path / "rows.svm", X, y + 10))
+
+
+def test_evaluate__what_cannot_be_compared(trained, tmp_path):
+    folder, pattern, _, _ = trained
+    predicted(folder / "model", pattern, tmp_path / "out")
+    with pytest.raises(SpecConflictError, match="predicted by another model"):
+        evaluated(folder / "binary", tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "data").select(["source_row"])
+    pq.write_table(table.rename_columns(["x"]), tmp_path / "rows.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "rows.parquet"), features="x", label=None)
+    with pytest.raises(ConfigError, match="no labels to compare with"):
+        evaluated(folder / "model", source.replaced(n_features=12))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), st.booleans()), max_size=60),
+    st.integers(2, 12),
+    st.integers(1, 5),
+)
+def test_score_bins__do_not_depend_on_batches_and_bound_their_error(rows, most, batch):
+    scores = np.array([score for score, _ in rows], np.float32)
+    positive = np.array([is_positive for _, is_positive in rows], np.bool_)
+    whole, parts, exact = ScoreBins(most), ScoreBins(most), ScoreBins(1000)
+    whole.add(scores, positive)
+    exact.add(scores, positive)
+    for start in reversed(range(0, len(rows), batch)):
+        part = ScoreBins(most)
+        part.add(scores[start : start + batch], positive[start : start + batch])
+        parts.merge(part)
+    for name in ("scores", "positive", "negative"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    np.testing.assert_array_equal(exact.scores, np.unique(scores + np.float32(0)))
+    assert len(whole.scores) <= most
+    assert (whole.positive.sum(), whole.negative.sum()) == (positive.sum(), (~positive).sum())
+    if 0 < positive.sum() < len(rows):
+        areas = [
+            metrics.roc_auc_score(
+                np.repeat([1, 0], len(bins.positive)),
+                np.tile(np.arange(len(bins.positive)), 2),
+                sample_weight=np.concatenate([bins.positive, bins.negative]),
+            )
+            for bins in (whole, exact)
+        ]
+        assert abs(areas[0] - areas[1]) <= whole.auc_error + 1e-12
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
+    folder, pattern, _, _ = trained
+    outcome = run("evaluate", folder / "model", pattern, "--out", tmp_path / "a", "--no-progress")
+    assert re.search(r"^accuracy +0\.[0-9]{4}$", outcome.stdout, re.MULTILINE)
+    run("evaluate", folder / "model", folder / "shards", "--out", tmp_path / "b", "--no-progress")
+    names = {"calibration.png", "confusion.png", "f1.png", "precision_recall.png", "roc.png"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"evaluation.html", "evaluation.json", *names}
+    for name in names:
+        data = (tmp_path / "a" / name).read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert data == (tmp_path / "b" / name).read_bytes()
+    text = (tmp_path / "a" / "evaluation.html").read_text()
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    images = [attrs for tag, attrs in tags.seen if tag == "img"]
+    assert len(images) == len(names)
+    assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in tags.seen}
+    assert not re.search(r"https?://", text)
+
+
+def test_evaluate__json_for_programs(trained):
+    folder, pattern, _, _ = trained
+    known = json.loads(run("evaluate", folder / "model", pattern, "--json", "--no-progress").stdout)
+    assert known["task"] == "multiclass"
+    assert known["rows"] == 240
+    assert sum(cell["rows"] for cell in known["confusion"]) == 240
+
+
+def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
+    folder, pattern, _, _ = trained
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = run("evaluate", folder / "model", pattern, "--out", tmp_path / "out", status=2)
+    assert "pip install 'dkfeat[plot]'" in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_tally__more_classes_than_curves():
+    classes = np.arange(300)
+    model = SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((300, 1)))
+    tally = tally_for(model)
+    scores = np.eye(300, dtype=np.float32)
+    tally.add(classes, classes, scores, None, 0)
+    found = evaluation_of(tally)
+    assert found.summary["accuracy"] == 1
+    assert not found.curves
+
+
+def test_predict__command_line_writes_folders_and_files(trained, tmp_path):
+    folder, pattern, X, _ = trained
+    outcome = run("predict", folder / "model", pattern, "--out", tmp_path / "out", "--no-progress")
+    assert re.search(r"^rows +240$", outcome.stdout, re.MULTILINE)
+    labels = dkfeat.load_model(folder / "model").predict(X).tolist()
+    assert pq.read_table(tmp_path / "out" / "data")["prediction"].to_pylist() == labels
+    assert run("predict", folder / "model", folder / "shards").stdout.split() == [str(label) for label in labels]
+    run("predict", folder / "model", folder / "shards", "--out", tmp_path / "labels.parquet")
+    assert pq.read_table(tmp_path / "labels.parquet")["prediction"].to_pylist() == labels
+    run("predict", folder / "binary", pattern, "--out", tmp_path / "out", "--no-progress", status=4)
+    assert "not features" in run("predict", folder / "model", tmp_path / "out", status=2).stderr
+    assert run("verify", tmp_path / "out").stdout
+    assert "predictions" in run("inspect", tmp_path / "out").stdout
