@@ -19,7 +19,9 @@ __all__ = ["rbf", "rbf_cosine"]
 _CANCELLED = 1e-3
 """Squared distances below this share of the squared lengths are taken again, from differences."""
 _SAFE_EXPONENT = 400
-"""Squares of values up to 2^400 neither overflow nor vanish, however many are added."""
+"""Squares of values from 2^-400 to 2^400 neither overflow nor vanish, however many are added."""
+_SMALL, _LARGE = -737, 712
+"""Exponents of two by which rows beyond are divided: they lie well within these bounds then."""
 _DIFFERENCES = 1 << 20
 """Values of differences held at once."""
 
@@ -65,18 +67,23 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     """
     gamma = check_real(gamma, "gamma", above=0)
     x, y = paired_rows(X, Y)
-    exponent = int(np.frexp(max(_largest(x), _largest(y)))[1])
-    if abs(exponent) < _SAFE_EXPONENT:
-        exponent = 0
-    else:
-        same, x = y is x, _scaled(x, -exponent)
-        y = x if same else _scaled(y, -exponent)
-    distances = _squared_distances(x, y)
-    with np.errstate(over="ignore"):  # an infinite distance is a similarity of 0
-        if exponent:
-            np.ldexp(distances, 2 * exponent, out=distances)
-        distances *= -gamma
-    return np.exp(distances, out=distances)
+    x_exponents, y_exponents = _exponents(x, y)
+    if not (x_exponents.any() or y_exponents.any()):
+        return _of_distances(_squared_distances(x, y), gamma, 0)
+    similarities = np.empty((x.shape[0], y.shape[0]))
+    for a in np.unique(x_exponents):
+        for b in np.unique(y_exponents):
+            if y is x and b > a:
+                continue  # the transpose of what comes later
+            # the smaller row of a pair vanishes where it is too small to tell
+            rows, others, exponent = x_exponents == a, y_exponents == b, int(max(a, b))
+            left = _scaled(x[rows], -exponent)
+            right = left if y is x and a == b else _scaled(y[others], -exponent)
+            part = _of_distances(_squared_distances(left, right), gamma, 2 * exponent)
+            similarities[np.ix_(rows, others)] = part
+            if y is x:
+                similarities[np.ix_(others, rows)] = part.T
+    return similarities
 
 
 def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -128,13 +135,36 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
     return np.exp(distances, out=distances)
 
 
-def _values(rows: Rows) -> NDArray[np.float64]:
-    return np.asarray(rows.data) if sp.issparse(rows) else rows
+def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -> NDArray[np.float64]:
+    """Similarities of squared distances that are to be multiplied by 2^exponent."""
+    mantissa, more = np.frexp(gamma)
+    distances *= -mantissa
+    with np.errstate(over="ignore"):  # an infinite distance is a similarity of 0
+        np.ldexp(distances, exponent + more, out=distances)
+    return np.exp(distances, out=distances)
 
 
-def _largest(rows: Rows) -> float:
-    values = _values(rows)
-    return max(float(values.max()), -float(values.min())) if values.size else 0.0
+def _exponents(x: Rows, y: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Exponent of two by which each row is to be divided, for squares that neither overflow nor vanish: mostly 0."""
+    sides = [_largest(x)]
+    sides.append(sides[0] if y is x else _largest(y))
+    exponents = []
+    for largest in sides:
+        held = np.frexp(largest)[1]
+        exponents.append(np.where(held > _SAFE_EXPONENT, _LARGE, np.where(held < -_SAFE_EXPONENT, _SMALL, 0)))
+    if min(side.min(initial=0) for side in exponents) < 0:  # beside an all-zero row the other decides
+        for largest, side in zip(sides, exponents, strict=True):
+            side[largest == 0] = _SMALL
+    return exponents[0], exponents[1]
+
+
+def _largest(rows: Rows) -> NDArray[np.float64]:
+    """Largest magnitude of each row, 0 of an all-zero one."""
+    if not sp.issparse(rows):
+        return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
+    largest = np.zeros(rows.shape[0])
+    np.maximum.at(largest, owners(rows), np.abs(rows.data))
+    return largest
 
 
 def _scaled(rows: Rows, exponent: int) -> Rows:
@@ -157,14 +187,12 @@ def _squared_lengths(rows: Rows) -> NDArray[np.float64]:
 
 
 def _unit_rows(rows: Rows) -> Rows:
-    largest = np.zeros(rows.shape[0])
+    exponents = np.frexp(_largest(rows))[1]
     if sp.issparse(rows):
         places = owners(rows)
-        np.maximum.at(largest, places, np.abs(rows.data))
-        scaled = _with_data(rows, np.ldexp(rows.data, -np.frexp(largest)[1][places]))
+        scaled = _with_data(rows, np.ldexp(rows.data, -exponents[places]))
     else:
-        largest = np.abs(rows).max(axis=1, initial=0.0)
-        scaled = np.ldexp(rows, -np.frexp(largest)[1][:, None])
+        scaled = np.ldexp(rows, -exponents[:, None])
     lengths = np.sqrt(_squared_lengths(scaled))
     lengths[lengths == 0] = 1.0
     return _with_data(scaled, scaled.data / lengths[places]) if sp.issparse(rows) else scaled / lengths[:, None]

@@ -85,6 +85,24 @@ def test_rbf__extremes_meet_a_gamma_that_fits():
 
 
 @KINDS
+def test_rbf__a_row_of_another_scale_changes_nothing_between_the_others(kind, rng):
+    X = rng.standard_normal((9, 4)) * (rng.random((9, 4)) < 0.8)
+    for scale, gamma in ((1.0, 0.3), (2.0**-600, 2.0**1023), (2.0**-450, 2.0**900), (2.0**450, 2.0**-900)):
+        rows = scale * X
+        wanted = rbf(kind(rows), gamma=gamma)
+        for other in (0.0, 2.0**-1050, 2.0**-700, 1.0, 2.0**500, 2.0**1020):
+            more = np.vstack([rows[:3], np.full((1, 4), other), rows[3:]])
+            places = np.delete(np.arange(10), 3)
+            for block in (rbf(kind(more), gamma=gamma), rbf(kind(more), kind(more.copy()), gamma)):
+                np.testing.assert_allclose(block[np.ix_(places, places)], wanted, rtol=1e-12)
+                np.testing.assert_array_equal(np.diag(block), 1.0)
+            block = rbf(kind(more), gamma=gamma)
+            np.testing.assert_array_equal(block, block.T)
+            alone = [rbf(kind(more[3:4]), kind(more[i : i + 1]), gamma)[0, 0] for i in range(10)]
+            np.testing.assert_allclose(block[3], alone, rtol=1e-12)
+
+
+@KINDS
 def test_rbf_cosine__of_empty_rows_is_that_of_their_random_features(kind):
     X = kind(np.array([[0.0, 0.0], [3.0, 4.0]]))
     np.testing.assert_allclose(rbf_cosine(X, gamma=2.0), [[1.0, np.exp(-1)], [np.exp(-1), 1.0]], rtol=1e-15)
