@@ -14,6 +14,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.io import decoding
+from dkfeat.io.attached import read_weights
 from dkfeat.io.decoding import ShardData
 from dkfeat.io.entries import ShardEntry
 from dkfeat.io.landmarks import landmarks_of, read_landmarks
@@ -238,6 +239,11 @@ def verify(storage: Storage) -> Report:
     if sha256 is not None:
         try:
             read_landmarks(storage, sha256)
+        except ShardError as fault:
+            problems.append(str(fault))
+    if isinstance(model := reader.spec.get("model"), Mapping):  # of predictions
+        try:
+            read_weights(storage, model.get("sha256"))
         except ShardError as fault:
             problems.append(str(fault))
     for entry in reader.manifest.shards:

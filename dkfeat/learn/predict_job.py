@@ -18,11 +18,11 @@ from dkfeat.engine.job import Job
 from dkfeat.engine.process_cache import ProcessCache
 from dkfeat.engine.settle import PIECE_BYTES
 from dkfeat.errors import ConfigError
-from dkfeat.io.attached import read_attached
+from dkfeat.io.attached import read_weights, weights_file
 from dkfeat.io.columns import KEPT_TYPES, kinds, lists, to_table
 from dkfeat.io.landmarks import landmarks_of, read_landmarks
 from dkfeat.io.metadata import spec_text
-from dkfeat.io.storage import META, Storage
+from dkfeat.io.storage import Storage
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import score_rows
 
@@ -160,7 +160,7 @@ def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, score
 def model_file(model: LinearModel) -> dict[str, bytes]:
     """Bytes of the file that holds the model's weights beside the spec, by its name."""
     data = _packed(model)
-    return {_file_name(hashlib.sha256(data).hexdigest()): data}
+    return {weights_file(hashlib.sha256(data).hexdigest()): data}
 
 
 def _predicted(model: LinearModel, is_encoded: bool, scores: bool, X: Any) -> dict[str, pa.Array]:
@@ -184,14 +184,9 @@ def weights_sha256(model: LinearModel) -> str:
     return hashlib.sha256(_packed(model)).hexdigest()
 
 
-def _file_name(sha256: str) -> str:
-    return f"{META}/model-{sha256}.npz"
-
-
 def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
     facts = spec["model"]
-    lost = "it holds the weights that make the predictions; predict into another folder"
-    arrays = read_attached(storage, _file_name(facts["sha256"]), facts["sha256"], lost)
+    arrays = read_weights(storage, facts["sha256"])
     landmarks = landmarks_of(spec)
     model = LinearModel(
         map_spec=spec["map"],
