@@ -19,7 +19,8 @@ __all__ = ["quarantine"]
 def quarantine(target: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """List the rows that were set aside when folder TARGET was made.
 
-    A line tells file, line, column, what is wrong, and the row itself.
+    A line tells where the row stands (file, line and column; of Parquet row
+    group, row and column), what is wrong, and the row itself.
 
     For example:
       dkfeat featurize 'day-*.svm' --on-bad-row quarantine --out features/days

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.quarantine import BadRow
+    from dkfeat.io.source import Source
 
 __all__ = ["run_batch"]
 
@@ -68,6 +69,7 @@ def run_batch(
     accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
     n_rows = n_bad = n_again = 0
     first: tuple[Split, BadRow] | None = None
+    n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
     total_bytes = sum(map(source.split_bytes, run.splits))
     with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
 
@@ -81,7 +83,7 @@ def run_batch(
                 n_bad += result.n_bad_rows
                 if result.first_bad is not None and (first is None or split.number < first[0].number):
                     first = split, result.first_bad
-                limit.check(n_bad, None, _in_file(first))
+                limit.check(n_bad, n_known, _in_file(first))
             told.advance(rows=result.rows, source_bytes=source.split_bytes(split))
 
         runner.run(job, largest_first(source, run.splits), done)
@@ -105,6 +107,12 @@ def run_batch(
 
 def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
     return None if first is None else (first[0].files[first[1].file], first[1])
+
+
+def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
+    """Rows of splits where the source knows them unread, None where it does not."""
+    counts = [source.rows_of(split) for split in splits] if source.on_bad_row == "quarantine" else [None]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _numeric_env() -> str:

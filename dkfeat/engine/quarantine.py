@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.libsvm_errors import parse_error
 from dkfeat.io.quarantine import QuarantinedRow
 
 if TYPE_CHECKING:
@@ -28,15 +27,17 @@ class BadRowLimit:
         An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0, which sets no limit. Text is
         one of these, or such as "1%".
     source : Source
-        Its storage options open the file that an error names.
+        Makes the error, with the place of a row.
 
     Examples
     --------
-    >>> BadRowLimit("1%").share, BadRowLimit(20).rows
+    >>> from dkfeat.io.libsvm import LibsvmSource
+    >>> source = LibsvmSource("rows.svm")
+    >>> BadRowLimit("1%", source).share, BadRowLimit(20, source).rows
     (0.01, 20)
     """
 
-    def __init__(self, most: float | str, source: Source | None = None) -> None:
+    def __init__(self, most: float | str, source: Source) -> None:
         self._source = source
         self.rows: int | None = None
         self.share: float | None = None
@@ -60,13 +61,13 @@ class BadRowLimit:
         n_bad : int
             Bad rows found.
         n_rows : int or None
-            All rows, bad ones among them, of the batch; None while some are not read yet: a share waits for these.
+            All rows, bad ones among them, of the batch, read or not; None while they are not known: a share waits.
         first : tuple of SourceFile and BadRow, or None
             One of them, to be named; None if there is none.
 
         Raises
         ------
-        ParseError
+        ParseError, ParquetError
             With the place of that one.
         """
         if self.rows is not None:
@@ -81,8 +82,7 @@ class BadRowLimit:
             f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}, this one for instance: {bad.message}. "
             "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
         )
-        options = None if self._source is None else self._source.storage_options
-        raise parse_error(reason, file, bad.offset, bad.column, options)
+        raise self._source.bad(file, bad, reason)
 
 
 def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:

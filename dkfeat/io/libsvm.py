@@ -11,6 +11,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.io.files import find_files, printable
 from dkfeat.io.grouping import grouped
+from dkfeat.io.libsvm_errors import parse_error
 from dkfeat.io.libsvm_pieces import read_pieces
 from dkfeat.io.libsvm_places import place_rows, refused_row
 from dkfeat.io.libsvm_scan import scan_pieces
@@ -214,6 +215,10 @@ class LibsvmSource(Source):
     def refused(self, split: Split, piece: Piece, refusal: Refusal) -> ParseError:
         """Error for a row that a map refuses, at the place of the value to blame."""
         return refused_row(self, split, piece, refusal)
+
+    def bad(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
+        """Error about a row that was set aside, at the place of the token to blame."""
+        return parse_error(reason, file, row.offset, row.column, self.storage_options)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values of all options that affect rows or pieces."""

@@ -16,9 +16,10 @@ from dkfeat.io.parquet_columns import Schema, settled_options
 from dkfeat.io.parquet_files import Footer, footers, open_parquet
 from dkfeat.io.parquet_filters import Filters, normalized
 from dkfeat.io.parquet_pieces import read_pieces
-from dkfeat.io.parquet_places import refused_row
+from dkfeat.io.parquet_quarantine import place_rows, refused_row
 from dkfeat.io.parquet_scan import scan_groups
 from dkfeat.io.parquet_splits import cut_file, folder_pattern, is_hidden
+from dkfeat.io.quarantine import BadRow
 from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Piece, Refusal, Source
 from dkfeat.io.source_options import check_choices, declared_labels, integer, parse_size, paths
@@ -31,6 +32,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "dtype": ("float32", "float64"),
     "multilabel": (True, False, "auto"),
     "label_dtype": ("auto", "int64", "float64"),
+    "on_bad_row": ("raise", "quarantine"),
 }
 
 
@@ -40,9 +42,9 @@ class ParquetSource(Source):
 
     Features are told in one of four ways, which the columns' types show: numbers in many columns; one column of
     vectors (lists, or fixed-size binary of little-endian float32); sparse rows as two columns of lists, indices and
-    values; or one column of structs of these two. Nulls, NaN and infinities are errors with their place, as is any
-    column that is missing or of another type. Integers and decimals are read as float64, then all values are rounded to
-    `dtype`; one that overflows it is an error. Values that are zero are not stored.
+    values; or one column of structs of these two. Nulls, NaN and infinities are errors with their place, or set aside
+    with their row; a column that is missing or of another type is always an error. Integers and decimals are read as
+    float64, then all values are rounded to `dtype`; one that overflows it is bad. Values that are zero are not stored.
 
     Raises
     ------
@@ -57,6 +59,7 @@ class ParquetSource(Source):
     """
 
     kind: ClassVar[str] = "parquet"
+    sets_aside: ClassVar[bool] = True
     own_rows: ClassVar[frozenset[str]] = frozenset({"filters", "weight", "id", "keep", "kept_types"})
 
     urlpath: str | Sequence[str]
@@ -99,6 +102,8 @@ class ParquetSource(Source):
     """Type of the labels; "auto": int64 for integers and booleans, and for floats that are all integers."""
     kept_types: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Types of `id` and `keep` in shards, in order; None: as the first file tells."""
+    on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
+    """What a bad row is: an error, or set aside with its place. Rows are read alike, so no spec holds it."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """For fsspec; may hold secrets, so it is neither shown nor stored."""
 
@@ -274,9 +279,10 @@ class ParquetSource(Source):
         """Read a split, one piece after another.
 
         A piece ends before the first row that begins `blocksize` or more bytes of memory after the piece, or that would
-        be one more than `max_piece_rows`, and with the split. A row counts 16 bytes, one index and one value for each
-        of its values, zeros among them, and the bytes of its kept text. Pieces depend on the rows of the split alone,
-        not on how they are stored. ``Piece.start`` and ``Piece.stop`` are numbers of rows in the file.
+        be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split. A row counts 16
+        bytes, one index and one value for each of its values, zeros among them, and the bytes of its kept text; a bad
+        one counts none. Pieces depend on the rows of the split alone, not on how they are stored. ``Piece.start`` and
+        ``Piece.stop`` are numbers of rows in the file.
 
         Parameters
         ----------
@@ -307,14 +313,22 @@ class ParquetSource(Source):
             max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
         return read_pieces(self, split, max_piece_rows, checksum)
 
+    def refused_rows(self, split: Split, piece: Piece, refusals: Sequence[Refusal]) -> list[BadRow]:
+        """Say where rows stand that a map refuses, by reading the split once more."""
+        return place_rows(self, split, piece, refusals)
+
     def refused(self, split: Split, piece: Piece, refusal: Refusal) -> ParquetError:
         """Error for a row that a map refuses, with its place."""
         return refused_row(self, split, piece, refusal)
 
+    def bad(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # reason has its place
+        """Error about a row that was set aside; its message names the place."""
+        return ParquetError(reason, path=printable(file.url))
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain values of all options that affect rows or pieces."""
         mapping = {item.name: getattr(self, item.name) for item in fields(self)}
-        del mapping["urlpath"], mapping["storage_options"]
+        del mapping["urlpath"], mapping["storage_options"], mapping["on_bad_row"]
         return {"kind": self.kind, **{name: _plain(value) for name, value in mapping.items()}}
 
     @classmethod

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows", "decode", "decode_labels", "highest_index"]
 
+NOT_ALLOWED, BAD_FEATURE, OUT_OF_RANGE = "label not allowed", "bad feature", "index out of range"
+
 ROW_BYTES = 16
 """What a row counts toward a piece beside its values: its label and its places in tables."""
 
@@ -93,7 +95,7 @@ def decode(source: ParquetSource, batch: Batch, first_row: int) -> Rows:
         values=values,
         labels=labels,
         label_lengths=label_lengths,
-        qid=None if source.query_id is None else _integers(batch, source.query_id, "query ids are"),
+        qid=None if source.query_id is None else _query_ids(batch, source.query_id),
         weight=None if source.weight is None else _weights(batch, source.weight),
         kept=kept,
     )
@@ -107,26 +109,27 @@ def decode_labels(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ND
     name, array, lengths = source.label, batch.columns[source.label], None
     row_of: Callable[[int], int] = int
     if source.multilabel:
-        array, lengths = lists_of(batch, name, array)
+        array, lengths = lists_of(batch, name, array, "bad label")
         row_of = owner_of(lengths)
     if array.null_count:
-        raise batch.error(name, row_of(first_true(array.is_null())), "a null, but each row has a label")
+        raise batch.error(name, row_of(first_true(array.is_null())), "a null, but each row has a label", "bad label")
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         labels = (
-            int64_of(batch, name, array, row_of)
+            int64_of(batch, name, array, row_of, "bad label")
             if dtype == "int64"
             else floats_of(array).astype(np.float64, copy=False)
         )
     else:
         labels = floats_of(array).astype(np.float64, copy=False)
-        refuse(batch, name, row_of, ~np.isfinite(labels), labels, "labels are finite numbers")
+        refuse(batch, name, row_of, ~np.isfinite(labels), labels, "labels are finite numbers", "bad label")
         if dtype == "int64":
             strange = ~exact_integers(labels)
-            refuse(batch, name, row_of, strange, labels, 'the source has integer labels; pass label_dtype="float64"')
+            expected = 'the source has integer labels; pass label_dtype="float64"'
+            refuse(batch, name, row_of, strange, labels, expected, NOT_ALLOWED)
             labels = labels.astype(np.int64)
     if source.labels is not None:
-        allowed = ", ".join(map(str, source.labels))
-        refuse(batch, name, row_of, ~np.isin(labels, source.labels), labels, f"the labels allowed are {allowed}")
+        expected = f"the labels allowed are {', '.join(map(str, source.labels))}"
+        refuse(batch, name, row_of, ~np.isin(labels, source.labels), labels, expected, NOT_ALLOWED)
     return labels, lengths
 
 
@@ -138,8 +141,8 @@ def highest_index(source: ParquetSource, batch: Batch) -> int | None:
     name, array, _ = _pair(source, batch)
     flat, lengths = lists_of(batch, name, array)
     if flat.null_count:
-        raise batch.error(name, owner_of(lengths)(first_true(flat.is_null())), "a null among indices")
-    indices = int64_of(batch, name, flat, owner_of(lengths))
+        raise batch.error(name, owner_of(lengths)(first_true(flat.is_null())), "a null among indices", BAD_FEATURE)
+    indices = int64_of(batch, name, flat, owner_of(lengths), OUT_OF_RANGE)
     return int(indices.max()) if len(indices) else None
 
 
@@ -179,7 +182,8 @@ def _vectors(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
         if (wrong := lengths != width).any():
             row = int(np.argmax(wrong))
             hint = '; pass features_as="sparse" if these are column numbers' if pa.types.is_integer(items.type) else ""
-            raise batch.error(name, row, f"{lengths[row]:,} values, but the source has n_features={width:,}{hint}")
+            reason = f"{lengths[row]:,} values, but the source has n_features={width:,}{hint}"
+            raise batch.error(name, row, reason, BAD_FEATURE)
         if items.null_count:
             row = first_true(items.is_null()) // width
             raise batch.error(name, row, "a null in a vector, but features are finite numbers")
@@ -194,15 +198,16 @@ def _pairs(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
     flat, lengths = lists_of(batch, name, array)
     owner = owner_of(lengths)
     if flat.null_count:
-        raise batch.error(name, owner(first_true(flat.is_null())), "a null among indices")
-    indices = int64_of(batch, name, flat, owner)
+        raise batch.error(name, owner(first_true(flat.is_null())), "a null among indices", BAD_FEATURE)
+    indices = int64_of(batch, name, flat, owner, OUT_OF_RANGE)
     base = 0 if source.zero_based else 1
     if len(indices):
         n_features = int(source.n_features or 0)
         reason = f"indices are numbered from {base}" + ("; pass zero_based=True if from 0" if base else "")
-        refuse(batch, name, owner, indices < base, indices, reason)
+        refuse(batch, name, owner, indices < base, indices, reason, OUT_OF_RANGE)
         highest = n_features - 1 + base
-        refuse(batch, name, owner, indices > highest, indices, f"the highest index is {highest:,}, by n_features")
+        expected = f"the highest index is {highest:,}, by n_features"
+        refuse(batch, name, owner, indices > highest, indices, expected, OUT_OF_RANGE)
         falls = np.diff(indices) <= 0
         starts = np.cumsum(lengths)[:-1]
         falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
@@ -210,13 +215,15 @@ def _pairs(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ...]:
             place = int(np.argmax(falls)) + 1
             now, last = int(indices[place]), int(indices[place - 1])
             what = f"index {now} twice" if now == last else f"index {now} after {last}"
-            raise batch.error(name, owner(place), f"{what}, but indices must ascend within a row")
+            reason = f"{what}, but indices must ascend within a row"
+            raise batch.error(name, owner(place), reason, "indices not ascending")
     if value_name is None:
         return lengths, indices - base, np.ones(len(indices), source.dtype), lengths
     items, value_lengths = lists_of(batch, value_name, batch.columns[value_name])
     if (wrong := value_lengths != lengths).any():
         row = int(np.argmax(wrong))
-        raise batch.error(value_name, row, f"{value_lengths[row]:,} values for {lengths[row]:,} indices")
+        reason = f"{value_lengths[row]:,} values for {lengths[row]:,} indices"
+        raise batch.error(value_name, row, reason, BAD_FEATURE)
     if items.null_count:
         raise batch.error(value_name, owner(first_true(items.is_null())), "a null among values")
     values = _finite(floats_of(items), source, lambda place: (owner(place), value_name), batch)
@@ -234,6 +241,7 @@ def _pair(source: ParquetSource, batch: Batch) -> tuple[str, pa.Array, str | Non
             names[0],
             first_true(array.is_null()),
             "a null, but each row has features; an empty row has none in its lists",
+            BAD_FEATURE,
         )
     for part in ("indices", "values"):
         batch.columns[f"{names[0]}.{part}"] = plain(array.field(part))
@@ -268,19 +276,20 @@ def _for_tensor(array: pa.Array) -> pa.Array:
     return pa.array(floats_of(array))
 
 
-def _integers(batch: Batch, name: str, what: str) -> NDArray[np.int64]:
-    array = batch.columns[name]
+def _query_ids(batch: Batch, name: str) -> NDArray[np.int64]:
+    array, word = batch.columns[name], "bad query id"
     if array.null_count:
-        raise batch.error(name, first_true(array.is_null()), f"a null, but {what} integers")
-    return int64_of(batch, name, array, int)
+        raise batch.error(name, first_true(array.is_null()), "a null, but query ids are integers", word)
+    return int64_of(batch, name, array, int, word)
 
 
 def _weights(batch: Batch, name: str) -> NDArray[np.float64]:
-    array = batch.columns[name]
+    array, word = batch.columns[name], "bad weight"
     if array.null_count:
-        raise batch.error(name, first_true(array.is_null()), "a null, but each row has a weight")
+        raise batch.error(name, first_true(array.is_null()), "a null, but each row has a weight", word)
     weights = floats_of(array).astype(np.float64, copy=False)
-    refuse(batch, name, int, ~(np.isfinite(weights) & (weights >= 0)), weights, "weights are finite and at least 0")
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    refuse(batch, name, int, bad, weights, "weights are finite and at least 0", word)
     return weights
 
 
@@ -311,7 +320,8 @@ def _cast_kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
             try:
                 cast(array.slice(row, 1))
             except (pa.ArrowException, ValueError) as cause:
-                raise batch.error(name, row, f"cannot be kept as {kind}: {str(cause)[:120]}") from fault
+                reason = f"cannot be kept as {kind}: {str(cause)[:120]}"
+                raise batch.error(name, row, reason, "bad kept value") from fault
         raise
 
 

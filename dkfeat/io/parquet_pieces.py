@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from dkfeat.io.files import check_unchanged, printable
 from dkfeat.io.parquet_batches import open_split
 from dkfeat.io.parquet_columns import read_columns
 from dkfeat.io.parquet_decode import Rows, decode
+from dkfeat.io.parquet_quarantine import decode_good
+from dkfeat.io.quarantine import MOST_BAD_ROWS, BadRow
 from dkfeat.io.source import Piece
 
 if TYPE_CHECKING:
@@ -35,18 +37,22 @@ def read_pieces(source: ParquetSource, split: Split, max_piece_rows: int | None,
     with open_split(source, split, read_columns(source)) as reader:
         number, start, held = 0, reader.first_row, _Held(source, max_piece_rows)
         for batch, first_row in reader.batches():
+            bad: list[BadRow] = []
             try:
-                rows = decode(source, batch, first_row)
+                if source.on_bad_row == "quarantine":
+                    _, rows, bad = decode_good(source, batch, first_row)
+                else:
+                    rows = decode(source, batch, first_row)
             except MemoryError as fault:
                 reason = f"{len(batch.rows):,} rows need more memory than there is"
                 raise ParquetError(reason, path=printable(split.file.url), row_group=batch.row_group) from fault
             del batch
-            while len(rows):
-                fitting = held.room(rows)
-                held.add(rows.take(0, fitting))
-                rows = rows.take(fitting, len(rows))
-                if len(rows):
-                    stop = int(rows.number[0])
+            while len(rows) or bad:
+                fitting, stop = held.room(rows, bad)
+                aside = len(bad) if stop is None else sum(row.offset < stop for row in bad)
+                held.add(rows.take(0, fitting), bad[:aside])
+                rows, bad = rows.take(fitting, len(rows)), bad[aside:]
+                if stop is not None:
                     check_unchanged(split.file, source.storage_options)
                     yield held.piece(number, start, stop, last=False, checksum=checksum)
                     number, start, held = number + 1, stop, _Held(source, max_piece_rows)
@@ -59,20 +65,30 @@ class _Held:
     """Rows of the piece being filled."""
 
     def __init__(self, source: ParquetSource, max_rows: int | None) -> None:
-        self._source, self._parts = source, list[Rows]()
+        self._source, self._parts, self._bad_rows = source, list[Rows](), list[BadRow]()
         self._left_rows = _MOST_VALUES if max_rows is None else max_rows
         self._left_bytes, self._left_values = int(source.blocksize), _MOST_VALUES
 
-    def room(self, rows: Rows) -> int:
-        """How many of the rows still belong to this piece: up to the first that begins past its bytes."""
+    def room(self, rows: Rows, bad: Sequence[BadRow]) -> tuple[int, int | None]:
+        """How many of the rows still belong to this piece, and the number in the file of the first one that does not.
+
+        It ends before the first row that begins past its bytes, or that is one row, or one bad row, too many. None if
+        all fit.
+        """
         before = np.cumsum(rows.n_bytes) - rows.n_bytes
         fitting = min(int(np.searchsorted(before, self._left_bytes, side="left")), self._left_rows)
         if self._left_values < len(rows.values):  # beyond 32 bits, which blocksize allows for very narrow values only
             fitting = min(fitting, int(np.searchsorted(np.cumsum(rows.lengths), self._left_values, side="right")))
-        return fitting
+        stop = int(rows.number[fitting]) if fitting < len(rows) else None
+        most = MOST_BAD_ROWS - len(self._bad_rows)
+        if len(bad) > most and (stop is None or bad[most].offset < stop):
+            stop = bad[most].offset
+            fitting = int(np.searchsorted(rows.number, stop))
+        return fitting, stop
 
-    def add(self, rows: Rows) -> None:
-        """Take rows in."""
+    def add(self, rows: Rows, bad: Sequence[BadRow]) -> None:
+        """Take rows in, and those to be set aside among them."""
+        self._bad_rows += bad
         if len(rows):
             self._parts.append(rows)
             self._left_bytes -= int(rows.n_bytes.sum())
@@ -82,8 +98,9 @@ class _Held:
     def piece(self, number: int, start: int, stop: int, *, last: bool, checksum: bool) -> Piece:
         """Make the piece; the rows are given away."""
         block = self._block()
-        digest = _sha256(block) if checksum else ""
-        return Piece(number=number, last=last, block=block, start=start, stop=stop, source_sha256=digest)
+        bad = tuple(self._bad_rows)
+        digest = _sha256(block, bad) if checksum else ""
+        return Piece(number=number, last=last, block=block, start=start, stop=stop, source_sha256=digest, bad_rows=bad)
 
     def _block(self) -> RowBlock:
         source, parts = self._source, self._parts
@@ -125,8 +142,8 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(_joined(lengths, np.int64))]).astype(np.int64, copy=False)
 
 
-def _sha256(block: RowBlock) -> str:
-    """SHA-256 of rows as they were read: counts, then label, query id, weight, features and kept columns in order."""
+def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
+    """SHA-256 of rows as they were read: counts, label, query id, weight, features, kept columns, bad rows' places."""
     digest = hashlib.sha256()
     counts = [block.n_rows, block.X.nnz, len(block.y)]
     arrays: list[Any] = [np.array(counts, np.int64), block.y]
@@ -135,6 +152,7 @@ def _sha256(block: RowBlock) -> str:
     for column in block.kept.values():
         arrays.append(pc.is_valid(column).to_numpy(zero_copy_only=False))
         arrays += _contents(column)
+    arrays += [np.array([row.offset for row in bad], np.int64)] if bad else []
     for array in arrays:
         little = np.ascontiguousarray(array)
         little = little.astype(little.dtype.newbyteorder("<"), copy=False)

@@ -34,6 +34,8 @@ REASONS = (
     "index out of range",
     "indices not ascending",
     "bad value",
+    "bad weight",
+    "bad kept value",
     "not text",
     REFUSED,
 )
@@ -50,11 +52,11 @@ class BadRow:
     file: int
     """Position of its file in the split, from 0."""
     offset: int
-    """First byte of its line in the decompressed file, or its row in a file that is no text."""
+    """First byte of its line in the decompressed file; of Parquet its row in the file, from 0."""
     line: int
-    """Line in the file, counted from 1 at the beginning of the split."""
+    """Line in the file, counted from 1 at the beginning of the split; of Parquet the row in the file, from 1."""
     column: int
-    """Byte column of the token to blame, from 1."""
+    """Byte column of the token to blame, from 1; of Parquet 0, for the message names the column."""
     reason: str
     """One of `REASONS`."""
     message: str
@@ -88,22 +90,23 @@ class QuarantinedRow:
     source: str
     """Name of the source file."""
     line: int
-    """1-based line in the decompressed file."""
+    """1-based line in the decompressed file; of Parquet the 1-based row in the file."""
     column: int
-    """1-based byte column of the token to blame."""
+    """1-based byte column of the token to blame; of Parquet 0, for the message names the column."""
     offset: int
-    """0-based byte at which the line begins in the decompressed file."""
+    """0-based byte at which the line begins in the decompressed file; of Parquet the 0-based row in the file."""
     reason: str
     """One of the words that the manifest counts by, such as "bad value"."""
     message: str
     """What was expected and what came."""
     text: str
-    """The line, cut at 160 characters; control characters and what is not ASCII are escaped."""
+    """The line, or the values read, cut at 160 characters; control characters and what is not ASCII are escaped."""
 
     @property
     def place(self) -> str:
-        """``file:line:column``, as errors say it."""
-        return f"{printable(self.source)}:{self.line}:{self.column}"
+        """``file:line:column``, as errors say it; of Parquet the file, for the message begins with the rest."""
+        file = printable(self.source)
+        return f"{file}:{self.line}:{self.column}" if self.column else file
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -198,6 +198,10 @@ class Source(ABC):
         """Error for a row that a map refuses, with its place."""
         return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {refusal.reason}")
 
+    def bad(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # others know places
+        """Error about a row that was set aside, with its place; `reason` holds its message."""
+        return InputError(f"{file.name}: {reason}")
+
     def replaced(self, **options: Any) -> Self:
         """Copy with other options."""
         return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass; a base cannot say so
