@@ -132,6 +132,11 @@ class Split:
         """Which files, for people."""
         return f"{self.file.name} and {len(self.others):,} more" if self.others else self.file.name
 
+    @property
+    def description(self) -> str:
+        """Which bytes of which files, for people."""
+        return f"{self.title}, split {self.number} (bytes {self.start:,} to {self.stop:,})"
+
     def with_files(self, files: Mapping[str, SourceFile]) -> Self:
         """Copy whose files are those of the same names in `files`."""
         others = tuple(files[file.name] for file in self.others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,9 +13,10 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.landmarks import load_map
-from dkfeat.engine.prefetch import prefetch
+from dkfeat.engine.prefetch import prefetch_calls
 from dkfeat.engine.quarantine import quarantined_rows
 from dkfeat.engine.rows import ShardRows
+from dkfeat.engine.rows_cache import RowsCache
 from dkfeat.engine.settle import as_path
 from dkfeat.engine.shuffle import cut_batches
 from dkfeat.errors import ConfigError
@@ -92,8 +93,9 @@ class ShardDataset:
     (2, 4096) [1, -1]
     """
 
-    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"]) -> None:
+    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"], *, cache_bytes: int = 0) -> None:
         self._reader, self._verify = shards, verify
+        self._cache = RowsCache(cache_bytes)
 
     def __repr__(self) -> str:
         return f"ShardDataset({self._reader.storage.url!r}, {self.n_rows:,} rows, {self.n_shards:,} shards)"
@@ -162,6 +164,8 @@ class ShardDataset:
         weight: bool = False,
         kept: bool = False,
         number: bool = False,
+        shards: Sequence[int] | None = None,
+        loaders: int = 1,
     ) -> Iterator[tuple[Any, ...]]:
         """Go once over all rows, in bounded memory.
 
@@ -190,6 +194,10 @@ class ShardDataset:
             Give the kept columns too.
         number : bool, default=False
             Give each row's number too.
+        shards : sequence of int or None
+            Go over some shards only: their ascending places among ``manifest.shards``. None: over all of them.
+        loaders : int, default=1
+            Threads that read and decode shards meanwhile; each holds one. Their number does not change what is given.
 
         Yields
         ------
@@ -220,9 +228,10 @@ class ShardDataset:
         held = check_integer(held, "buffer_rows", low=1)
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
+        loaders = check_integer(loaders, "loaders", low=1)
         parts = (*self._parts(query_id, weight, kept), *(("number",) if number else ()))
         rng = np.random.default_rng(random_state) if shuffle else None
-        return self._batches(rows, rng, held if shuffle else 0, decode, parts)
+        return self._batches(rows, rng, held if shuffle else 0, decode, parts, shards, loaders)
 
     def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
         """All features and labels in memory, in the source's order, as `batches` gives them."""
@@ -316,9 +325,16 @@ class ShardDataset:
 
     def _rows(self, entry: ShardEntry, parts: Sequence[str], classes: NDArray[Any] | None) -> ShardRows:
         """Rows of a shard, with no more of its columns than are asked."""
+        n_bytes = max(entry.size, entry.rows * int(self.spec["output"]["row_bytes"]))
+        return self._cache.get((entry.name, *parts), n_bytes, lambda: self._read(entry, parts, classes))
+
+    def _read(self, entry: ShardEntry, parts: Sequence[str], classes: NDArray[Any] | None) -> ShardRows:
         kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
         data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
         return ShardRows.of(data, classes)
+
+    def _numbered_rows(self, entry: ShardEntry, first: int, parts: Sequence[str]) -> ShardRows:
+        return self._rows(entry, parts, self.classes).numbered(first)
 
     def _all_rows(self, parts: Sequence[str] = ()) -> ShardRows:
         return ShardRows.joined([self._rows(entry, parts, self.classes) for entry in self.manifest.shards])
@@ -347,13 +363,22 @@ class ShardDataset:
         return (features, rows.y, *(getattr(rows, part) for part in parts))
 
     def _batches(
-        self, rows: int, rng: np.random.Generator | None, held: int, decode: bool, parts: Sequence[str]
+        self,
+        rows: int,
+        rng: np.random.Generator | None,
+        held: int,
+        decode: bool,
+        parts: Sequence[str],
+        shards: Sequence[int] | None,
+        loaders: int,
     ) -> Iterator[tuple[Any, ...]]:
-        entries = [entry for entry in self.manifest.shards if entry.rows]
+        entries = self.manifest.shards
         firsts = np.cumsum([0, *(entry.rows for entry in entries)]).tolist()
-        order = range(len(entries)) if rng is None else rng.permutation(len(entries))
-        shards = prefetch(self._rows(entries[at], parts, self.classes).numbered(firsts[at]) for at in order)
-        for batch in cut_batches(shards, rows, kept=held, rng=rng):
+        places = [place for place in (range(len(entries)) if shards is None else shards) if entries[place].rows]
+        order = places if rng is None else [places[at] for at in rng.permutation(len(places))]
+        calls = (partial(self._numbered_rows, entries[at], firsts[at], parts) for at in order)
+        read = prefetch_calls(calls, threads=loaders)
+        for batch in cut_batches(read, rows, kept=held, rng=rng):
             yield self._handed(batch, decode, parts)
 
 

@@ -19,7 +19,7 @@ from dkfeat.errors import ClusterError
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
-    from dkfeat.engine.runners import SplitTask
+    from dkfeat.engine.runners import Homes, SplitTask
 
 __all__ = ["ClientRunner", "connect"]
 
@@ -101,14 +101,21 @@ class ClientRunner:
         ]
         return min(shares, default=None)
 
-    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time."""
+        return int(sum(self.client.nthreads().values()))
+
+    def run(
+        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+    ) -> None:
         """See `Runner.run`."""
         name = f"dkfeat-{secrets.token_hex(8)}"
         try:
             self._check_versions()
             self.client.register_plugin(TaskPlugin(name, task), name=name)
             try:
-                self._drive(name, splits, done)
+                self._drive(name, splits, done, home)
             finally:
                 # tasks that still run see the plugin go and stop at their next piece
                 with suppress(OSError, CancelledError):
@@ -116,6 +123,12 @@ class ClientRunner:
                         self.client.unregister_worker_plugin(name)
         except (CommClosedError, TimeoutError) as error:
             raise ClusterError(_lost(error)) from error
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """See `Runner.run_everywhere`."""
+        with suppress(OSError, CancelledError, TimeoutError):
+            if self.client.status == "running":
+                self.client.run(function, on_error="ignore")
 
     def _check_versions(self) -> None:
         try:
@@ -127,8 +140,11 @@ class ClientRunner:
         if others:
             raise ClusterError(_other_versions(dkfeat.__version__, others))
 
-    def _drive(self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+    def _drive(
+        self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
+    ) -> None:
         waiting = iter(splits)
+        homes = home(self.client.nthreads()) if home is not None else {}
         pending: dict[Future, Split] = {}
         completed = as_completed(loop=self.client.loop, raise_errors=False)
         window, asked = self._window(), time.monotonic()
@@ -138,7 +154,9 @@ class ClientRunner:
                     window, asked = self._window(), time.monotonic()
                 while len(pending) < window and (split := next(waiting, None)) is not None:
                     key = f"{name}-{split.number:06d}"
-                    future = self.client.submit(run_on_worker, name, split, key=key, pure=False)
+                    # elsewhere only if that worker is lost
+                    where = {"workers": [homes[split.number]], "allow_other_workers": True} if homes else {}
+                    future = self.client.submit(run_on_worker, name, split, key=key, pure=False, **where)
                     pending[future] = split
                     completed.add(future)
                 if not pending:
@@ -161,9 +179,9 @@ def _result(future: Future, split: Split) -> Any:
         return future.result()
     except KilledWorker as error:
         message = (
-            f"{split.title}, split {split.number} (bytes {split.start:,} to {split.stop:,}): "
-            f"{error.allowed_failures + 1} workers died while they ran it, perhaps for want of memory; "
-            "look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call again"
+            f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps for want of "
+            "memory; look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call "
+            "again"
         )
         raise ClusterError(message) from error
     except CancelledError as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar, cast
 
-__all__ = ["prefetch"]
+__all__ = ["prefetch", "prefetch_calls"]
 
 Item = TypeVar("Item")
 _END = object()
@@ -66,3 +68,37 @@ def prefetch(items: Iterable[Item], *, ahead: int = 1) -> Iterator[Item]:
         thread.join()
     if failure:
         raise failure[0]
+
+
+def prefetch_calls(calls: Iterable[Callable[[], Item]], *, threads: int) -> Iterator[Item]:
+    """Yield what calls return, in their order, while threads make the next ones.
+
+    Parameters
+    ----------
+    calls : iterable of callable
+        Made by the threads. An exception reaches the caller at its turn.
+    threads : int
+        At least 1; as many results are kept ready, which bounds memory.
+
+    Yields
+    ------
+    item
+        Leaving the loop early waits for the calls under way.
+
+    Examples
+    --------
+    >>> list(prefetch_calls([lambda: "a", lambda: "b"], threads=2))
+    ['a', 'b']
+    """
+    under_way: deque[Future[Item]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="dkfeat-prefetch") as pool:
+        try:
+            for call in calls:
+                under_way.append(pool.submit(call))
+                if len(under_way) > threads:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()

@@ -7,7 +7,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
 
-__all__ = ["LocalRunner", "Runner", "SplitTask", "Stopped", "open_runner"]
+__all__ = ["Homes", "LocalRunner", "Runner", "SplitTask", "Stopped", "open_runner"]
 
 SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
 GRAPH_TASKS = 1024
@@ -52,6 +52,10 @@ class SplitTask(Protocol):
         ...
 
 
+Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
+"""Given the threads of each worker by its address, the address for each split by its number."""
+
+
 class Runner(Protocol):
     """Runs a task over splits; made by `open_runner`."""
 
@@ -65,17 +69,29 @@ class Runner(Protocol):
         """Bytes that one task may use at most, where the scheduler sets a limit."""
         ...
 
-    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time."""
+        ...
+
+    def run(
+        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+    ) -> None:
         """Run `task` on every split.
 
         `done(split, result)` is called in the calling thread as results come, in any order. The first error stops
-        submission, gives up what runs and is raised here as the worker raised it.
+        submission, gives up what runs and is raised here as the worker raised it. Where workers have addresses, `home`
+        tells which of them each split should run on while it lives.
 
         Raises
         ------
         ClusterError
             If workers or the scheduler were lost.
         """
+        ...
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """Call a function once in every process that runs tasks; a worker that is lost meanwhile is left out."""
         ...
 
 
@@ -97,11 +113,26 @@ class LocalRunner:
             return "this thread"
         return f"{self.n_workers} {self.scheduler.removesuffix('es' if self.n_workers == 1 else '')}"
 
-    def run(self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None]) -> None:
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time."""
+        return self.n_workers
+
+    def run(
+        self,
+        task: SplitTask,
+        splits: Sequence[Split],
+        done: Callable[[Split, Any], None],
+        home: Homes | None = None,  # noqa: ARG002 - workers of one machine have no addresses
+    ) -> None:
         """See `Runner.run`."""
         with self._opened(task) as (get, function):
             for group in _groups(splits, self.in_flight):
                 _run_group(get, function, group, done)
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """See `Runner.run_everywhere`; the processes of a pool end with each run."""
+        function()
 
     @contextmanager
     def _opened(self, task: SplitTask) -> Iterator[tuple[Callable[..., object], Callable[[Split], Any]]]:

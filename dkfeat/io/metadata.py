@@ -14,7 +14,16 @@ from dkfeat.io.manifest import Manifest, check_format, manifest_name
 from dkfeat.io.plans import PinnedPlan, plan_name
 from dkfeat.io.storage import META, SPEC, SUCCESS, Storage
 
-__all__ = ["newest_manifest", "pending_plan", "read_manifest", "read_plan", "read_spec", "spec_text", "success_text"]
+__all__ = [
+    "newest_manifest",
+    "pending_plan",
+    "read_manifest",
+    "read_numbered",
+    "read_plan",
+    "read_spec",
+    "spec_text",
+    "success_text",
+]
 
 _SMALL = 1 << 24
 
@@ -109,6 +118,19 @@ def newest_manifest(storage: Storage) -> Manifest | None:
         manifest = former
     _check_plans(storage, newest, plans[::-1])
     return newest
+
+
+def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
+    """Manifest that was the newest one earlier, or still is, without the checks of `read_manifest`.
+
+    Raises
+    ------
+    ShardError
+        When it is gone or is not the one with that hash.
+    """
+    manifest = _parse(storage, number)
+    check(manifest.sha256 == sha256, f"{storage.url}/{META}/{manifest.name}: changed since it was first read")
+    return manifest
 
 
 def read_plan(storage: Storage, number: int) -> PinnedPlan:
