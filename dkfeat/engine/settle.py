@@ -24,7 +24,7 @@ from dkfeat.io.remote import is_url, shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
 from dkfeat.io.storage import SPEC, Storage, open_storage
-from dkfeat.io.strict_json import parse_object
+from dkfeat.io.strict_json import check_length, parse_object
 from dkfeat.maps import FEATURE_MAPS, FeatureMap, from_spec
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         return spec
     model = Path(place) / "model.json"
     if model.is_file():
+        check_length(model.stat().st_size, str(model))
         facts = parse_object(model.read_bytes(), str(model))
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
