@@ -91,12 +91,18 @@ def predict(
     SourceNotFoundError, ParseError
         From reading the source.
     ConfigError
-        If the model does not say how its rows were read, and `source` is none.
+        If the model does not say how its rows were read, and `source` is none, or if `source` sets bad rows aside.
     """
     if model.task == "multilabel" and out is not None:
         message = "lists of labels are kept in folders alone: use dkfeat.predict, on the command line --out DIR"
         raise ConfigError(message)
     settled = settled_like(model, source, blocksize, storage_options)
+    if settled.on_bad_row != "raise":
+        message = (
+            "a file of predictions has one for each row, so on_bad_row must be 'raise'; bad rows are set aside in "
+            "folders alone: use dkfeat.predict, on the command line --out DIR"
+        )
+        raise ConfigError(message)
     n_rows = n_known = n_correct = 0
     regression = model.task == "regression"
     with _writer(out, np.dtype(np.float32) if regression else model.classes.dtype) as write:

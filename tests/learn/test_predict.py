@@ -92,6 +92,16 @@ def test_predict__placeholder_labels_give_no_accuracy(trained, tmp_path):
     assert outcome.accuracy is None
 
 
+def test_predict__drops_no_row_in_silence(trained, tmp_path):
+    _, _, model = trained
+    (tmp_path / "new.svm").write_text("3 1:1\nspam\n4 2:1\n")
+    settled = {key: model.input_spec[key] for key in ("n_features", "zero_based", "label_dtype")}
+    source = LibsvmSource(str(tmp_path / "new.svm"), on_bad_row="quarantine", **settled)
+    with pytest.raises(ConfigError, match="has one for each row, so on_bad_row must be 'raise'"):
+        predict(model, source, tmp_path / "labels.txt")
+    assert not (tmp_path / "labels.txt").exists()
+
+
 def test_predict__a_column_beyond_the_model(trained, tmp_path):
     path = tmp_path / "wide.svm"
     path.write_text("3 1:1\n4 99:1\n")
