@@ -304,6 +304,7 @@ def test_help__has_an_example_that_fits_80_columns(command):
     text = run(command, "--help").stdout
     assert f"  dkfeat {command} " in text or command == "demo"
     assert all(len(line) <= 80 for line in text.splitlines())
+    assert ",," not in text
 
 
 def test_help__lists_all_commands_and_the_version():

@@ -17,7 +17,7 @@ __all__ = ["verify"]
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too; may be given again.")
-@storage_option("A setting of the store, of TARGET and of SOURCE,")
+@storage_option("A setting of the store, of TARGET and of SOURCE")
 def verify(target: str, inputs: tuple[str, ...], storage_options: tuple[str, ...]) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
