@@ -22,6 +22,7 @@ _HOME = {
     "Scan": "dkfeat.io.scans",
     "abort": "dkfeat.io.maintenance",
     "clean": "dkfeat.io.maintenance",
+    "compare": "dkfeat.learn.compare",
     "errors": "dkfeat.errors",
     "evaluate": "dkfeat.learn.evaluate",
     "featurize": "dkfeat.engine.featurize",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from dkfeat.io.parquet import ParquetSource as ParquetSource
     from dkfeat.io.scans import Scan as Scan
     from dkfeat.io.status import status as status
+    from dkfeat.learn.compare import compare as compare
     from dkfeat.learn.evaluate import evaluate as evaluate
     from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
     from dkfeat.learn.model import load_model as load_model

@@ -20,6 +20,7 @@ PUBLIC = [
     "__version__",
     "abort",
     "clean",
+    "compare",
     "errors",
     "evaluate",
     "featurize",

@@ -12,6 +12,7 @@ import click
 
 import dkfeat
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log
+from dkfeat.cli.compare import compare
 from dkfeat.cli.demo import demo
 from dkfeat.cli.evaluate import evaluate
 from dkfeat.cli.featurize import featurize, plan
@@ -70,7 +71,21 @@ def cli(traceback: bool) -> None:
     """
 
 
-for command in (demo, plan, featurize, train, predict, evaluate, inspect, quarantine, verify, status, abort, clean):
+for command in (
+    demo,
+    plan,
+    featurize,
+    train,
+    predict,
+    compare,
+    evaluate,
+    inspect,
+    quarantine,
+    verify,
+    status,
+    abort,
+    clean,
+):
     cli.add_command(command)
 
 

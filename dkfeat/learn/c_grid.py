@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
+from sklearn.utils.class_weight import compute_sample_weight
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.held_out import is_held_out
-from dkfeat.validation import check_choice, check_real
+from dkfeat.validation import check_real
 
 __all__ = [
     "DEFAULT_C",
@@ -28,6 +28,7 @@ __all__ = [
     "fit_best_c",
     "fit_bytes",
     "split_held_out",
+    "try_grid",
 ]
 
 LOSSES = ("squared_hinge", "hinge", "log_loss")
@@ -137,31 +138,54 @@ def fit_best_c(
     tell : callable or None
         Given each entry of the grid when it is known.
     """
-    check_choice(loss, "loss", LOSSES)
     options: dict[str, Any] = {"loss": loss, "class_weight": class_weight, "fit_intercept": fit_intercept, "seed": seed}
     grid: list[Mapping[str, Any]] = []
     if len(C) > 1:
-        held = split_held_out(y, validation_fraction, seed)
-        X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
-        weight = None if sample_weight is None else sample_weight[~held]
-        for value in C:
-            fitted, converged = _fit(X_train, y_train, weight, value, **options)
-            grid.append(
-                {"C": value, "accuracy": float(np.mean(fitted.predict(X_held) == y_held)), "converged": converged}
-            )
-            if tell is not None:
-                tell(grid[-1])
-        del X_train, X_held
+        grid = try_grid(
+            X, y, C, validation_fraction=validation_fraction, sample_weight=sample_weight, tell=tell, **options
+        )
     best = float(best_of_grid(grid)["C"]) if grid else C[0]
     fitted, converged = _fit(X, y, sample_weight, best, **options)
     if not grid:
         grid = [{"C": best, "accuracy": None, "converged": converged}]
         if tell is not None:
             tell(grid[0])
-    parts = fitted.estimators_ if isinstance(fitted, OneVsRestClassifier) else [fitted]
-    intercept = np.concatenate([np.broadcast_to(part.intercept_, len(part.coef_)) for part in parts])
-    coef = np.concatenate([part.coef_ for part in parts])
-    return LinearFit(classes=fitted.classes_, coef=coef, intercept=intercept, C=best, grid=tuple(grid))
+    return replace(fitted, grid=tuple(grid))
+
+
+def try_grid(
+    X: Any,
+    y: NDArray[Any],
+    C: Sequence[float],
+    *,
+    loss: str = "squared_hinge",
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    sample_weight: NDArray[np.float64] | None = None,
+    class_weight: Any = None,
+    fit_intercept: bool = True,
+    tell: Tell | None = None,
+) -> list[Mapping[str, Any]]:
+    """Accuracy of each C on the held-out rows, as `LinearFit` has it; arguments as of `fit_best_c`."""
+    held = split_held_out(y, validation_fraction, seed)
+    X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
+    weight = None if sample_weight is None else sample_weight[~held]
+    grid: list[Mapping[str, Any]] = []
+    for value in C:
+        fitted, converged = _fit(
+            X_train,
+            y_train,
+            weight,
+            value,
+            loss=loss,
+            class_weight=class_weight,
+            fit_intercept=fit_intercept,
+            seed=seed,
+        )
+        grid.append({"C": value, "accuracy": fitted.score(X_held, y_held), "converged": converged})
+        if tell is not None:
+            tell(grid[-1])
+    return grid
 
 
 def fit_bytes(n_samples: int, n_features: int, stored: int, n_outputs: int, *, sparse: bool, grid: bool) -> int:
@@ -187,22 +211,26 @@ def fit_bytes(n_samples: int, n_features: int, stored: int, n_outputs: int, *, s
 
 def _fit(
     X: Any, y: Any, weight: Any, C: float, *, loss: str, class_weight: Any, fit_intercept: bool, seed: int
-) -> tuple[Any, bool]:
+) -> tuple[LinearFit, bool]:
+    """Fit one C; also tell whether LIBLINEAR converged."""
     shared: dict[str, Any] = {
-        "C": C, "class_weight": class_weight, "fit_intercept": fit_intercept, "max_iter": MAX_ITERATIONS,
-        "random_state": seed % 2**32,
+        "C": C, "fit_intercept": fit_intercept, "max_iter": MAX_ITERATIONS, "random_state": seed % 2**32,
     }  # fmt: skip
+    if class_weight is not None:
+        of_class = compute_sample_weight(class_weight, y)
+        weight = of_class if weight is None else weight * of_class
+    classes = np.unique(y)
     if loss == "log_loss":
-        dual = bool(X.shape[0] < X.shape[1] and issparse(X))
-        estimator: Any = LogisticRegression(solver="liblinear", dual=dual, **shared)
-        if len(np.unique(y)) > 2:
-            estimator = OneVsRestClassifier(estimator)
-            if weight is not None:
-                message = "log_loss by LIBLINEAR takes no row weights for more than two classes; use the solver sgd"
-                raise ConfigError(message)
+        dual = bool(issparse(X) and X.shape[0] < X.shape[1])
+        targets = [y] if len(classes) == 2 else [y == label for label in classes]
+        estimators: list[Any] = [LogisticRegression(solver="liblinear", dual=dual, **shared) for _ in targets]
     else:
-        estimator = LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)
+        targets, estimators = [y], [LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        estimator.fit(X, y) if weight is None else estimator.fit(X, y, sample_weight=weight)
-    return estimator, not any(issubclass(each.category, ConvergenceWarning) for each in caught)
+        for estimator, target in zip(estimators, targets, strict=True):
+            estimator.fit(X, target, sample_weight=weight)
+    coef = np.concatenate([each.coef_ for each in estimators])
+    intercept = np.concatenate([np.broadcast_to(each.intercept_, len(each.coef_)) for each in estimators])
+    fitted = LinearFit(classes=classes, coef=coef, intercept=intercept, C=C, grid=())
+    return fitted, not any(issubclass(each.category, ConvergenceWarning) for each in caught)

@@ -1,0 +1,34 @@
+"""Values of options that several commands read in one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+__all__ = ["Numbers"]
+
+
+class Numbers(click.ParamType):
+    """Numbers between commas, as a tuple.
+
+    Parameters
+    ----------
+    kind : int or float
+        What each of them is.
+    """
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Read the text."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(self._kind(item) for item in str(value).split(","))
+        except ValueError:
+            example = "32,64" if self._kind is int else "0.01,1,100"
+            self.fail(f"{value!r} is not a list of numbers such as {example}", param, ctx)

@@ -1,0 +1,181 @@
+"""Feature maps side by side."""
+
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import dump_svmlight_file, load_digits
+
+import dkfeat.learn.compare as module
+from dkfeat.cli import cli
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.learn.compare import MAPS, compare
+from dkfeat.learn.comparison import Comparison, Result
+from dkfeat.report.accuracy import plot_accuracy
+
+FEW = {"maps": ["gcws", "nrff"], "k": [16, 64], "C": [0.1, 10.0], "gamma": [1.0, 10.0], "progress": False}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Training and test digits, as text."""
+    folder = tmp_path_factory.mktemp("digits")
+    X, y = load_digits(return_X_y=True)
+    for name, rows in (("train", slice(0, 500)), ("test", slice(500, 800))):
+        dump_svmlight_file(X[rows], y[rows], str(folder / f"{name}.svm"), zero_based=False)
+    return str(folder / "train.svm"), str(folder / "test.svm")
+
+
+def test_compare__every_map_learns_and_the_cheapest_good_one_is_recommended(paths):
+    train, test = paths
+    seen = []
+    comparison = compare(train, test=test, **{**FEW, "maps": list(MAPS), "progress": seen.append})
+    assert tuple(seen) == comparison.results
+    assert [each.name for each in comparison.results if each.k is None] == ["linear", "exact gmm", "exact rbf_cosine"]
+    by = {(each.name, each.k): each for each in comparison.results}
+    assert [(name, k) for name, k in by if k is not None] == [(name, k) for name in MAPS for k in (16, 64)]
+    for name in MAPS:
+        assert by[name, 16].accuracy < by[name, 64].accuracy
+        assert (by[name, 64].gamma in (1.0, 10.0)) == (module.KERNELS[name] == "rbf_cosine")
+    assert by["gcws", 64].row_bytes == 64
+    assert by["nrff", 64].row_bytes == 256
+    assert by["exact gmm", None].accuracy > 0.9
+    assert comparison.best.accuracy == max(each.accuracy for each in comparison.results if each.k)
+    assert comparison.recommended.accuracy >= comparison.best.accuracy - 0.005
+
+
+def test_compare__accuracy_is_that_of_scikit_learn_on_the_features(paths):
+    from sklearn.datasets import load_svmlight_file
+    from sklearn.svm import LinearSVC
+
+    from dkfeat import GCWSFeatures
+
+    train, test = paths
+    (result,) = compare(
+        train, test=test, maps=["gcws"], k=[32], C=1.0, linear=False, exact=False, progress=False
+    ).results
+    X, y = load_svmlight_file(train, n_features=64)
+    X_test, y_test = load_svmlight_file(test, n_features=64)
+    gcws = GCWSFeatures(n_components=32, random_state=0).fit(X)
+    peer = LinearSVC(random_state=0).fit(gcws.transform(X).astype(np.float64) / 32**0.5, y)
+    assert result.accuracy == pytest.approx(
+        peer.score(gcws.transform(X_test).astype(np.float64) / 32**0.5, y_test), abs=0.004
+    )
+
+
+def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_path, monkeypatch):
+    train, test = paths
+    first = compare(train, test=test, out=tmp_path, exact=False, **FEW)
+    lines = (tmp_path / "results.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "results.jsonl").write_text("".join(lines[:4]) + lines[4][:20])  # killed while it wrote
+    made = []
+    original = module._mapped
+    monkeypatch.setattr(module, "_mapped", lambda *given: made.append(given[1:3]) or original(*given))
+    second = compare(train, test=test, out=tmp_path, exact=False, **FEW)
+    assert made == [("nrff", 16), ("nrff", 64)]
+    assert [(each.name, each.k, each.accuracy) for each in second.results] == [
+        (each.name, each.k, each.accuracy) for each in first.results
+    ]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(lines)
+    with pytest.raises(SpecConflictError, match="other settings or other files"):
+        compare(train, test=test, out=tmp_path, exact=False, **{**FEW, "C": 1.0})
+    with pytest.raises(SpecConflictError, match="other settings or other files"):
+        compare(test, test=train, out=tmp_path, exact=False, **FEW)
+
+
+def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
+    first, again, other = (
+        compare(paths[0], **{**FEW, "maps": ["gcws"], "k": [16]}, exact=False, random_state=seed) for seed in (1, 1, 2)
+    )
+    assert first.n_train + first.n_test == 500
+    assert 90 < first.n_test < 160  # 125 expected, 3.5 standard deviations
+    assert [each.accuracy for each in first.results] == [each.accuracy for each in again.results]
+    assert first.n_test != other.n_test
+
+
+def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
+    options = {**FEW, "maps": ["nystroem-gmm"], "k": [16, 4096]}
+    assert [each.k for each in compare(paths[0], exact=False, linear=False, **options).results] == [16]
+    with pytest.raises(ConfigError, match="no map was compared"):
+        compare(paths[0], exact=False, **{**options, "k": [4096]}).recommended  # noqa: B018 - a property that raises
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"maps": ["gmm"]}, "maps='gmm'"),
+        ({"k": []}, "one number of components"),
+        ({"C": 0}, "C=0"),
+        ({"k": [0]}, "k=0"),
+    ],
+)
+def test_compare__refuses_settings(paths, options, text):
+    with pytest.raises(ConfigError, match=text):
+        compare(paths[0], **{**FEW, **options})
+
+
+def test_compare__needs_two_classes(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n" * 40)
+    with pytest.raises(InputError, match="two classes or more"):
+        compare(tmp_path / "rows.svm", **FEW)
+
+
+def made(*rows, within=0.005):
+    results = [
+        Result(name=name, k=k, accuracy=accuracy, C=1.0, row_bytes=size, fit_seconds=seconds)
+        for name, k, accuracy, size, seconds in rows
+    ]
+    return Comparison(results=tuple(results), within=within, n_train=100, n_test=50)
+
+
+def test_recommended__is_the_cheapest_within_the_distance_then_the_fastest():
+    rows = (
+        ("linear", None, 0.99, 4, 0),
+        ("a", 8, 0.9, 80, 1),
+        ("b", 8, 0.895, 20, 9),
+        ("c", 8, 0.895, 20, 8),
+        ("d", 8, 0.8, 1, 1),
+    )
+    assert made(*rows).recommended.name == "c"
+    assert made(*rows, within=0).recommended.name == "a"
+    assert made(*rows, within=1).recommended.name == "d"
+    assert "recommended: c, 8 components (0.50 points below a of 8, at 20 bytes a row)" in made(*rows).to_text()
+
+
+def test_plot__is_a_picture_equal_for_equal_results(tmp_path):
+    comparison = made(("linear", None, 0.7, 4, 0), ("a", 8, 0.8, 80, 1), ("a", 16, 0.9, 80, 1), ("b", 16, 0.85, 9, 1))
+    picture = plot_accuracy(comparison)
+    assert picture == plot_accuracy(comparison)
+    comparison.plot(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes() == picture
+    pixels = matplotlib.image.imread(tmp_path / "plot.png")
+    assert pixels.shape[0] > 400
+    assert (pixels[..., :3] < 0.5).any()
+
+
+def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    comparison = made(("a", 8, 0.8, 80, 1))
+    assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json", "csv")]
+    with pytest.raises(ConfigError, match=r"dkfeat\[plot\]"):
+        comparison.plot(tmp_path / "plot.png")
+
+
+def test_command__writes_tables_and_plot(paths, tmp_path):
+    train, test = paths
+    command = ["compare", train, "--test", test, "--maps", "gcws", "--k", "16,32", "--C", "1", "--no-exact"]
+    done = CliRunner().invoke(cli, [*command, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "recommended: gcws" in done.stdout
+    assert "compare: gcws, 16 components: accuracy" in done.stderr
+    assert (tmp_path / "out" / "accuracy.png").stat().st_size > 5000
+    assert (tmp_path / "out" / "comparison.txt").read_text() == done.stdout
+    as_json = CliRunner().invoke(cli, [*command, "--out", str(tmp_path / "out"), "--output", "json"])
+    assert json.loads(as_json.stdout) == json.loads((tmp_path / "out" / "comparison.json").read_text())
+    as_csv = CliRunner().invoke(cli, [*command, "--output", "csv", "--no-progress"])
+    assert as_csv.stdout.splitlines()[0].startswith("name,k,accuracy")
+    wrong = CliRunner().invoke(cli, ["compare", train, "--k", "a,b"])
+    assert wrong.exit_code == 2
+    assert "not a list of numbers such as 32,64" in wrong.output
