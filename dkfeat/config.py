@@ -239,13 +239,15 @@ class TrainConfig(_Settings):
     """False begins anew whatever the checkpoint holds."""
     shuffle_rows: int | None = None
     """Rows mixed together, at least 1; None: the trainer's own choice."""
+    loaders: int = 1
+    """Shards read at the same time, at least 1."""
     random_state: int = 0
-    """Seed of the row order."""
+    """Seed of the row order and of the rows held out."""
     storage_options: Mapping[str, Any] | None = None
     """For shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "shuffle_rows"):
+        for name in ("epochs", "patience", "shuffle_rows", "loaders"):
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1)

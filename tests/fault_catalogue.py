@@ -40,12 +40,10 @@ CASES = _read(ROOT / "tests" / "data" / "fault_cases.txt")
 
 REASONS: dict[str, str] = {
     "P-08": "The driver sees workers die, not what of: the message names memory as the likely cause.",
-    "P-15": "Not yet: training keeps no checkpoint. It begins anew, and gives equal weights for equal seeds (D-10).",
     "S-05": "A flipped bit in a committed shard of the right size is found by reading it, so by verify and training; "
     "featurize looks at sizes alone. Delete what verify names, and it is made again.",
     "D-07": "Needs several interpreters and environments. `make lowest` runs all tests on the oldest versions allowed; "
     "the kept data sets (V-07) and known answers (D-11) tie versions together.",
-    "D-10": "One thread loads shards, whatever the number of cores, and there is nothing to resume yet (P-15).",
 }
 """Why a case has no test, or not all of it has one."""
 

@@ -18,6 +18,7 @@ from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd_options import Options, checked_options
 from dkfeat.learn.training_data import check_same_features, classes_of, task_of
 from dkfeat.learn.training_rows import Survey, TrainingRows, batch_rows
+from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,8 @@ def train(
     validation: ShardDataset | str | os.PathLike[str] | None = None,
     validation_fraction: float | None = None,
     task: Literal["auto", "classification", "regression"] = "auto",
+    solver: Literal["sgd", "liblinear"] = "sgd",
+    C: float | Sequence[float] | None = None,
     loss: str | Sequence[str] | None = None,
     alpha: float | Sequence[float] | None = None,
     epochs: int | None = None,
@@ -53,6 +56,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     shuffle_rows: int | None = None,
+    loaders: int = 1,
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
@@ -79,6 +83,12 @@ def train(
     task : {"auto", "classification", "regression"}, default="auto"
         What labels are. "auto" takes them for classes, unless `loss` is one for regression. Shards with lists of labels
         are trained with one model a label, each against the rest.
+    solver : {"sgd", "liblinear"}, default="sgd"
+        "liblinear" holds all features in memory, refuses where they do not fit, and finds the optimum for one loss for
+        classes. Of the other options it takes `test`, `validation_fraction`, `class_weight` and `random_state`.
+    C : float or sequence of float, optional
+        For "liblinear": weight of the losses against the penalty, above 0; the one of several that does best on the
+        held-out rows, of equals the smallest, is then fitted to all rows. By default 0.01, 0.1, 1, 10 and 100.
     loss : str or sequence of str, optional
         For classes "squared_hinge" (the default: linear support vector machine, as ``LinearSVC``), "hinge" (the same,
         heeding wrong labels less) or "log_loss" (logistic regression). For regression "squared_error" (the default) or
@@ -107,6 +117,8 @@ def train(
     shuffle_rows : int, optional
         Rows that are mixed together, at least 1: enough to hold several shards where a source is sorted by label. By
         default as many as take 64 MiB in their shards.
+    loaders : int, default=1
+        Shards that are read at the same time, at least 1. Weights do not depend on it.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed of the order of shards and rows and of the rows held out, in [0, 2**64). None draws one;
         ``model.training`` tells which.
@@ -144,6 +156,31 @@ def train(
     standardised in training, and `loss` values are in these units; "huber" turns from square to absolute at a tenth of
     the labels' standard deviation.
     """
+    if check_choice(solver, "solver", ("sgd", "liblinear")) == "liblinear":
+        # scikit-learn's solvers load when they are asked for
+        from dkfeat.learn.liblinear import train_liblinear
+
+        data, held_out = opened(shards, storage_options), None
+        if test is not None:
+            held_out = opened(test, storage_options)
+            check_same_features(data, held_out)
+        others = {"validation": validation, "alpha": alpha, "epochs": epochs, "average": None if average else average}
+        others |= {"patience": patience, "checkpoint": checkpoint, "shuffle_rows": shuffle_rows}
+        others["task"] = task if task == "regression" else None
+        return train_liblinear(
+            data,
+            held_out,
+            loss=loss,
+            C=C,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            random_state=random_state,
+            progress=progress,
+            others=others,
+        )
+    if C is not None:
+        message = f'C={C!r} is for solver="liblinear"; for "sgd" give alpha, which is 1 / (n_rows * C)'
+        raise ConfigError(message)
     options = checked_options(
         task=task,
         loss=loss,
@@ -157,6 +194,7 @@ def train(
         shuffle_rows=shuffle_rows,
         random_state=random_state,
     )
+    check_integer(loaders, "loaders", low=1)
     data = opened(shards, storage_options)
     kind = task_of(data, options)
     options = options.for_task(kind)
@@ -169,7 +207,9 @@ def train(
     if options.epochs is None:
         options = options.with_epochs(_epochs_for(data.n_rows, max(1, len(classes))))
     lines = EpochLines(options.epochs or 0) if progress and not callable(progress) else None
-    rows = TrainingRows(data, fraction=options.held_out, seed=options.seed, shuffle_rows=options.shuffle_rows)
+    rows = TrainingRows(
+        data, fraction=options.held_out, seed=options.seed, shuffle_rows=options.shuffle_rows, loaders=loaders
+    )
     needs_survey = kind == "regression" or options.held_out or options.class_weight or rows.is_weighted
     settings = make_settings(data, rows, kind, classes, options, rows.survey(classes) if needs_survey else None)
     _check_memory(settings, data.map.n_features_out)

@@ -58,9 +58,14 @@ class TrainingRows:
         Decides which rows are held out, and the order of the others in each epoch.
     shuffle_rows : int or None
         Rows mixed together, as ``buffer_rows`` of `ShardDataset.batches`.
+    loaders : int, default=1
+        Shards that are read at the same time.
     """
 
-    def __init__(self, data: ShardDataset, *, fraction: float, seed: int, shuffle_rows: int | None) -> None:
+    def __init__(
+        self, data: ShardDataset, *, fraction: float, seed: int, shuffle_rows: int | None, loaders: int = 1
+    ) -> None:
+        self._loaders = loaders
         self._data, self._fraction, self._seed, self._shuffle_rows = data, fraction, seed, shuffle_rows
         self.is_weighted = "weight" in data.manifest.schema
         self._kept: list[tuple[Any, Any]] | None = None
@@ -158,6 +163,7 @@ class TrainingRows:
             decode=False,
             weight=self.is_weighted,
             number=True,
+            loaders=self._loaders,
         )
         for encoded, y, *rest in batches:
             held = is_held_out(rest[-1], self._fraction, self._seed) if self._fraction else None

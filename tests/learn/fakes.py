@@ -56,8 +56,10 @@ class FakeShards:
         decode: bool = True,
         weight: bool = False,
         number: bool = False,
+        loaders: int = 1,
     ) -> Iterator[tuple[Any, ...]]:
         assert buffer_rows is None or shuffle
+        assert loaders >= 1
         order = np.arange(self.n_rows)
         if shuffle:
             self.seeds.append(random_state)

@@ -34,6 +34,16 @@ def test_train__a_small_buffer_gives_the_same_weights_twice(folder):
     assert [entry["rows"] for entry in first.history] == [ROWS] * 2
 
 
+@pytest.mark.fault("D-10")
+def test_train__weights_do_not_depend_on_the_number_of_loaders(folder):
+    options = {"alpha": [1e-6, 1e-4], "validation_fraction": 0.2}
+    models = [trained(folder, loaders=loaders, **options) for loaders in (1, 2, 3)]
+    for model in models[1:]:
+        assert model.coef.tobytes() == models[0].coef.tobytes()
+        assert model.intercept.tobytes() == models[0].intercept.tobytes()
+        assert model.history == models[0].history
+
+
 def test_train__test_labels_unseen_in_training_are_misses(folder, tiny_rows, tmp_path):
     X, labels = tiny_rows
     y = np.where(np.arange(ROWS) % 4 == 0, 7, labels)  # the training rows once more, each fourth with another label
