@@ -10,6 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._show import facts
 from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.cli._values import Numbers
 
 __all__ = ["train"]
 
@@ -32,6 +33,16 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
     default="auto",
     show_default=True,
     help="What labels are; auto: classes, unless the loss is one for regression.",
+)
+@click.option(
+    "--solver",
+    type=click.Choice(["sgd", "liblinear"]),
+    default="sgd",
+    show_default=True,
+    help="Shard by shard, or to the optimum with all features in memory.",
+)
+@click.option(
+    "--C", "C", type=Numbers(float), help="liblinear: weights of the losses to try.  [default: 0.01,0.1,1,10,100]"
 )
 @click.option(
     "--loss",
@@ -86,6 +97,7 @@ def train(
       dkfeat train features/train --test features/test --out model
       dkfeat train features/train --loss log_loss --epochs 5 --out model
       dkfeat train features/train --alpha 1e-6 --alpha 1e-5 --out model
+      dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.sgd import train as run
@@ -109,7 +121,8 @@ def train(
         shown["classes"] = f"{len(model.classes):,}"
     shown["epochs"] = f"{len(model.history):,}"
     if "grid" in model.training:
-        shown["chosen"] = f"{model.training['loss']}, alpha {model.training['alpha']:g}"
+        name = "C" if "C" in model.training else "alpha"
+        shown["chosen"] = f"{model.training['loss']}, {name} {model.training[name]:g}"
     for part in ("validation", "test"):
         for name, form in (("accuracy", ".2%"), ("r2", ".4f")):
             if last.get(f"{part}_{name}") is not None:

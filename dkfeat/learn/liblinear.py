@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +16,9 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.c_grid import DEFAULT_C, LOSSES, checked_grid, fit_best_c, fit_bytes
 from dkfeat.learn.memory import check_fits
 from dkfeat.learn.model import LinearModel
+from dkfeat.learn.score import Score
+from dkfeat.learn.training_rows import batch_rows
+from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
 
     from dkfeat.engine.dataset import ShardDataset
 
-__all__ = ["fit_liblinear", "needed_bytes", "scaled_rows", "unit_scale"]
+__all__ = ["fit_liblinear", "needed_bytes", "scaled_rows", "train_liblinear", "unit_scale"]
 
 INT32_MAX = 2**31 - 1
 
@@ -130,6 +136,70 @@ def fit_liblinear(
     )
 
 
+def train_liblinear(
+    data: ShardDataset,
+    test: ShardDataset | None,
+    *,
+    loss: str | Sequence[str] | None,
+    C: float | Sequence[float] | None,
+    validation_fraction: float | None,
+    class_weight: Any,
+    random_state: Any,
+    progress: bool | Callable[[Mapping[str, Any]], None],
+    others: Mapping[str, Any],
+) -> LinearModel:
+    """Train as `dkfeat.train` does with ``solver="liblinear"``.
+
+    Parameters
+    ----------
+    data, test : ShardDataset
+        Of one map.
+    others : mapping
+        Options of `dkfeat.train` that LIBLINEAR does not have: each must be None.
+
+    Raises
+    ------
+    ConfigError
+        For one of these, or several losses; and as `fit_liblinear` raises.
+    """
+    foreign = [name for name, value in others.items() if value is not None]
+    losses = (loss,) if isinstance(loss, str) else tuple(loss or LOSSES[:1])
+    if foreign or len(losses) > 1:
+        what = ", ".join(foreign) if foreign else "several losses"
+        message = f'{what} cannot be given with solver="liblinear", which takes one loss and C; use solver="sgd"'
+        raise ConfigError(message)
+    began = time.monotonic()
+
+    def tell(entry: Mapping[str, Any]) -> None:
+        if progress is True:
+            accuracy = "" if entry["accuracy"] is None else f", held-out accuracy {entry['accuracy']:.2%}"
+            ended = "" if entry["converged"] else ", not converged"
+            print(  # noqa: T201 - progress
+                f"train: C {entry['C']:g}{accuracy}{ended}, {time.monotonic() - began:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    model = fit_liblinear(
+        data,
+        loss=losses[0],
+        C=DEFAULT_C if C is None else C,
+        validation_fraction=0.1 if validation_fraction is None else validation_fraction,
+        class_weight=_by_label(class_weight, data.classes),
+        random_state=check_seed(random_state),
+        tell=tell,
+    )
+    entry = dict(model.history[0])
+    if test is not None:
+        score = Score(model.task)
+        for X, y in test.batches(batch_rows(test), shuffle=False):
+            score.add(model.label(model.score_features(X)), y)
+        entry["test_accuracy"] = score.value
+    if callable(progress):
+        progress(entry)
+    return replace(model, history=(entry,))
+
+
 def needed_bytes(data: ShardDataset, n_classes: int, *, grid: bool) -> int:
     """Bytes that `fit_liblinear` holds at its highest point.
 
@@ -165,6 +235,18 @@ def scaled_rows(features: Any, scale: float) -> Any:
         values *= scale
         return csr_matrix((values, features.indices, features.indptr), shape=features.shape)
     return np.multiply(features, scale, dtype=np.float64, order="C")
+
+
+def _by_label(class_weight: Any, classes: Any) -> Any:
+    """Weights of all classes; those that were not named have 1."""
+    if not isinstance(class_weight, Mapping) or classes is None:
+        return class_weight
+    given = {float(label): check_real(weight, "class_weight", above=0) for label, weight in class_weight.items()}
+    strange = sorted(given.keys() - {float(label) for label in classes})
+    if strange:
+        message = f"class_weight names the label {strange[0]:g}, which no row has"
+        raise ConfigError(message)
+    return {label: given.get(float(label), 1.0) for label in classes.tolist()}
 
 
 def _classes(data: ShardDataset) -> Any:

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file, load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
+from dkfeat.cli import cli
 from dkfeat.errors import ConfigError, InputError, PlanError
 from dkfeat.learn.liblinear import fit_liblinear, needed_bytes
 
@@ -108,3 +110,58 @@ def test_fit__multilabel_shards_are_refused(tmp_path):
     dkfeat.featurize(source, gcws, tmp_path / "shards", scheduler="synchronous", progress=False)
     with pytest.raises(ConfigError, match="list of labels"):
         fit_liblinear(dkfeat.open_shards(tmp_path / "shards"))
+
+
+def test_train__dispatches_and_scores_the_test_shards(digits):
+    data = digits["codes"]
+    seen = []
+    model = dkfeat.train(data, test=data, solver="liblinear", C=[0.01, 1.0], random_state=5, progress=seen.append)
+    assert model.coef.tobytes() == fit_liblinear(data, C=[0.01, 1.0], random_state=5).coef.tobytes()
+    X, y = data.to_scipy()
+    accuracy = np.mean(model.label(model.score_features(X)) == y)
+    assert seen == list(model.history) == [{"epoch": 1, "rows": data.n_rows, "test_accuracy": accuracy}]
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "log_loss"])
+def test_train__class_weights_are_those_of_scikit_learn(digits, loss):
+    data = digits["binary"]
+    model = dkfeat.train(data, solver="liblinear", C=1.0, loss=loss, class_weight={"1": 3.0}, progress=False)
+    X, y = data.to_scipy()
+    kind = LinearSVC(class_weight={1: 3.0}, random_state=0)
+    if loss == "log_loss":
+        kind = LogisticRegression(solver="liblinear", class_weight={1: 3.0})
+    np.testing.assert_allclose(model.coef, kind.fit(X.astype(np.float64) / 8, y).coef_ / 8, atol=2e-3)
+
+
+def test_train__says_what_liblinear_does_not_take(digits):
+    for options, text in (
+        ({"epochs": 3, "alpha": 0.1}, "alpha, epochs cannot be given"),
+        ({"average": False}, "average cannot be given"),
+        ({"loss": ["hinge", "log_loss"]}, "several losses"),
+        ({"class_weight": {"77": 1.0}}, "label 77, which no row has"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            dkfeat.train(digits["codes"], solver="liblinear", progress=False, **options)
+    with pytest.raises(ConfigError, match="give alpha"):
+        dkfeat.train(digits["codes"], C=1.0, progress=False)
+
+
+def test_command__trains_by_liblinear(digits, tmp_path):
+    shards = digits["codes"].shards.storage.url
+    arguments = [
+        "train",
+        shards,
+        "--test",
+        shards,
+        "--solver",
+        "liblinear",
+        "--C",
+        "0.01,1",
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert "squared_hinge, C 1" in done.stdout
+    assert "train: C 0.01, held-out accuracy" in done.stderr
+    assert dkfeat.load_model(tmp_path / "m").training["solver"] == "liblinear"
