@@ -17,12 +17,14 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
         ("parser", "read_ratio"),
         ("projections", "ratio"),
         ("maclaurin", "ratio"),
+        ("latency", "ratio"),
+        ("training", "ratio"),
         ("checks", "ratio"),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
     ],
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
-    arguments = ["--quick", *(["--folder", str(tmp_path)] if name in ("job", "checks") else [])]
+    arguments = ["--quick", *(["--folder", str(tmp_path)] if name in ("job", "training", "checks") else [])]
     done = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py", *arguments], capture_output=True, text=True, check=False
     )

@@ -1,0 +1,77 @@
+"""Time from a single row to its label: a model served by `dkfeat.load_pipeline`, warm.
+
+    python benchmarks/latency.py [--quick]
+
+The peer is scikit-learn's own pipeline of the same shape, RBFSampler and a linear classifier of as many components.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from workloads import webspam_like
+
+import dkfeat
+from dkfeat.learn.model import LinearModel
+
+COMPONENTS = 512
+MARK_MS = 1.0
+
+
+def quantiles(predict, rows, repeats):
+    for row in rows[:20]:
+        predict(row)  # compiled, tables made
+    seconds = []
+    for at in range(repeats):
+        row = rows[at % len(rows)]
+        started = time.perf_counter()
+        predict(row)
+        seconds.append(time.perf_counter() - started)
+    ordered = sorted(seconds)
+    return 1e3 * statistics.median(ordered), 1e3 * ordered[int(0.99 * len(ordered))]
+
+
+def served(feature_map, n_classes):
+    n_outputs = 1 if n_classes == 2 else n_classes
+    coef = np.random.default_rng(0).normal(size=(n_outputs, feature_map.n_features_out))
+    model = LinearModel(
+        map_spec=feature_map.to_spec(), classes=np.arange(n_classes), coef=coef, intercept=np.zeros(n_outputs)
+    )
+    return dkfeat.load_pipeline(model)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rows: a check that it runs, not a measurement")
+    args = parser.parse_args()
+    repeats = 50 if args.quick else 5000
+    sparse = webspam_like(200)
+    dense = sparse.toarray()
+    peer = make_pipeline(
+        RBFSampler(n_components=COMPONENTS, random_state=0), SGDClassifier(max_iter=2, tol=None, random_state=0)
+    ).fit(dense, np.arange(len(dense)) % 2)
+    rows = {"dense": [dense[at : at + 1] for at in range(200)], "CSR": [sparse[at] for at in range(200)]}
+    width = dense.shape[1]
+    maps = {
+        "GCWS": dkfeat.GCWSFeatures(n_components=COMPONENTS, random_state=0).fit_width(width),
+        "NRFF": dkfeat.FourierFeatures(n_components=COMPONENTS, random_state=0).fit_width(width),
+    }
+    print(f"{'a row of webspam-like data':<40}{'median ms':>12}{'99 % ms':>10}{'of 1 ms':>10}")
+    for form, given in rows.items():
+        peer_median, _ = quantiles(peer.predict, given, repeats)
+        for name, feature_map in maps.items():
+            for n_classes in (2, 10):
+                median, high = quantiles(served(feature_map, n_classes).predict, given, repeats)
+                values = {"median_ms": round(median, 4), "p99_ms": round(high, 4), "peer_ms": round(peer_median, 4)}
+                what = f"{name} k = {COMPONENTS}, {form} row, {n_classes} classes"
+                print(json.dumps({"bench": "latency", "what": what, **values, "ratio": round(MARK_MS / median, 3)}))
+                print(f"{what:<40}{median:>12.3f}{high:>10.3f}{median / MARK_MS:>10.2f}")
+
+
+if __name__ == "__main__":
+    main()
