@@ -100,6 +100,7 @@ def memory(n_rows, folder):
 def reached(name, root, folder):
     """Time to the accuracy of LinearSVC on the same features, for training from shards."""
     shards = {}
+    (folder / name).mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
         target = folder / name / part
         shutil.rmtree(target, ignore_errors=True)

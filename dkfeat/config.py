@@ -221,6 +221,10 @@ class TrainConfig(_Settings):
     """Where the model is saved."""
     task: Literal["auto", "classification", "regression"] = "auto"
     """What labels are; auto: classes, unless the loss is one for regression."""
+    solver: Literal["sgd", "liblinear"] = "sgd"
+    """Shard by shard, or with all features in memory."""
+    C: float | tuple[float, ...] | None = None
+    """For liblinear: weight of the losses or several, above 0; None: the trainer's own choice."""
     loss: str | tuple[str, ...] | None = None
     """Loss or several, by the names in `dkfeat.train`; None: the trainer's own choice."""
     alpha: float | tuple[float, ...] | None = None

@@ -122,6 +122,7 @@ def fit_liblinear(
         "validation_fraction": fraction if len(grid) > 1 else None,
         "fit_intercept": fit_intercept,
         "random_state": random_state,
+        "epoch": 1,
     }
     return LinearModel(
         map_spec=data.map.to_spec(),

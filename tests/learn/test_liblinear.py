@@ -1,5 +1,9 @@
 """LIBLINEAR on shards: the same model value, C chosen by seed, a refusal before memory runs out."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -165,3 +169,12 @@ def test_command__trains_by_liblinear(digits, tmp_path):
     assert "squared_hinge, C 1" in done.stdout
     assert "train: C 0.01, held-out accuracy" in done.stderr
     assert dkfeat.load_model(tmp_path / "m").training["solver"] == "liblinear"
+
+
+def test_job__trains_by_liblinear(digits, tmp_path):
+    shards = digits["binary"].shards.storage.url
+    (tmp_path / "job.yaml").write_text(f"train: {{shards: {shards}, test: {shards}, solver: liblinear, C: [0.1, 1]}}")
+    program = Path(__file__).parents[2] / "jobs" / "train.py"
+    done = subprocess.run([sys.executable, program, tmp_path / "job.yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy 9" in done.stdout
