@@ -1,7 +1,8 @@
 """Products of dense and sparse float32 rows with a table of weights, column after column in one order.
 
 Each result is a sum over the columns in ascending order, multiplied and added in one step where the CPU can. A
-zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size.
+zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Sums go on from what the output
+holds: columns may come in parts, the lower ones first.
 
 A table has the shape (n_tiles, n_columns, 64): components are kept in tiles of 64, as `dkfeat.compiled.normal` draws
 them.
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
@@ -166,7 +166,7 @@ _register(
 def multiply_dense(
     x: Any, n_samples: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
 ) -> None:
-    """Products of dense rows.
+    """Add products of dense rows.
 
     Parameters
     ----------
@@ -174,11 +174,9 @@ def multiply_dense(
     n_samples, n_columns, n_tiles : int
     table : ndarray of shape (n_tiles * n_columns * 64,), float32
     out : ndarray, flat, float32
-        Row i goes to ``out[to + i * step:][:n_tiles * 64]``.
+        Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
-    for i in range(n_samples):
-        out[to + i * step : to + i * step + n_tiles * TILE] = np.float32(0)
     for first in range(0, n_samples, _ROW_BLOCK):
         last = min(first + _ROW_BLOCK, n_samples)
         for tile in range(n_tiles):
@@ -199,7 +197,7 @@ def multiply_dense(
 def multiply_sparse(
     indptr: Any, places: Any, values: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
 ) -> None:
-    """Products of sparse rows.
+    """Add products of sparse rows.
 
     Parameters
     ----------
@@ -210,12 +208,11 @@ def multiply_sparse(
     n_columns, n_tiles : int
     table : ndarray of shape (n_tiles * n_columns * 64,), float32
     out : ndarray, flat, float32
-        Row i goes to ``out[to + i * step:][:n_tiles * 64]``.
+        Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
     for tile in range(n_tiles):
         begin = tile * n_columns * TILE
         for i in range(indptr.shape[0] - 1):
             at, place = indptr[i], to + i * step + tile * TILE
-            out[place : place + TILE] = np.float32(0)
             multiply_listed(values, at, places, table, begin, indptr[i + 1] - at, out, place)

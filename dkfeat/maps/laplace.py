@@ -201,6 +201,11 @@ class LaplaceFeatures(FeatureMap):
         return 4 * self.n_features_out
 
     @property
+    def working_bytes(self) -> int:
+        """Bytes of the tables that a call draws."""
+        return self._fitted.operator.table_bytes
+
+    @property
     def _fitted(self) -> _Settings:
         check_is_fitted(self)
         return self._settings

@@ -50,6 +50,11 @@ class Projection(ABC):
         projected : ndarray of shape (n_samples, n_components), float32, C order
         """
 
+    @property
+    def table_bytes(self) -> int:
+        """Bytes at most that `project` holds while it draws its tables; by default 110 for each row of a padded W."""
+        return 110 * (self.n_components + 2 * self.n_features)
+
     @abstractmethod
     def _matrix(self) -> NDArray[np.float64]:
         """W, built entry by entry from its definition."""

@@ -1,20 +1,21 @@
 """Dense projection: every entry of W drawn independently, for the columns that occur.
 
-Tables are drawn tile by tile, 64 components at a time, and dropped after use, unless all of W is small: then it is
-kept for the next block.
+Tables are drawn tile by tile, 64 components at a time, for at most 2^18 columns, and dropped after use, unless all of
+W is small: then it is kept for the next block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.matrix_product import AHEAD, multiply_dense, multiply_sparse
 from dkfeat.compiled.normal import TILE, fill_normals
 from dkfeat.projections._base import Projection, arrays_of
@@ -26,6 +27,11 @@ _WHOLE_BYTES = 16 * 2**20
 """Largest W that is kept; four of them at most."""
 _GROUP_BYTES = 4 * 2**20
 """Tiles of weights drawn together where W is larger: at least one."""
+_MOST_COLUMNS = 2**18
+"""Columns whose weights are drawn together, 64 MiB for a tile; rows that hold more are taken in parts."""
+
+_Tables: TypeAlias = Iterable[tuple[int, int, NDArray[np.float32]]]
+"""First tile, number of tiles and their weights, of shape (n_tiles, n_columns, 64), flat."""
 
 
 class FillTile(Hashable, Protocol):
@@ -64,46 +70,83 @@ class DenseProjection(Projection):
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""
-        n_tiles = -(-self.n_components // TILE)
-        is_sparse = sp.issparse(X)
-        indptr, places, values = arrays_of(X)
-        is_whole = self.n_features * n_tiles * TILE * 4 <= _WHOLE_BYTES
-        if is_whole:
-            columns = None
-        elif is_sparse:
-            columns, places = columns_present(places, self.n_features)
+        out = np.zeros((X.shape[0], self._n_tiles * TILE), np.float32)
+        if sp.issparse(X):
+            self._add_sparse(X, out)
+        elif self._is_whole:
+            _add_dense(X, self._whole(), out)
         else:
-            columns = np.arange(self.n_features)
-        places = np.append(places, np.zeros(AHEAD, np.int64))
-        n_columns = self.n_features if columns is None else len(columns)
-        out = np.empty((X.shape[0], n_tiles * TILE), np.float32)
-        if columns is None:
-            groups: Any = [(0, n_tiles, _whole_table(self, n_tiles))]
-        else:
-            groups = self._groups(columns, n_tiles)
-        for first, count, table in groups:
-            target = (out.reshape(-1), first * TILE, n_tiles * TILE)
-            if is_sparse:
-                multiply_sparse(indptr, places, values, n_columns, table, count, *target)
-            else:
-                multiply_dense(values, X.shape[0], n_columns, table, count, *target)
+            for first in range(0, self.n_features, _MOST_COLUMNS):
+                part = X[:, first : first + _MOST_COLUMNS]
+                _add_dense(part, self._groups(np.arange(first, first + part.shape[1])), out)
         return np.ascontiguousarray(out[:, : self.n_components])
 
-    def _groups(self, columns: NDArray[np.int64], n_tiles: int) -> Any:
+    @property
+    def table_bytes(self) -> int:
+        """See `Projection.table_bytes`."""
+        if self._is_whole:
+            return 4 * self.n_features * self._n_tiles * TILE
+        return max(4 * min(self.n_features, _MOST_COLUMNS) * TILE, _GROUP_BYTES)
+
+    @property
+    def _n_tiles(self) -> int:
+        return -(-self.n_components // TILE)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the table of all columns is kept."""
+        return 4 * self.n_features * self._n_tiles * TILE <= _WHOLE_BYTES
+
+    def _add_sparse(self, X: Any, out: NDArray[np.float32]) -> None:
+        """Add products with weights of the columns that occur, of not too many at a time."""
+        indptr, indices, values = arrays_of(X)
+        if self._is_whole:
+            _add_listed(indptr, indices, values, self.n_features, self._whole(), out)
+            return
+        columns, places = columns_present(indices, self.n_features)
+        if len(columns) <= _MOST_COLUMNS:
+            _add_listed(indptr, places, values, len(columns), self._groups(columns), out)
+        elif X.shape[0] > 1:
+            half = X.shape[0] // 2
+            self._add_sparse(X[:half], out[:half])
+            self._add_sparse(X[half:], out[half:])
+        else:
+            for first in range(0, len(indices), _MOST_COLUMNS):
+                columns = indices[first : first + _MOST_COLUMNS]
+                bounds, part = np.array([0, len(columns)]), owned(values[first : first + _MOST_COLUMNS])
+                _add_listed(bounds, np.arange(len(columns)), part, len(columns), self._groups(columns), out)
+
+    def _whole(self) -> _Tables:
+        return [(0, self._n_tiles, _whole_table(self, self._n_tiles))]
+
+    def _groups(self, columns: NDArray[np.int64]) -> _Tables:
         """Tables of some tiles at a time, all in one buffer."""
         size = max(1, _GROUP_BYTES // (max(len(columns), 1) * TILE * 4))
-        tables = np.empty((min(size, n_tiles), len(columns), TILE), np.float32)
-        for first in range(0, n_tiles, size):
-            count = min(size, n_tiles - first)
+        tables = np.empty((min(size, self._n_tiles), len(columns), TILE), np.float32)
+        for first in range(0, self._n_tiles, size):
+            count = min(size, self._n_tiles - first)
             for tile in range(count):
                 self.fill(columns, (first + tile) * TILE, self.stream, self.seed, tables[tile])
             yield first, count, tables.reshape(-1)
 
     def _matrix(self) -> NDArray[np.float64]:
-        n_tiles = -(-self.n_components // TILE)
-        table = _whole_table.__wrapped__(self, n_tiles)
-        tiles = table.reshape(n_tiles, self.n_features, TILE).transpose(0, 2, 1)
+        table = _whole_table.__wrapped__(self, self._n_tiles)
+        tiles = table.reshape(self._n_tiles, self.n_features, TILE).transpose(0, 2, 1)
         return tiles.reshape(-1, self.n_features)[: self.n_components].astype(np.float64)
+
+
+def _add_dense(X: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
+    """Add products of dense rows; `out` has the columns of all tiles."""
+    values, (n_samples, n_columns) = owned(X).reshape(-1), X.shape
+    for first, count, table in tables:
+        multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
+
+
+def _add_listed(indptr: Any, places: Any, values: Any, n_columns: int, tables: _Tables, out: Any) -> None:
+    """Add products of sparse rows with the columns of a table at their places."""
+    padded = np.append(places, np.zeros(AHEAD, np.int64))
+    for first, count, table in tables:
+        multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
 
 
 @lru_cache(maxsize=4)

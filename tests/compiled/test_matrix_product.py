@@ -19,6 +19,7 @@ def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tile
     X, table = some_product(n_samples, n_columns, n_tiles)
     width = n_tiles * 64 + 5
     dense, sparse = np.full((2, n_samples, width), 9, np.float32)
+    dense[:, 3:-2] = sparse[:, 3:-2] = 0
     rows = sp.csr_matrix(X)
     target = 3, width
     multiply_dense(X.ravel(), n_samples, n_columns, table.ravel(), n_tiles, dense.reshape(-1), *target)
@@ -35,6 +36,20 @@ def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tile
 def test_products__a_row_does_not_depend_on_its_place():
     X, table = some_product(1, 40, 2)
     many = np.repeat(X, 103, axis=0)
-    out = np.empty((103, 128), np.float32)
+    out = np.zeros((103, 128), np.float32)
     multiply_dense(many.ravel(), 103, 40, table.ravel(), 2, out.reshape(-1), 0, 128)
     assert (out == out[0]).all()
+
+
+def test_products__columns_may_come_in_parts():
+    X, table = some_product(13, 40, 2)
+    whole, parts, sparse = np.zeros((3, 13, 128), np.float32)
+    multiply_dense(X.ravel(), 13, 40, table.ravel(), 2, whole.reshape(-1), 0, 128)
+    for columns in (slice(0, 17), slice(17, 40)):
+        part, held = np.ascontiguousarray(X[:, columns]), np.ascontiguousarray(table[:, columns])
+        multiply_dense(part.ravel(), 13, part.shape[1], held.ravel(), 2, parts.reshape(-1), 0, 128)
+        rows = sp.csr_matrix(part)
+        indptr, places = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
+        multiply_sparse(indptr, places, rows.data, part.shape[1], held.ravel(), 2, sparse.reshape(-1), 0, 128)
+    assert np.array_equal(parts, whole)
+    assert np.array_equal(sparse, whole)

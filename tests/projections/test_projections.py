@@ -172,6 +172,32 @@ def test_fastfood__permutations_are_permutations():
     assert not np.array_equal(order[0], order[1])
 
 
+def assert_independent(table):
+    # entries of mean 0 and variance 1 in 1,024 columns: |z| > 5, 6e-7 a pair of rows
+    products = table.astype(np.float64) @ table.T / table.shape[1]
+    assert np.abs(products - np.diag(np.diag(products))).max() < 5 / np.sqrt(table.shape[1])
+
+
+def test_fastfood__blocks_share_no_diagonal():
+    from dkfeat.projections.fastfood import _tables
+
+    tables = _tables(make("fastfood", 1024, 3 * 1024))
+    assert_independent(tables.signs)
+    assert_independent(tables.gaussians)
+    lengths = tables.lengths / tables.lengths.mean(axis=1, keepdims=True) - 1
+    assert_independent(lengths / lengths.std(axis=1, keepdims=True))
+
+
+def test_orthogonal__all_diagonals_of_all_blocks_are_independent_signs():
+    from dkfeat.projections.orthogonal import _signs
+
+    signs = _signs(make("orthogonal", 1024, 3 * 1024))
+    assert signs.shape == (3, 3, 1024)
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    assert_independent(signs.reshape(9, 1024))
+    assert np.abs(signs.mean(axis=2)).max() < 5 / np.sqrt(1024)
+
+
 @pytest.mark.parametrize("n", [16, 64])
 def test_orthogonal__rows_are_orthogonal_and_of_length_sqrt_n(n):
     matrix = make("orthogonal", n, 2 * n).matrix()
@@ -214,6 +240,41 @@ def test_circulant__memory_is_in_proportion_to_mixtures_and_components(n_mixture
     # weights, spectra and masks take 12 bytes for each mixture and component, and drawing them about as much again;
     # W would take 4 d = 16,384 bytes a component
     assert peak_bytes(lambda: projection.project(X)) < (16 * n_mixtures + 60) * n_components
+
+
+def columns_that_differ(n_samples, nnz):
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.choice(2**40, n_samples * nnz, replace=False).reshape(n_samples, nnz), axis=1)
+    values = rng.standard_normal(n_samples * nnz).astype(np.float32)
+    return sp.csr_matrix((values, columns.ravel(), np.arange(n_samples + 1) * nnz), shape=(n_samples, 2**40))
+
+
+@pytest.mark.parametrize(("n_samples", "nnz"), [(900, 1000), (1, 900_000), (3, 300_000)])
+def test_dense__memory_does_not_grow_with_the_columns_of_a_block(n_samples, nnz):
+    X = columns_that_differ(n_samples, nnz)
+    projection = DenseProjection(n_features=2**40, n_components=70, seed=0)
+    projection.project(X[:0])  # compiles
+    # ranks of columns, a few numbers a nonzero; a tile of all columns would be 230 MB
+    assert peak_bytes(lambda: projection.project(X)) < projection.table_bytes + 100 * X.nnz
+    assert projection.table_bytes == 64 * 2**20
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_dense__columns_in_parts_give_equal_bits(kind, monkeypatch):
+    X = some_rows(30, 900, density=0.3)
+    projection = DenseProjection(n_features=900, n_components=100, seed=1)
+    wanted = projection.project(kind(X))
+    monkeypatch.setattr("dkfeat.projections.dense._WHOLE_BYTES", 0)
+    for most in (7, 100, 899, 900):
+        monkeypatch.setattr("dkfeat.projections.dense._MOST_COLUMNS", most)
+        assert np.array_equal(projection.project(kind(X)), wanted)
+
+
+@pytest.mark.parametrize("kind", ["dense", "fastfood", "orthogonal"])
+def test_table_bytes__are_what_drawing_them_takes(kind):
+    make(kind, 1024, 1).project(some_rows(1, 1024))  # compiles
+    projection, X = make(kind, 1024, 2**16), some_rows(1, 1024)
+    assert projection.table_bytes / 8 < peak_bytes(lambda: projection.project(X)) < projection.table_bytes + 2**20
 
 
 def test_dense__memory_holds_a_few_tiles_of_the_table():
