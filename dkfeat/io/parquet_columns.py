@@ -45,7 +45,7 @@ class Schema:
         """Type of a column that is read as `use`."""
         if column not in self._types:
             shown = ", ".join(map(printable, self._names[:_SHOWN])) + (", …" if len(self._names) > _SHOWN else "")
-            hint = f"; pass {use}=, or label=None if rows have none" if use == "label" else f"; pass {use}="
+            hint = f"; pass {use}=" + (", or label=None (--no-label) if rows have none" if use == "label" else "")
             if f"/{column}=" in self._path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
             raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")

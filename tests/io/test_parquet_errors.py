@@ -133,7 +133,11 @@ def test_beside__wrong_values(tmp_path, columns, options, message):
 
 TEXT = ["a", "b"]
 SCHEMAS = [
-    ({"x": [1.0, 2.0]}, {}, "column label: there is no such column: the file has x; pass label=, or label=None"),
+    (
+        {"x": [1.0, 2.0]},
+        {},
+        "column label: there is no such column: the file has x; pass label=, or label=None .--no-label.",
+    ),
     ({"label": [1, 2]}, {}, "column features: no column of numbers is left"),
     ({"label": [1, 2]}, {"features": "y"}, "column y: there is no such column: the file has label; pass features="),
     ({"x": TEXT, "label": [1, 2]}, {"features": "x"}, "column x: is string, but a column of features is of numbers"),
