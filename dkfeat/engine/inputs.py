@@ -107,7 +107,7 @@ def verify_inputs(
     """
     storage = target if isinstance(target, Storage) else open_storage(target, target_options)
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
-    asked = as_source(source, storage_options)
+    asked = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in asked.files()}
     settled = settle(
         asked,

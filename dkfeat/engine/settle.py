@@ -77,11 +77,12 @@ class Settled:
 def as_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
+    kind: object = None,
 ) -> Source:
     """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
 
-    Names that end in .parquet, .parq or .pq, and folders of this machine with Parquet files in them, are a
-    `ParquetSource`, all else is a `LibsvmSource`.
+    Without a `kind`, "libsvm" or "parquet", names that end in .parquet, .parq or .pq, and folders of this machine with
+    Parquet files in them, are a `ParquetSource`, all else is a `LibsvmSource`.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def as_source(
         source = [source]
     if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
         paths = tuple(fspath(item) for item in source)
-        if looks_like_parquet(paths):
+        if looks_like_parquet(paths) if kind is None else kind == ParquetSource.kind:
             return ParquetSource(paths, storage_options=storage_options)
         return LibsvmSource(paths, storage_options=storage_options)
     message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source"

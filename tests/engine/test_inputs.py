@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
@@ -27,6 +31,12 @@ def job(tmp_path):
     return folder, source, tmp_path / "features"
 
 
+def parquet_bytes():
+    file = io.BytesIO()
+    pq.write_table(pa.table({"label": [0, 1], "x": [1.0, 2.0]}), file)
+    return file.getvalue()
+
+
 def rewrite(path, text):
     """Other bytes behind the same time of change."""
     before = path.stat().st_mtime_ns
@@ -42,6 +52,13 @@ def test_verify_inputs__unchanged(job):
     assert report.n_pieces == dkfeat.open_shards(target).n_shards > 4
     # options left open are the data set's
     assert dkfeat.verify_inputs(target, str(folder / "*"), scheduler="processes", n_workers=2) == report
+
+
+def test_verify_inputs__a_folder_at_a_url_is_read_in_the_format_of_the_data_set(tmp_path):
+    fsspec.filesystem("memory").pipe("/verified/a.parquet", parquet_bytes())
+    featurized(dkfeat.ParquetSource("memory://verified/"), tmp_path / "features")
+    report = dkfeat.verify_inputs(tmp_path / "features", "memory://verified/")
+    assert (report.problems, report.n_pieces) == ((), 1)
 
 
 def test_verify_inputs__one_byte_behind_equal_size_and_time(job):
