@@ -87,6 +87,12 @@ def test_featurize__takes_coefficients(text, tmp_path):
     assert open_shards(tmp_path / "shards").map.get_params()["coefficients"] == [0, 1, 0.5]
 
 
+def test_featurize__takes_coefficients_of_a_kernel_with_landmarks(text, tmp_path):
+    options = ("--map", "nystroem", "--kernel", "maclaurin", "--kernel-param", "coefficients=0,1,0.5")
+    run("featurize", text, *options, "--n-components", 8, "--out", tmp_path / "shards")
+    assert open_shards(tmp_path / "shards").map.get_params()["kernel_params"] == {"coefficients": [0, 1, 0.5]}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -71,12 +71,16 @@ class _Inner(click.ParamType):
 class _Setting(click.ParamType):
     name = "name=number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float | int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float | int | list[float]]:
         name, _, number = str(value).partition("=")
         try:
+            if "," in number:
+                return name, [float(item) for item in number.split(",")]
             return name, int(number) if number.lstrip("+-").isdigit() else float(number)
         except ValueError:
-            self.fail(f"{value!r} is not a parameter such as gamma=0.5", param, ctx)
+            self.fail(f"{value!r} is not a parameter such as gamma=0.5 or coefficients=1,0,2", param, ctx)
 
 
 @dataclass(frozen=True, slots=True)
