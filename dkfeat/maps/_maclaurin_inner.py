@@ -23,12 +23,12 @@ from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
 from dkfeat.random_streams import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE
 
-__all__ = ["FACTORS_BYTES", "checked_inner", "inner_mapping", "multiply_inner"]
+__all__ = ["checked_inner", "inner_bytes", "inner_mapping", "multiply_inner"]
 
 _INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures)}
 _CELLS = 2**20
 """Factors of one number that are held together."""
-FACTORS_BYTES = 24 * _CELLS
+_FACTORS_BYTES = 24 * _CELLS
 """Bytes of these at most: 4 each twice, and 16 for a sample of GCWS."""
 
 
@@ -87,6 +87,12 @@ def inner_mapping(inner: FeatureMap, n_features: int) -> dict[str, Any]:
     params = clone(inner).fit_width(n_features).to_spec()["params"]
     del params["n_components"]
     return {"map": inner.name, "params": params}
+
+
+def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
+    """Bytes that `multiply_inner` holds beside rows and features, for so many components of each factor."""
+    level = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
+    return _FACTORS_BYTES + level.working_bytes
 
 
 def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._maclaurin_inner import FACTORS_BYTES, checked_inner, multiply_inner
+from dkfeat.maps._maclaurin_inner import checked_inner, inner_bytes, multiply_inner
 from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
 from dkfeat.maps._maclaurin_settings import Settings, settle
 from dkfeat.maps._maclaurin_signs import multiply_rows, table_bytes
@@ -210,9 +210,11 @@ class MaclaurinFeatures(FeatureMap):
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that a call holds beside rows and features: tables of signs, or factors of one number."""
+        """Bytes that a call holds beside rows and features: tables of signs, or factors of one number and their tables."""
         s = self._fitted
-        return FACTORS_BYTES if s.inner is not None else table_bytes(self.n_features_in_, s.draws)
+        if s.inner is not None:
+            return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
+        return table_bytes(self.n_features_in_, s.draws)
 
     @property
     def _fitted(self) -> Settings:
