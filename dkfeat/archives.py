@@ -93,7 +93,7 @@ def unpack_arrays(data: bytes | memoryview, sha256: str, where: str) -> dict[str
     Raises
     ------
     ShardError
-        For any other bytes. Nothing is allocated beyond their own length.
+        For any other bytes. What is allocated is a few times their own length, whatever they state.
     """
     if len(data) > MAX_BYTES:
         message = f"{where}: {len(data):,} bytes, but at most {MAX_BYTES:,} are read"

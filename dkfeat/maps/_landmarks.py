@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.archives import archive_sha256
+from dkfeat.archives import MAX_BYTES, archive_sha256
 from dkfeat.compiled.philox import draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels.by_name import NamedKernel
@@ -19,6 +19,8 @@ from dkfeat.random_streams import STREAM_LANDMARK
 
 __all__ = ["Landmarks", "choose_rows"]
 
+_MOST_BYTES = MAX_BYTES - 2**16
+"""Of all arrays together, with room for what an archive says of them."""
 _BATCH = 1024
 """Numbers drawn at a time: part of what a seed means."""
 
@@ -77,8 +79,23 @@ class Landmarks:
 
     @classmethod
     def of(cls, numbers: NDArray[np.int64], rows: sp.csr_matrix, kernel: NamedKernel, tolerance: float) -> Landmarks:
-        """Decompose the kernel matrix of canonical rows."""
+        """Decompose the kernel matrix of canonical rows.
+
+        Raises
+        ------
+        InputError
+            The kernel does not take a row.
+        ConfigError
+            The landmarks would not fit an archive.
+        """
         rows = rows.astype(np.float64)
+        n_bytes = 16 * rows.nnz + 8 * len(numbers) * (len(numbers) + 2)
+        if n_bytes > _MOST_BYTES:
+            message = (
+                f"{len(numbers):,} landmarks with {rows.nnz:,} values would take {n_bytes:,} bytes, but a map carries "
+                f"at most {_MOST_BYTES:,}; choose a smaller n_components"
+            )
+            raise ConfigError(message)
         normalization = _inverse_root(kernel(rows), tolerance)
         return cls(numbers, rows, normalization, archive_sha256(_arrays(numbers, rows, normalization)))
 

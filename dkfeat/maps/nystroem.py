@@ -269,8 +269,11 @@ class NystroemFeatures(FeatureMap):
     def _checked(self) -> tuple[int, NamedKernel, float]:
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**14)
         kernel = named_kernel(self.kernel, self.kernel_params)
-        tolerance = check_real(self.rank_tolerance, "rank_tolerance", above=0, high=1)
-        return n_components, kernel, max(tolerance, 1e-15)
+        tolerance = check_real(self.rank_tolerance, "rank_tolerance", high=1)
+        if tolerance < 1e-15:
+            message = f"rank_tolerance={tolerance!r}, but it must be from 1e-15 to 1; set rank_tolerance in that range"
+            raise ConfigError(message)
+        return n_components, kernel, tolerance
 
     def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
         n_components, kernel, tolerance = self._checked()

@@ -220,6 +220,7 @@ def test_fit_width__is_refused():
     ({"kernel": "polynomial", "kernel_params": {"degree": 2.5}}, "degree=2.5"),
     ({"kernel": "maclaurin", "kernel_params": {"coefficients": 3}}, "coefficients=3"),
     ({"rank_tolerance": 0}, "rank_tolerance=0"),
+    ({"rank_tolerance": 1e-16}, "rank_tolerance=1e-16, but it must be from 1e-15 to 1"),
     ({"n_components": 2**14 + 1}, "n_components=16385"),
     ({"random_state": -1}, "random_state=-1"),
 ])  # fmt: skip
@@ -255,6 +256,16 @@ def test_transform__names_a_refused_row_by_its_place_in_all_rows(kernel, params,
     with pytest.raises(InputError, match="row 8,500") as caught:
         features.transform(kind(X))
     assert (caught.value.row, caught.value.column) == (8_500, column)
+
+
+def test_fit__landmarks_that_no_file_would_hold_are_refused_before_they_are_decomposed(monkeypatch):
+    monkeypatch.setattr("dkfeat.maps._landmarks._MOST_BYTES", 10_000)
+    X = np.ones((100, 8))
+    NystroemFeatures(20, random_state=0).fit(X)
+    with pytest.raises(
+        ConfigError, match=r"50 landmarks with 400 values would take 27,200 bytes.*smaller n_components"
+    ):
+        NystroemFeatures(50, random_state=0).fit(X)
 
 
 def test_fit__without_rows_is_refused():
