@@ -24,6 +24,7 @@ __all__ = [
     "check_finite",
     "check_integer",
     "check_real",
+    "check_rows",
     "rows_as_csr",
 ]
 
@@ -31,6 +32,8 @@ MAX_POWER = 1000.0
 """Largest power of the pGMM kernel: beyond, a float32 logarithm times it says nothing about the value."""
 
 _INT32_MAX = 2**31 - 1
+_CHECKED_CELLS = 2**20
+"""Values of dense rows that are checked together."""
 
 
 def check_integer(value: object, name: str, *, low: int, high: int | None = None) -> int:
@@ -133,6 +136,32 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
         "finite, neither NaN nor inf; replace or drop such cells first"
     )
     raise InputError(message, row=row, column=column)
+
+
+def check_rows(X: Any, *, first_row: int = 0) -> None:
+    """Raise InputError as `rows_as_csr` does, but make no sparse copy of dense rows.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n_samples, n_features), float32 or float64
+    first_row : int
+        Number of its first row in the caller's array, for error messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_rows(np.array([[0.0], [np.nan]]))
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.InputError: X holds NaN at row 1, column 0 (counted from 0), but ...
+    """
+    if sp.issparse(X):
+        rows_as_csr(X, first_row=first_row)
+        return
+    step = max(1, _CHECKED_CELLS // max(1, X.shape[1]))
+    for start in range(0, X.shape[0], step):
+        if not np.isfinite(X[start : start + step]).all():
+            rows_as_csr(X[start : start + step], first_row=first_row + start)  # raises
 
 
 def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix:

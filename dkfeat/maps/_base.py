@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.validation import check_columns, check_integer, rows_as_csr
+from dkfeat.validation import check_columns, check_integer, check_rows
 
 __all__ = ["FeatureMap", "dask_width", "is_dask"]
 
@@ -64,7 +64,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         if is_dask(X):
             return self.fit_width(dask_width(X))
-        rows_as_csr(self._as_rows(X, reset=True))
+        check_rows(self._as_rows(X, reset=True))
         self._settle(self.n_features_in_)
         return self
 
@@ -251,7 +251,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             reset=reset,
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
-            ensure_all_finite=False,  # rows_as_csr looks, and names the cell
+            ensure_all_finite=False,  # check_rows looks, and names the cell
             ensure_min_samples=1 if reset else 0,  # blocks without rows are fine
         )
 

@@ -30,7 +30,7 @@ from dkfeat.random_streams import (
     STREAM_LAPLACE_MIXTURE,
     check_seed,
 )
-from dkfeat.validation import check_choice, check_integer, check_real, rows_as_csr
+from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
 
 __all__ = ["LaplaceFeatures"]
 
@@ -255,7 +255,8 @@ class LaplaceFeatures(FeatureMap):
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)
         if reset:
-            check_non_negative(rows_as_csr(rows))
+            check_rows(rows)
+            check_non_negative(rows_as_csr(rows) if sp.issparse(rows) else rows)
         return rows
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:

@@ -210,7 +210,7 @@ class MaclaurinFeatures(FeatureMap):
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that a call holds beside rows and features: tables of signs, or factors of one number and their tables."""
+        """Bytes that a call holds beside rows and features: tables of signs, or one factor of each component."""
         s = self._fitted
         if s.inner is not None:
             return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)

@@ -22,12 +22,12 @@ from dkfeat.kernels.by_name import NamedKernel, named_kernel
 from dkfeat.maps._base import FeatureMap, dask_width, is_dask
 from dkfeat.maps._landmarks import Landmarks, choose_rows
 from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_columns, check_integer, check_real, rows_as_csr
+from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
 __all__ = ["NystroemFeatures"]
 
 _SIMILARITIES = 1 << 21
-"""Kernel values held at a time."""
+"""Kernel values held at a time, and values of dense rows, of which kernels take copies."""
 _DENSE_CELLS = 1 << 24
 """Cells that dense landmarks may have, for dense rows and kernels of inner products."""
 _SPARSE_ONLY = ("gmm", "egmm")
@@ -194,7 +194,8 @@ class NystroemFeatures(FeatureMap):
 
             X, n_rows = count_rows(X)
             return self.fit_drawn(n_rows, width, lambda numbers: take_rows(X, numbers))
-        rows = rows_as_csr(self._as_rows(X, reset=True))
+        rows = self._as_rows(X, reset=True)
+        check_rows(rows)
         self._draw(rows.shape[0], rows.shape[1], lambda numbers: rows[numbers])
         return self
 
@@ -329,7 +330,7 @@ class NystroemFeatures(FeatureMap):
         s = self._fitted
         n_landmarks, rank = s.landmarks.normalization.shape
         features = np.empty((X.shape[0], rank), np.float32)
-        step = max(1, _SIMILARITIES // n_landmarks)
+        step = max(1, _SIMILARITIES // (n_landmarks if sp.issparse(X) else max(n_landmarks, X.shape[1])))
         for start in range(0, X.shape[0], step):
             block = X[start : start + step]
             landmarks = s.landmarks.rows if sp.issparse(block) or s.dense is None else s.dense
@@ -355,6 +356,5 @@ def _checked_block(block: Any, first_row: int) -> Any:
     """Finite rows, sparse ones canonical; a cell to blame is named by its row in the whole array."""
     if sp.issparse(block):
         return rows_as_csr(block, first_row=first_row)
-    if not np.isfinite(block).all():
-        rows_as_csr(block, first_row=first_row)  # raises
+    check_rows(block, first_row=first_row)
     return block

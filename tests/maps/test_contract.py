@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 
 import dask
 import dask.array as da
@@ -205,6 +206,19 @@ def test_map__names_a_value_that_is_not_finite(cls, kind, value, shown):
             call(kind(X))
         again = pickle.loads(pickle.dumps(caught.value))
         assert (again.row, again.column) == (13, 4)
+
+
+@pytest.mark.parametrize("cls", MAPS)
+def test_map__fit_makes_no_copy_of_dense_rows(cls):
+    X = np.ones((4000, 1000), np.float32)
+    make(cls).fit(X[:100])  # compiles and imports
+    tracemalloc.start()
+    try:
+        make(cls).fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 2
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, da.asarray])

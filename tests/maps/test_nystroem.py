@@ -286,6 +286,19 @@ def test_transform__memory_is_as_projected():
     assert Z.nbytes < peak < Z.nbytes + features.working_bytes
 
 
+def test_transform__dense_rows_are_copied_in_blocks_however_few_landmarks_there_are():
+    X = np.random.default_rng(0).standard_normal((20_000, 1_000)).astype(np.float32)
+    features = NystroemFeatures(4, kernel="rbf", random_state=0).fit(X)
+    features.transform(X[:10])
+    tracemalloc.start()
+    try:
+        Z = features.transform(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < Z.nbytes + features.working_bytes  # in float64 X takes 160 MB
+
+
 def test_wide_rows__cost_nothing():
     X = sp.csr_matrix((np.ones(6), [0, 2**40, 5, 2**40, 0, 7], [0, 2, 4, 6]), shape=(3, 2**41))
     for kernel in ("gmm", "rbf"):
