@@ -18,7 +18,7 @@ from dkfeat.io.libsvm_scan import scan_pieces
 from dkfeat.io.quarantine import BadRow
 from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Piece, Refusal, Source
-from dkfeat.io.source_options import check_choices, declared_labels, integer, parse_size, paths
+from dkfeat.io.source_options import check_choices, declared_labels, dtype_of_labels, integer, parse_size, paths
 
 __all__ = ["LibsvmSource"]
 
@@ -69,8 +69,8 @@ class LibsvmSource(Source):
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
     """Labels allowed; any other is an error. None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
-    """Type of the labels; "auto": int64 if every label in the whole source and in `labels` is an integer below 2**53 in
-    magnitude."""
+    """Type of the labels; "auto": int64 if every label in `labels`, or without these in the whole source, is an integer
+    below 2**53 in magnitude."""
     max_line_bytes: int | str = field(default="256MiB", kw_only=True)
     """A longer line is an error: what bounds memory in a hostile file. Kept as an int."""
     on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
@@ -105,6 +105,12 @@ class LibsvmSource(Source):
     def is_settled(self) -> bool:
         """Whether `read` can begin: columns, index base and label type are known."""
         return self.n_features is not None and self.zero_based != "auto" and self.label_dtype != "auto"
+
+    def inspect(self, files: Sequence[SourceFile]) -> LibsvmSource:  # noqa: ARG002  # text says nothing but by being read
+        """Source with the label type that the labels allowed have."""
+        if self.labels is None or self.label_dtype != "auto":
+            return self
+        return replace(self, label_dtype=dtype_of_labels(self.labels))
 
     def settle(self, scan: Scan) -> LibsvmSource:
         """Source with the open options as the scan found them."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParquetError
 from dkfeat.io.columns import KEPT_TYPES
 from dkfeat.io.files import printable
-from dkfeat.io.scans import are_integers
+from dkfeat.io.source_options import dtype_of_labels
 
 if TYPE_CHECKING:
     from dkfeat.io.parquet import ParquetSource
@@ -112,9 +111,10 @@ def settled_options(source: ParquetSource, schema: Schema) -> dict[str, Any]:
     if source.multilabel == "auto":
         options["multilabel"] = value is not None
     label = label if value is None else value
-    if source.label_dtype == "auto" and (pa.types.is_integer(label) or pa.types.is_boolean(label)):
-        declared = are_integers(np.array(source.labels or (), np.float64))
-        options["label_dtype"] = "int64" if declared else "float64"
+    if source.label_dtype == "auto" and (
+        source.labels is not None or pa.types.is_integer(label) or pa.types.is_boolean(label)
+    ):
+        options["label_dtype"] = dtype_of_labels(source.labels or ())
     if source.kept_types is None:
         options["kept_types"] = tuple(
             _kept_type(schema.type_of(column, "keep"), column, schema) for column in source.kept_columns.values()

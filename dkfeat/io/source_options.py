@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.io.scans import are_integers
 
-__all__ = ["check_choices", "declared_labels", "integer", "parse_size", "paths"]
+__all__ = ["check_choices", "declared_labels", "dtype_of_labels", "integer", "parse_size", "paths"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
@@ -75,6 +76,17 @@ def declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, .
         )
         raise ConfigError(message)
     return found
+
+
+def dtype_of_labels(labels: Sequence[float]) -> Literal["int64", "float64"]:
+    """Type that holds the labels allowed; no others occur.
+
+    Examples
+    --------
+    >>> dtype_of_labels([-1, 1]), dtype_of_labels([0.5, 1])
+    ('int64', 'float64')
+    """
+    return "int64" if are_integers(np.array(labels, np.float64)) else "float64"
 
 
 def _plain_label(label: object) -> float:

@@ -9,6 +9,7 @@ import dkfeat
 from dkfeat.engine.settle import as_source, like_spec, settle
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from tests.engine.helpers import featurized, gcws
+from tests.io.parquet_rows import write
 
 
 @pytest.fixture
@@ -45,6 +46,16 @@ def test_settle__spec_says_all_that_affects_values(source):
 def test_settle__given_options_need_no_scan(tiny_folder):
     source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), n_features=300, zero_based=False, label_dtype="int64")
     assert settle(source, gcws(), scan=no_scan).scan is None
+
+
+@pytest.mark.parametrize(("labels", "kind"), [((-1, 1), "int64"), ((-1.0, 0.5, 1), "float64")])
+def test_settle__labels_that_are_given_need_no_scan(tiny_folder, tmp_path, labels, kind):
+    text = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), n_features=300, zero_based=False, labels=labels)
+    settled = settle(text, gcws(), scan=no_scan)
+    assert settled.spec["input"]["label_dtype"] == kind
+    assert settled.spec == settle(text, gcws(), scan=no_scan, target=("there", settled.spec)).spec
+    path = write(tmp_path / "rows.parquet", {"label": [-1.0, 1.0], "x": [1.0, 2.0]})
+    assert settle(dkfeat.ParquetSource(path, labels=labels), gcws(), scan=no_scan).source.label_dtype == kind
 
 
 def test_settle__same_spec_whatever_settled_it(source):
