@@ -10,8 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["integer_of_at_least", "within"]
 
 
-def within(value: ArrayLike, name: str, low: float, high: float, *, open_low: bool = False) -> NDArray[np.float64]:
+def within(
+    value: ArrayLike, name: str, low: float, high: float, *, open_low: bool = False, infinite: bool = False
+) -> NDArray[np.float64]:
     """Return `value` as float64 if all of it lies in [low, high], or in (low, high]; else raise ValueError.
+
+    Infinity is in no range but with `infinite`.
 
     Examples
     --------
@@ -19,11 +23,11 @@ def within(value: ArrayLike, name: str, low: float, high: float, *, open_low: bo
     array(2.)
     """
     numbers = np.asarray(value, dtype=np.float64)
-    good = (numbers > low if open_low else numbers >= low) & (numbers <= high)
+    good = (numbers > low if open_low else numbers >= low) & (numbers <= high) & (np.isfinite(numbers) | infinite)
     if not good.all():
         worst = float(numbers[~good].flat[0]) if numbers.ndim else float(numbers)
         if high == math.inf:
-            wanted = f"above {low:g}" if open_low else f"at least {low:g}"
+            wanted = (f"above {low:g}" if open_low else f"at least {low:g}") + ("" if infinite else " and finite")
         else:
             wanted = f"above {low:g} and at most {high:g}" if open_low else f"from {low:g} to {high:g}"
         message = f"{name}={worst!r}, but it must be {wanted}; give {name} in that range"

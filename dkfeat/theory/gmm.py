@@ -192,7 +192,7 @@ def radial_ratio(df: ArrayLike) -> NDArray[np.float64]:
     >>> bool(np.isclose(radial_ratio(np.inf), 4 / np.pi)), float(radial_ratio(2.0))
     (True, inf)
     """
-    nu = within(df, "df", 1, math.inf, open_low=True)
+    nu = within(df, "df", 1, math.inf, open_low=True, infinite=True)
     finite = (nu > 2) & np.isfinite(nu)
     safe = np.where(finite, nu, 4.0)
     ratio = 4 / np.pi * 2 / (safe - 2) * np.exp(2 * (gammaln(safe / 2) - gammaln((safe - 1) / 2)))
@@ -309,7 +309,7 @@ def rho_from_cosine_variance(rho: ArrayLike, df: ArrayLike = math.inf) -> NDArra
     >>> rho_from_cosine_variance(0.0, df=[4, 6, np.inf])
     array([inf,  2.,  1.])
     """
-    r, nu = within(rho, "rho", -1, 1), within(df, "df", 1, math.inf, open_low=True)
+    r, nu = within(rho, "rho", -1, 1), within(df, "df", 1, math.inf, open_low=True, infinite=True)
     finite = (nu > 4) & np.isfinite(nu)
     safe = np.where(finite, nu, 6.0)
     ratio = np.where(finite, (safe - 2) / (safe - 4), np.where(nu <= 4, np.inf, 1.0))

@@ -90,7 +90,7 @@ def test_nrff_variance__is_never_above_that_of_rff():
 def test_variances__refuse_values_out_of_range():
     with pytest.raises(ValueError, match=r"rho=1\.5, but it must be from -1 to 1"):
         fourier.rff_variance([0.0, 1.5], 1.0)
-    for gamma in (0.0, -1.0, np.nan):
+    for gamma in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"gamma=.*above 0"):
             fourier.nrff_variance(0.5, gamma)
     with pytest.raises(ValueError, match=r"similarity=-0\.1"):

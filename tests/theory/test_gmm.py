@@ -144,3 +144,7 @@ def test_functions__refuse_values_out_of_range():
         gmm.f_infinity(0.5, 0.0)
     with pytest.raises(ValueError, match=r"df=1\.0"):
         gmm.gmm_variance(0.5, 1.0)
+    with pytest.raises(ValueError, match=r"sigma=inf, but it must be above 0 and finite"):
+        gmm.f_infinity(0.5, np.inf)
+    with pytest.raises(ValueError, match=r"df=nan, but it must be above 1;"):
+        gmm.gmm_variance(0.5, np.nan)
