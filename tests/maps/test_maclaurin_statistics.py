@@ -120,6 +120,17 @@ def test_maclaurin__the_kernels_own_measure_has_the_lower_variance():
         assert (own < other).all()
 
 
+def test_maclaurin__the_kernels_own_measure_wants_a_radius_near_the_rows_length():
+    # as the documentation says: rows much shorter than R are better off with the other measure, or with another R
+    X = some_pairs(0.3)
+    wide, other, near = (
+        components(X, kernel="exponential", **params)[0].var(axis=0)
+        for params in ({"radius": 2.0}, {"measure": "proper"}, {"radius": 0.35})
+    )
+    assert (near < other).all()
+    assert (other < wide / 10).all()
+
+
 @pytest.mark.parametrize(("measure", "p"), MEASURES)
 @pytest.mark.parametrize("kernel", ["polynomial", "vovk_infinite", "exponential"])
 def test_maclaurin__no_component_exceeds_the_bound(kernel, measure, p):
