@@ -53,8 +53,8 @@ class MaclaurinFeatures(FeatureMap):
         function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
     measure : {"kernel", "proper"}, default="kernel"
         Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and as a rule has the
-        lower variance for rows about as long as R, not for ones below half of it; or :math:`(p - 1) p^{-(n + 1)}`, which does
-        not look at the kernel.
+        lower variance for rows about as long as R, not for ones below half of it; or :math:`(p - 1) p^{-(n + 1)}`,
+        which does not look at the kernel.
     p : float, default=2.0
         Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
     normalize : {"l1", "l2"} or None, default=None
