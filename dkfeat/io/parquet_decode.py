@@ -122,14 +122,13 @@ def decode_labels(source: ParquetSource, batch: Batch) -> tuple[NDArray[Any], ND
     else:
         labels = floats_of(array).astype(np.float64, copy=False)
         refuse(batch, name, row_of, ~np.isfinite(labels), labels, "labels are finite numbers", "bad label")
-        if dtype == "int64":
-            strange = ~exact_integers(labels)
-            expected = 'the source has integer labels; pass label_dtype="float64"'
-            refuse(batch, name, row_of, strange, labels, expected, NOT_ALLOWED)
-            labels = labels.astype(np.int64)
     if source.labels is not None:
         expected = f"the labels allowed are {', '.join(map(str, source.labels))}"
         refuse(batch, name, row_of, ~np.isin(labels, source.labels), labels, expected, NOT_ALLOWED)
+    if dtype == "int64" and labels.dtype != np.int64:
+        expected = 'the source has integer labels; pass label_dtype="float64"'
+        refuse(batch, name, row_of, ~exact_integers(labels), labels, expected, NOT_ALLOWED)
+        labels = labels.astype(np.int64)
     return labels, lengths
 
 
