@@ -247,8 +247,12 @@ def test_plan__tells_that_landmarks_are_drawn(source, golden):
     done, done_map = dkfeat.plan(source, nystroem(), golden, scan=dkfeat.scan(source)), dkfeat.open_shards(golden).map
     assert not done.needs_landmarks
     assert done.spec_fp == dkfeat.open_shards(golden).manifest.spec_fp
-    bare = dkfeat.plan(source, dkfeat.FourierFeatures(30, random_state=0), scan=dkfeat.scan(source))
+    gcws = dkfeat.GCWSFeatures(120, i_bits=8, random_state=0)  # as many bytes a row, and none beside them
+    bare = dkfeat.plan(source, gcws, scan=dkfeat.scan(source))
     assert done.projected_bytes - bare.projected_bytes == done_map.working_bytes > 4 * done_map.normalization_.nbytes
+    fourier = dkfeat.plan(source, dkfeat.FourierFeatures(30, random_state=0), scan=dkfeat.scan(source))
+    tables = dkfeat.FourierFeatures(30, random_state=0).fit_width(done_map.n_features_in_).working_bytes
+    assert fourier.projected_bytes - bare.projected_bytes == tables > 0
 
 
 def test_settle__without_a_way_to_draw_is_refused(source):
