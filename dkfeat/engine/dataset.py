@@ -111,6 +111,11 @@ class ShardDataset:
         return self._reader
 
     @property
+    def verifies(self) -> Literal["sha256", "size"]:
+        """What is compared when a shard is first read."""
+        return self._verify
+
+    @property
     def spec(self) -> Mapping[str, Any]:
         """All that decided the shards' bytes: keys map, input, split, output."""
         return self._reader.spec

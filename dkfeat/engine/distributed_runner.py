@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,15 @@ __all__ = ["ClientRunner", "connect"]
 REFRESH_SECONDS = 2.0
 """How often the number of threads, which bounds the tasks in flight, is asked for again."""
 
+
+POLL_SECONDS = 0.01
+"""How often results are looked for while workers are watched."""
+
+GATHER_SECONDS = 30.0
+"""How long a result may take to come before it is looked for again."""
+
+MOST_TRIES = 10
+"""How often a task is submitted whose workers were all lost."""
 
 IDLE_BYTES = 250 << 20
 """What a worker process holds before its first task, most of it modules and compiled code."""
@@ -113,7 +123,7 @@ class ClientRunner:
         name = f"dkfeat-{secrets.token_hex(8)}"
         try:
             self._check_versions()
-            self.client.register_plugin(TaskPlugin(name, task), name=name)
+            self._register(TaskPlugin(name, task))
             try:
                 self._drive(name, splits, done, home)
             finally:
@@ -124,6 +134,16 @@ class ClientRunner:
         except (CommClosedError, TimeoutError) as error:
             raise ClusterError(_lost(error)) from error
 
+    def _register(self, plugin: TaskPlugin) -> None:
+        for tries in range(MOST_TRIES):
+            try:
+                self.client.register_plugin(plugin, name=plugin.name)
+            except CommClosedError:  # a worker was lost just then: all others have to be told still
+                if tries + 1 == MOST_TRIES or self.client.status != "running":
+                    raise
+            else:
+                return
+
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`."""
         with suppress(OSError, CancelledError, TimeoutError):
@@ -131,11 +151,13 @@ class ClientRunner:
                 self.client.run(function, on_error="ignore")
 
     def _check_versions(self) -> None:
-        try:
-            versions = self.client.run(_version)
-        except ImportError as error:
-            message = f"workers cannot import dkfeat ({error}); install version {dkfeat.__version__} on them"
-            raise ClusterError(message) from error
+        versions = {}
+        for address, found in self.client.run(_version, on_error="return").items():
+            if isinstance(found, ImportError):
+                message = f"workers cannot import dkfeat ({found}); install version {dkfeat.__version__} on them"
+                raise ClusterError(message) from found
+            if isinstance(found, str):  # else a worker that is lost, or its own error, which comes again with its task
+                versions[address] = found
         others = {address: found for address, found in versions.items() if found != dkfeat.__version__}
         if others:
             raise ClusterError(_other_versions(dkfeat.__version__, others))
@@ -144,39 +166,107 @@ class ClientRunner:
         self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
     ) -> None:
         waiting = iter(splits)
-        homes = home(self.client.nthreads()) if home is not None else {}
         pending: dict[Future, Split] = {}
         completed = as_completed(loop=self.client.loop, raise_errors=False)
         window, asked = self._window(), time.monotonic()
+        places = _Places(self.client, home)
         try:
             while True:
                 if time.monotonic() - asked > REFRESH_SECONDS:
                     window, asked = self._window(), time.monotonic()
                 while len(pending) < window and (split := next(waiting, None)) is not None:
-                    key = f"{name}-{split.number:06d}"
-                    # elsewhere only if that worker is lost
-                    where = {"workers": [homes[split.number]], "allow_other_workers": True} if homes else {}
-                    future = self.client.submit(run_on_worker, name, split, key=key, pure=False, **where)
+                    future = places.submit(name, split)
                     pending[future] = split
                     completed.add(future)
                 if not pending:
                     return
-                future = next(completed)
-                split = pending.pop(future)
-                done(split, _result(future, split))
+                future = self._next(completed, name, pending, places)
+                try:
+                    result = _result(future, pending[future], GATHER_SECONDS if places.has_homes else None)
+                except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
+                    completed.add(future)
+                    continue
+                done(pending.pop(future), result)
         except BaseException:
             with suppress(OSError, CancelledError):
                 if self.client.status == "running":
                     self.client.cancel(list(pending))
             raise
 
+    def _next(self, completed: as_completed, name: str, pending: dict[Future, Split], places: _Places) -> Future:
+        """Wait for a future; meanwhile submit those again whose worker is lost and that nobody has taken over."""
+        asked = time.monotonic()
+        while True:
+            while places.has_homes and not completed.has_ready():
+                time.sleep(POLL_SECONDS)
+                if time.monotonic() - asked > REFRESH_SECONDS:
+                    for future in places.stranded(pending):
+                        split = pending.pop(future)
+                        moved = places.submit(name, split)
+                        pending[moved] = split
+                        completed.add(moved)
+                        self.client.cancel([future])
+                    asked = time.monotonic()
+            future = next(completed)
+            if future in pending:  # else one that was cancelled above
+                return future
+
     def _window(self) -> int:
         return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
 
 
-def _result(future: Future, split: Split) -> Any:
+class _Places:
+    """Submits tasks to the workers that they should run on.
+
+    A task that prefers a lost worker goes to another one. If there is none at that moment the scheduler never looks at
+    it again, whatever workers come: distributed 2026.8 forgets then that others are allowed
+    (``bulk_schedule_unrunnable_after_adding_worker``). Those are `stranded`.
+    """
+
+    def __init__(self, client: Client, home: Homes | None) -> None:
+        self._client, self._home = client, home
+        self._homes: dict[Any, str] = {}
+        self._tries: Counter[int] = Counter()
+
+    @property
+    def has_homes(self) -> bool:
+        return self._home is not None
+
+    def submit(self, name: str, split: Split) -> Future:
+        home = self._home(self._client.nthreads()).get(split.number) if self._home is not None else None
+        key = f"{name}-{split.number:06d}"
+        if self._tries[split.number]:
+            key += f"-{self._tries[split.number]}"
+        self._tries[split.number] += 1
+        if home is None:
+            return self._client.submit(run_on_worker, name, split, key=key, pure=False)
+        self._homes[key] = home
+        return self._client.submit(
+            run_on_worker, name, split, key=key, pure=False, workers=[home], allow_other_workers=True
+        )
+
+    def stranded(self, pending: Mapping[Future, Split]) -> list[Future]:
+        threads = self._client.nthreads()
+        running = {key for keys in self._client.processing().values() for key in keys}
+        found = [
+            future
+            for future in pending
+            if threads and self._homes.get(future.key, "") not in threads and future.key not in running
+            if future.key in self._homes and future.status not in ("finished", "error")
+        ]
+        for future in found:
+            if self._tries[pending[future].number] >= MOST_TRIES:
+                message = (
+                    f"{pending[future].description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
+                    "for want of memory; look into the workers' logs or raise their memory_limit"
+                )
+                raise ClusterError(message)
+        return found
+
+
+def _result(future: Future, split: Split, timeout: float | None = None) -> Any:
     try:
-        return future.result()
+        return future.result(timeout)
     except KilledWorker as error:
         message = (
             f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps for want of "

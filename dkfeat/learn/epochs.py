@@ -65,6 +65,8 @@ class Training:
     checkpoints : Checkpoints or None
     tell : callable or None
         Given the history's entry of each epoch.
+    averaging : callable or None
+        Gives the weights after an epoch, from those before it and its number; None: `rows` are shown here.
     """
 
     rows: TrainingRows
@@ -76,6 +78,7 @@ class Training:
     patience: int | None = None
     checkpoints: Checkpoints | None = None
     tell: Callable[[Mapping[str, Any]], None] | None = None
+    averaging: Callable[[Weights, int], Weights] | None = None
 
     history: list[dict[str, Any]] = field(default_factory=list, init=False)
     grid: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -103,7 +106,12 @@ class Training:
         descent = Descent(weights, self.settings, copy=False)
         del weights, found
         while not self._is_over():
-            self._show_epoch(descent)
+            if self.averaging is None:
+                self._show_epoch(descent)
+            else:
+                averaged = self.averaging(descent.weights(), len(self.history))
+                descent = Descent(averaged, self.settings, copy=False)
+                del averaged
             self._judge(descent.weights())
             if self.checkpoints is not None and (self.checkpoints.is_due or self._is_over()):
                 self._save(descent)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.errors import ConfigError, PlanError
 from dkfeat.io.remote import is_url
+from dkfeat.learn.averaging import open_averaging
 from dkfeat.learn.checkpoint import Checkpoints
 from dkfeat.learn.descent import Settings
 from dkfeat.learn.epoch_lines import EpochLines
@@ -57,6 +58,12 @@ def train(
     resume: bool = True,
     shuffle_rows: int | None = None,
     loaders: int = 1,
+    parts: int | None = None,
+    client: Any = None,
+    scheduler: str | None = None,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
@@ -119,6 +126,15 @@ def train(
         default as many as take 64 MiB in their shards.
     loaders : int, default=1
         Shards that are read at the same time, at least 1. Weights do not depend on it.
+    parts : int, optional
+        Train on a cluster: deal the shards out to so many parts, of about equally many rows. Every part runs each epoch
+        over its own shards, then their weights are averaged. The same seed and number of parts give the same weights,
+        bit for bit, wherever parts run and whatever workers are lost. By default, if anything of what follows is given,
+        as many as tasks run at a time, but no more than there are shards; otherwise rows are shown one after another.
+    client, scheduler, n_workers, threads_per_worker, memory_limit
+        Where parts run, as in `dkfeat.featurize`: by default on threads of this process, with `n_workers` on processes
+        of this machine. A worker keeps the encoded rows of its parts in memory, up to a quarter of what it may use. The
+        manifest's shards must be in reach of all workers.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed of the order of shards and rows and of the rows held out, in [0, 2**64). None draws one;
         ``model.training`` tells which.
@@ -143,18 +159,28 @@ def train(
         If test shards come from another map or were read by other input options, or a checkpoint belongs to other
         shards or settings.
     PlanError
-        If the weights would not fit in this machine's memory.
+        If the weights would not fit in this machine's memory, or in a worker's.
+    ClusterError
+        If the scheduler was lost, or several workers died over one part.
     ShardError
         If a shard does not read back, or no checkpoint in the folder does.
 
     Notes
     -----
+    Parts are trained as in Algorithm 3 of [1]_, with an average after every epoch and not only after the last. Each
+    worker is sent 4 bytes an epoch for each feature and each model trained, filled up to a multiple of 16 models if
+    there are several; each part sends back twice that, without `average` once.
+
     A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
     in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
     features are scaled by the mean length of the rows of the first batch. The scale is folded into the weights
     afterwards. The step size is constant, since averaging does what a falling one is for. Labels of a regression are
     standardised in training, and `loss` values are in these units; "huber" turns from square to absolute at a tenth of
     the labels' standard deviation.
+
+    References
+    ----------
+    .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
     """
     if check_choice(solver, "solver", ("sgd", "liblinear")) == "liblinear":
         # scikit-learn's solvers load when they are asked for
@@ -164,8 +190,15 @@ def train(
         if test is not None:
             held_out = opened(test, storage_options)
             check_same_features(data, held_out)
-        others = {"validation": validation, "alpha": alpha, "epochs": epochs, "average": None if average else average}
+        others: dict[str, Any] = {
+            "validation": validation,
+            "alpha": alpha,
+            "epochs": epochs,
+            "average": None if average else average,
+        }
         others |= {"patience": patience, "checkpoint": checkpoint, "shuffle_rows": shuffle_rows}
+        others |= {"parts": parts, "client": client, "scheduler": scheduler, "n_workers": n_workers}
+        others |= {"threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
         others["task"] = task if task == "regression" else None
         return train_liblinear(
             data,
@@ -213,6 +246,19 @@ def train(
     needs_survey = kind == "regression" or options.held_out or options.class_weight or rows.is_weighted
     settings = make_settings(data, rows, kind, classes, options, rows.survey(classes) if needs_survey else None)
     _check_memory(settings, data.map.n_features_out)
+    averaging = open_averaging(
+        data,
+        settings,
+        parts=parts,
+        client=client,
+        scheduler=scheduler,
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit,
+        fraction=options.held_out,
+        seed=options.seed,
+        shuffle_rows=options.shuffle_rows,
+    )
     judge = rows.held_out if options.held_out else None
     if "validation" in judges:
         judge = _batches_of(judges["validation"])
@@ -224,12 +270,14 @@ def train(
         held_out=judge,
         test=_batches_of(judges["test"]) if "test" in judges else None,
         patience=options.patience,
-        checkpoints=None if checkpoint is None else Checkpoints(checkpoint, _pins(data, options, judges)),
         tell=progress if callable(progress) else lines,
     )
-    with lines or nullcontext():
+    with averaging as training.averaging, lines or nullcontext():
+        n_parts = None if training.averaging is None else training.averaging.n_parts
+        if checkpoint is not None:
+            training.checkpoints = Checkpoints(checkpoint, _pins(data, options, judges) | {"parts": n_parts})
         chosen = training.run(resume=resume)
-    return _model(data, settings, training, chosen, options)
+    return _model(data, settings, training, chosen, options, n_parts)
 
 
 def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
@@ -290,10 +338,14 @@ def _pins(data: Any, options: Options, judges: Mapping[str, Any]) -> dict[str, A
     return {"manifest": data.manifest.sha256, **facts, **manifests}
 
 
-def _model(data: Any, settings: Settings, training: Training, chosen: Candidate, options: Options) -> LinearModel:
+def _model(
+    data: Any, settings: Settings, training: Training, chosen: Candidate, options: Options, n_parts: int | None
+) -> LinearModel:
     variant = settings.variants[chosen.variant]
     told = options.to_mapping() | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
     del told["variants"]
+    if n_parts is not None:
+        told["parts"] = n_parts
     if len(settings.variants) > 1:
         told["grid"] = training.grid
     return LinearModel(

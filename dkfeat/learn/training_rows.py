@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +60,24 @@ class TrainingRows:
         Rows mixed together, as ``buffer_rows`` of `ShardDataset.batches`.
     loaders : int, default=1
         Shards that are read at the same time.
+    shards : sequence of int or None
+        Ascending places of the shards to take; None: all.
+    part : int, default=0
+        Of several that share the rows, each with an order of its own.
     """
 
     def __init__(
-        self, data: ShardDataset, *, fraction: float, seed: int, shuffle_rows: int | None, loaders: int = 1
+        self,
+        data: ShardDataset,
+        *,
+        fraction: float,
+        seed: int,
+        shuffle_rows: int | None,
+        loaders: int = 1,
+        shards: Sequence[int] | None = None,
+        part: int = 0,
     ) -> None:
-        self._loaders = loaders
+        self._loaders, self._shards, self._part = loaders, shards, part
         self._data, self._fraction, self._seed, self._shuffle_rows = data, fraction, seed, shuffle_rows
         self.is_weighted = "weight" in data.manifest.schema
         self._kept: list[tuple[Any, Any]] | None = None
@@ -75,7 +87,7 @@ class TrainingRows:
 
         Batches come in the same order with the same rows, bit for bit, each time that they are asked for.
         """
-        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self._seed, number, self._part]).generate_state(1)[0])
         for index, (encoded, y, weight, held) in enumerate(self._encoded(shuffle=True, seed=seed)):
             if index < skip:
                 continue
@@ -164,6 +176,7 @@ class TrainingRows:
             weight=self.is_weighted,
             number=True,
             loaders=self._loaders,
+            shards=self._shards,
         )
         for encoded, y, *rest in batches:
             held = is_held_out(rest[-1], self._fraction, self._seed) if self._fraction else None
