@@ -108,7 +108,13 @@ def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str,
         raise SpecConflictError(message)
     changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
     if changes:
-        message = f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; restore it, or {remedy}"
+        restore = "restore it"
+        if {**found.identity, "mtime_ns": None} == {**{key: pinned[key] for key in found.identity}, "mtime_ns": None}:
+            seconds, rest = divmod(pinned["mtime_ns"] or 0, 10**9)
+            restore += (
+                f" (if its bytes are the same, as `dkfeat verify --inputs` tells: `touch -d @{seconds}.{rest:09}`)"
+            )
+        message = f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; {restore}, or {remedy}"
         raise SpecConflictError(message)
 
 

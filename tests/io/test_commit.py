@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import subprocess
 import threading
 from dataclasses import replace
 
@@ -61,6 +63,17 @@ def test_run_block__names_run_host_times_versions(job):
     assert len(first["id"]) == 32
     assert first["started"] <= first["ended"]
     assert first["versions"] == shards.versions()
+
+
+def test_begin__source_touched__tells_how_to_give_it_its_time_back(job):
+    job.run()
+    source = job.sources / "day0.txt"
+    os.utime(source, ns=(0, source.stat().st_mtime_ns + 1_000_000_007))
+    with pytest.raises(SpecConflictError, match=r"'day0\.txt' changed since .*restore it .*verify --inputs") as caught:
+        job.run()
+    (when,) = re.findall(r"`touch -d (@[0-9.]+)`", str(caught.value))
+    subprocess.run(["touch", "-d", when, source], check=True)
+    assert job.run().number == 1
 
 
 @pytest.mark.fault("D-12")
