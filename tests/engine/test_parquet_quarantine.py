@@ -9,7 +9,7 @@ import dkfeat
 from dkfeat.errors import ConfigError, ParquetError
 from dkfeat.io import parquet_quarantine, quarantine
 from tests.engine.helpers import featurized
-from tests.io.parquet_rows import write
+from tests.io.parquet_rows import LAYOUTS, feature_columns, write
 
 N = 60
 BAD_ROWS = (7, 8, 31, 59)
@@ -241,3 +241,25 @@ def test_records__are_escaped_and_cut(tmp_path):
     assert text.isascii()
     assert len(text) <= 160
     assert {reason for _, _, _, reason in CASES.values()} <= set(quarantine.REASONS)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_quarantine__in_every_layout(tmp_path, tiny_rows, layout):
+    multilabel = layout in ("columns", "list", "struct")
+    X, y = tiny_rows[0].copy(), tiny_rows[1].tolist()
+    chosen = X.getnnz(axis=1) > 0
+    bad = np.flatnonzero(chosen)[[3, 4, 90, 200]]
+    labels = pa.array([[label] * (row % 3) for row, label in enumerate(y)] if multilabel else y)
+    X.data[X.indptr[bad]] = np.nan
+    table = pa.table({**feature_columns(X, layout), "label": labels})
+    clean = table.take(np.setdiff1d(np.arange(len(y)), bad))
+    options = {"n_features": X.shape[1], "blocksize": 20_000, "label": "label"}
+    source = dkfeat.ParquetSource(write(tmp_path / "bad.parquet", table, row_group_size=150), **options)
+    assert run(source, tmp_path / "features").n_bad_rows == 4
+    assert [row.offset for row in dkfeat.open_shards(tmp_path / "features").quarantine()] == bad.tolist()
+    featurized(dkfeat.ParquetSource(write(tmp_path / "clean.parquet", clean), **options), tmp_path / "expected")
+    made, expected = (dkfeat.open_shards(tmp_path / name).to_scipy() for name in ("features", "expected"))
+    assert (made[0] != expected[0]).nnz == 0
+    assert np.array_equal(
+        made[1].toarray() if multilabel else made[1], expected[1].toarray() if multilabel else expected[1]
+    )
