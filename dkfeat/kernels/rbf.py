@@ -19,9 +19,9 @@ __all__ = ["rbf", "rbf_cosine"]
 _CANCELLED = 1e-3
 """Squared distances below this share of the squared lengths are taken again, from differences."""
 _SAFE_EXPONENT = 400
-"""Squares of values from 2^-400 to 2^400 neither overflow nor vanish, however many are added."""
-_SMALL, _LARGE = -737, 712
-"""Exponents of two by which rows beyond are divided: they lie well within these bounds then."""
+"""Squares of values up to 2^400 do not overflow, however many are added. Those that vanish matter to no gamma."""
+_LARGE = 712
+"""Exponent of two by which longer rows are divided: they lie between 2^-312 and 2^312 then."""
 _DIFFERENCES = 1 << 20
 """Values of differences held at once."""
 
@@ -67,7 +67,8 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     """
     gamma = check_real(gamma, "gamma", above=0)
     x, y = paired_rows(X, Y)
-    x_exponents, y_exponents = _exponents(x, y)
+    x_exponents = _exponents(x)
+    y_exponents = x_exponents if y is x else _exponents(y)
     if not (x_exponents.any() or y_exponents.any()):
         return _of_distances(_squared_distances(x, y), gamma, 0)
     similarities = np.empty((x.shape[0], y.shape[0]))
@@ -144,18 +145,9 @@ def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -
     return np.exp(distances, out=distances)
 
 
-def _exponents(x: Rows, y: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Exponent of two by which each row is to be divided, for squares that neither overflow nor vanish: mostly 0."""
-    sides = [_largest(x)]
-    sides.append(sides[0] if y is x else _largest(y))
-    exponents = []
-    for largest in sides:
-        held = np.frexp(largest)[1]
-        exponents.append(np.where(held > _SAFE_EXPONENT, _LARGE, np.where(held < -_SAFE_EXPONENT, _SMALL, 0)))
-    if min(side.min(initial=0) for side in exponents) < 0:  # beside an all-zero row the other decides
-        for largest, side in zip(sides, exponents, strict=True):
-            side[largest == 0] = _SMALL
-    return exponents[0], exponents[1]
+def _exponents(rows: Rows) -> NDArray[np.int64]:
+    """Exponent of two by which each row is to be divided, for squares that do not overflow: mostly 0."""
+    return np.where(np.frexp(_largest(rows))[1] > _SAFE_EXPONENT, _LARGE, 0)
 
 
 def _largest(rows: Rows) -> NDArray[np.float64]:
