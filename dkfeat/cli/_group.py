@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import click
 
 from dkfeat.cli._show import shown
-from dkfeat.errors import DkfeatError, ParseError
+from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DkfeatCommand(_VerbatimHelp):
         except BrokenPipeError:  # `head` has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(PIPE_CLOSED)
-        except ParseError as error:
+        except (ParseError, ParquetError) as error:
             _fail(ctx, str(error), error.exit_code)  # it begins with its own place
         except DkfeatError as error:
             _fail(ctx, f"{ctx.info_name}: {_text(error)}", error.exit_code)

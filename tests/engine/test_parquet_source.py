@@ -290,6 +290,13 @@ def test_command_line__names_columns(tmp_path, table):
     assert json.loads(invoke("inspect", tmp_path / "out", "--json").output)["input"]["kind"] == "parquet"
 
 
+def test_command_line__errors_begin_with_their_place(tmp_path):
+    path = write(tmp_path / "rows.parquet", {"label": [0, 1], "x": [1.0, None]})
+    result = invoke("featurize", path, "--no-progress", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0].startswith(f"dkfeat: error: {path}: row group 0, row 1, column x: a null, ")
+
+
 def test_command_line__errors(tmp_path, table):
     result = invoke("featurize", table, "--label", "nowhere", "--out", tmp_path / "out")
     assert result.exit_code == 2
