@@ -88,7 +88,7 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}
     foreign = sorted(given.keys() - {item.name for item in fields(kind)})
     if foreign:
-        other = "pass --format parquet" if name == "libsvm" else "leave it out"
+        other = "pass --format parquet, in a job file format: parquet" if name == "libsvm" else "leave it out"
         message = f"{', '.join(foreign)} is no option of {name} sources, as which {paths[0]} is read; {other}"
         raise ConfigError(message)
     made: Source = kind(tuple(paths), **given, storage_options=storage_options)
