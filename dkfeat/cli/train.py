@@ -70,6 +70,11 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
 @click.option("--checkpoint", metavar="DIR", help="Save the state here every 30 s, and go on from it.")
 @click.option("--resume/--no-resume", default=True, help="Go on from the checkpoint, or begin anew.  [default: resume]")
 @click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
+@click.option("--parts", type=click.IntRange(min=1), help="Train on so many parts side by side, averaged each epoch.")
+@click.option("--scheduler", help="Where parts run: threads, synchronous, cluster or an address.")
+@click.option("--n-workers", type=click.IntRange(min=1), help="Where parts run: so many processes, or threads.")
+@click.option("--threads-per-worker", type=click.IntRange(min=1), help="Threads in each worker process.")
+@click.option("--memory-limit", help="Memory of a worker process, as in 4GiB.")
 @click.option("--loaders", type=click.IntRange(min=1), default=1, help="Shards read at once.  [default: 1]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of those held out.")
 @storage_option("A setting of the store, of shards at a URL")
@@ -97,6 +102,7 @@ def train(
       dkfeat train features/train --test features/test --out model
       dkfeat train features/train --loss log_loss --epochs 5 --out model
       dkfeat train features/train --alpha 1e-6 --alpha 1e-5 --out model
+      dkfeat train features/train --n-workers 4 --out model
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
     from dkfeat.learn.model_files import check_target

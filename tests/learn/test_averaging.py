@@ -299,3 +299,15 @@ def test_cluster__killed_workers_change_no_bit(folder):
             saboteur.join()
     assert len(killed) == 2
     assert bits(model) == bits(trained(folder, parts=3, epochs=40, scheduler="synchronous"))
+
+
+@pytest.mark.cluster
+def test_cli__trains_on_worker_processes(folder, tmp_path, capsys):
+    from dkfeat.cli import cli
+
+    options = ["--epochs", "3", "--seed", "5", "--no-progress", "--out", str(tmp_path / "model")]
+    cli.main(["train", str(folder), "--n-workers", "2", *options], standalone_mode=False)
+    assert "epochs" in capsys.readouterr().out
+    model = dkfeat.load_model(tmp_path / "model")
+    assert model.training["parts"] == 2
+    assert bits(model) == bits(trained(folder, parts=2, scheduler="synchronous"))
