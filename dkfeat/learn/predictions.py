@@ -101,7 +101,8 @@ def predict(
     keeps; ``source_file``, ``source_split`` and ``source_row``, which say where the row comes from, the last as its
     position, from 0, among the rows of that file in that split, those set aside left out: where rows may be, keep an id
     to join by; ``prediction``; and with `scores` either ``score`` and ``probability``, of the second of two classes, or
-    ``scores`` and ``probabilities``, lists in the order of the model's classes. Probabilities are for models trained with log_loss.
+    ``scores`` and ``probabilities``, lists in the order of the model's classes. Probabilities are for
+    models trained with log_loss.
 
     Examples
     --------
