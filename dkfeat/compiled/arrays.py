@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["owned"]
+__all__ = ["aligned", "owned"]
 
 
 def owned(array: NDArray, dtype: Any = None) -> NDArray:
@@ -22,3 +22,17 @@ def owned(array: NDArray, dtype: Any = None) -> NDArray:
     (True, True)
     """
     return np.require(array, dtype, ("C", "A", "W"))
+
+
+def aligned(count: int, dtype: Any) -> NDArray:
+    """Flat array, not filled, that begins with a cache line, so that no vector in it stretches over two.
+
+    Examples
+    --------
+    >>> aligned(3, np.float64).ctypes.data % 64
+    0
+    """
+    size = np.dtype(dtype).itemsize
+    memory = np.empty(count * size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + count * size].view(dtype)

@@ -72,10 +72,17 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
     fit : bool
         Whether all values are finite and at least 0.
     """
-    unfit = 0
-    for i in range(values.shape[0]):
-        value = np.float64(values[i])
-        unfit += not (0.0 <= value < np.inf)
-        value = value * factor * factor / divisor
-        scaled[i] = np.float32(value if value < largest else largest)
-    return unfit == 0
+    unfit = False
+    if divisor == 1.0:  # divisions would take as long as all else
+        for i in range(values.shape[0]):
+            value = np.float64(values[i])
+            unfit |= not (0.0 <= value < np.inf)
+            value = value * factor * factor
+            scaled[i] = np.float32(value if value < largest else largest)
+    else:
+        for i in range(values.shape[0]):
+            value = np.float64(values[i])
+            unfit |= not (0.0 <= value < np.inf)
+            value = value * factor * factor / divisor
+            scaled[i] = np.float32(value if value < largest else largest)
+    return not unfit

@@ -10,22 +10,25 @@ __all__ = ["add_shifted"]
 
 
 @inlined
-def _add(x: Any, at: Any, weight: Any, out: Any, to: Any, count: Any) -> None:
+def _add(x: Any, at: Any, factors: Any, first: Any, weight: Any, out: Any, to: Any, count: Any) -> None:
     if count > 0:
-        sums, values = out[to : to + count], x[at : at + count]
+        sums, values, some = out[to : to + count], x[at + first : at + first + count], factors[first : first + count]
         for k in range(count):
-            sums[k] += weight * values[k]
+            sums[k] += weight * (some[k] * values[k])
 
 
 @kernel
-def add_shifted(x: Any, sizes: Any, places: Any, weights: Any, out: Any, to: Any, width: Any, step: Any) -> None:
-    """Add ``weights[q] * x[i, j]`` to ``out[i, (places[q] + j) % n]`` for all rows i, columns j and weights q in order.
+def add_shifted(
+    x: Any, sizes: Any, factors: Any, places: Any, weights: Any, out: Any, to: Any, width: Any, step: Any
+) -> None:
+    """Add ``weights[q] * factors[j] * x[i, j]`` to ``out[i, (places[q] + j) % n]`` for all i, j and q.
 
     Parameters
     ----------
     x : ndarray of shape (n_samples * n_columns,), float32
     sizes : tuple of int
         n_samples, n_columns and the period n, at least n_columns.
+    factors : ndarray of shape (n_columns,), float32
     places : ndarray of shape (n_weights,), int64
         From 0 to n - 1.
     weights : ndarray of shape (n_weights,), float32
@@ -38,6 +41,6 @@ def add_shifted(x: Any, sizes: Any, places: Any, weights: Any, out: Any, to: Any
         row, target = i * n_columns, to + i * step
         for q in range(places.shape[0]):
             place, weight = places[q], weights[q]
-            _add(x, row, weight, out, target + place, min(n_columns, width - place))
+            _add(x, row, factors, 0, weight, out, target + place, min(n_columns, width - place))
             around = n - place
-            _add(x, row + around, weight, out, target, min(n_columns - around, width))
+            _add(x, row, factors, around, weight, out, target, min(n_columns - around, width))

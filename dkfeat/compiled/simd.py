@@ -8,7 +8,6 @@ bits.
 vector lanes                                          NumPy twin
 ====== ============================================== ==================================
 f32x16 float32                                        float32 array of shape (16,)
-f64x16 float64: loaded, stored and calculated with    float64 array of shape (16,)
 u32x16 uint32, wrapping                               uint32 array of shape (16,)
 u16x16 uint16: only loaded, stored and selected       uint16 array of shape (16,)
 u8x16  uint8: only loaded, stored and selected        uint8 array of shape (16,)
@@ -16,7 +15,7 @@ u64x8  uint64: half as many, for products of 32 bits  uint64 array of shape (8,)
 mask16 truth values, from comparisons                 bool array of shape (16,)
 ====== ============================================== ==================================
 
-Operators: ``+ - * /`` on f32x16 and f64x16, ``< ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 and u64x8, ``< ==`` on
+Operators: ``+ - * /`` and ``< ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 and u64x8, ``< ==`` on
 u32x16, where a shift takes the same count for each lane from a vector. Both operands are vectors of one kind; `splat`
 and `splat64` make one of a scalar.
 
@@ -50,13 +49,11 @@ __all__ = [
     "multiply_low",
     "narrowed",
     "prefetch",
-    "rounded",
     "select",
     "splat",
     "splat64",
     "store",
     "to_float",
-    "widened",
 ]
 
 LANES = 16
@@ -74,7 +71,6 @@ class Vector(types.Type):
 
 
 f32x16 = Vector("f32x16", ir.FloatType())
-f64x16 = Vector("f64x16", ir.DoubleType())
 u32x16 = Vector("u32x16", _I32)
 u16x16 = Vector("u16x16", ir.IntType(16))
 u8x16 = Vector("u8x16", _I8)
@@ -83,7 +79,6 @@ mask16 = Vector("mask16", _I1)
 
 _OF_ELEMENT = {
     types.float32: f32x16,
-    types.float64: f64x16,
     types.uint32: u32x16,
     types.uint16: u16x16,
     types.uint8: u8x16,
@@ -120,7 +115,7 @@ def _register_operators() -> None:
         "rshift": "lshr",
     }
     for name, instruction in floats.items():
-        cases = on(f32x16) + on(f64x16)
+        cases = on(f32x16)
         _register(getattr(operator, name), cases, lambda b, _, x, y, i=instruction: getattr(b, i)(x, y))
     for vector in (u32x16, u64x8):
         for name, instruction in whole.items():
@@ -306,20 +301,6 @@ def to_float(x: Any) -> Any:
 _register(bits_of, [signature(u32x16, f32x16)], lambda b, sig, x: b.bitcast(x, sig.return_type.backend))
 _register(float_of, [signature(f32x16, u32x16)], lambda b, sig, x: b.bitcast(x, sig.return_type.backend))
 _register(to_float, [signature(f32x16, u32x16)], lambda b, sig, x: b.sitofp(x, sig.return_type.backend))
-
-
-def widened(x: Any) -> Any:
-    """f64x16 of the numbers of a f32x16."""
-    return x.astype(np.float64)
-
-
-def rounded(x: Any) -> Any:
-    """f32x16 of the numbers of a f64x16, rounded to nearest."""
-    return x.astype(np.float32)
-
-
-_register(widened, [signature(f64x16, f32x16)], lambda b, sig, x: b.fpext(x, sig.return_type.backend))
-_register(rounded, [signature(f32x16, f64x16)], lambda b, sig, x: b.fptrunc(x, sig.return_type.backend))
 
 
 def floor(x: Any) -> Any:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.convolution import SMALLEST, blocked, convolve_rows, spectra_of, unblocked
+from dkfeat.compiled.convolution import SMALLEST, convolve_rows, spectra_of
 from dkfeat.compiled.normal import normals
 from dkfeat.compiled.shifts import add_shifted
 from dkfeat.errors import ConfigError
@@ -104,22 +104,37 @@ class CirculantProjection(Projection):
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""
-        n, n_samples = self.length, X.shape[0]
-        tables = _tables(self)
+        n_samples = X.shape[0]
         out = np.empty((n_samples, self.n_components), np.float32)
-        rows_at_once = max(1, _CHUNK // n)
+        rows_at_once = max(1, _CHUNK // self.length)
         for first in range(0, n_samples, rows_at_once):
             dense: Any = X[first : first + rows_at_once]
-            dense = owned(dense.toarray() if sp.issparse(dense) else dense)
-            target = out[first : first + len(dense)]
-            if self._is_own:
-                for block, (masks, spectra) in enumerate(zip(tables.masks, tables.spectra, strict=True)):
-                    to = block * n
-                    convolve_rows(dense, masks, spectra, target, to, min(n, self.n_components - to))
-            else:
-                self._transform(dense, tables, target)
-            self._add_heavy(dense, tables, target)
+            dense = dense.toarray() if sp.issparse(dense) else dense
+            self.project_into(owned(dense), out[first : first + rows_at_once])
         return out
+
+    def project_into(self, rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write rows times W transposed, all at once; `project` takes few enough at a time for the caches.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_samples, n_features), float32, C order
+        out : ndarray of shape (n_samples, n_components), float32, C order
+        """
+        tables, n = _tables(self), self.length
+        if self._is_own:
+            for block, spectra in enumerate(tables.spectra):
+                signed = rows * tables.signs[block] if self.flips else rows
+                to = block * n
+                convolve_rows(signed, tables.choice[block], spectra, out, to, min(n, self.n_components - to))
+        else:
+            self._transform(rows, tables, out)
+        for (block, _), (places, weights, factors) in tables.heavy.items():
+            to, sizes = block * n, (*rows.shape, n)
+            width = min(n, self.n_components - to)
+            add_shifted(
+                rows.reshape(-1), sizes, factors, places, weights, out.reshape(-1), to, width, self.n_components
+            )
 
     @property
     def _is_own(self) -> bool:
@@ -142,15 +157,6 @@ class CirculantProjection(Projection):
 
     def _spectrum(self, rows: NDArray[np.float32]) -> NDArray[np.complexfloating]:
         return scipy.fft.rfft(rows.astype(np.float64) if self.double else rows, self.length)
-
-    def _add_heavy(self, dense: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
-        n, sizes = self.length, (*dense.shape, self.length)
-        for (block, mixture), (places, weights) in tables.heavy.items():
-            x, width = dense, min(n, self.n_components - block * n)
-            if tables.masks is not None:
-                mask = tables.masks[block, mixture]
-                x = dense * (unblocked(mask)[: self.n_features] if self._is_own else mask)
-            add_shifted(x.reshape(-1), sizes, places, weights, out.reshape(-1), block * n, width, self.n_components)
 
     def _weights(self) -> NDArray[np.float32]:
         """First columns of the circulants, of shape (n_blocks, n_mixtures, length)."""
@@ -177,35 +183,52 @@ class CirculantProjection(Projection):
         return weights[block, mixture, (row - column) % self.length].astype(np.float64) * sign
 
 
+class _Heavy(NamedTuple):
+    """Weights of one circulant that are added up one by one."""
+
+    places: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    factors: NDArray[np.float32]
+    """For each column its sign where the circulant weighs it, else 0."""
+
+
 class _Tables(NamedTuple):
-    """What project needs of each block."""
+    """What `project_into` needs of each block."""
 
     spectra: Any
     """Transforms of the circulants without their heavy weights, one array a block."""
+    signs: NDArray[np.float32]
+    choice: Any
+    """Circulant of each number of the period, for our own transforms."""
     masks: Any
-    """For each circulant of each block the signs of the columns that it weighs, else 0; None where all are 1."""
-    heavy: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.float32]]]
-    """Places and values of the heavy weights by block and circulant, where there are any."""
+    """For each circulant of each block its `factors`, for scipy's transforms; None where all are 1."""
+    heavy: dict[tuple[int, int], _Heavy]
+    """By block and circulant, where there are any."""
 
 
 @lru_cache(maxsize=4)
 def _tables(projection: CirculantProjection) -> _Tables:
-    weights = projection._weights()
+    weights, (signs, choice) = projection._weights(), projection._signs_and_choice()
+    shape = projection.n_blocks, projection.n_features
+    signs, choice = np.broadcast_to(signs, shape), np.broadcast_to(choice, shape)
     is_heavy = weights > projection.heavy
     heavy = {
-        (block, mixture): (np.flatnonzero(is_heavy[block, mixture]), weights[block, mixture][is_heavy[block, mixture]])
+        (block, mixture): _Heavy(
+            np.flatnonzero(is_heavy[block, mixture]),
+            weights[block, mixture][is_heavy[block, mixture]],
+            np.where(choice[block] == mixture, signs[block], np.float32(0)),
+        )
         for block, mixture in np.argwhere(is_heavy.any(axis=2)).tolist()
     }
     light = np.where(is_heavy, np.float32(0), weights)
-    if not projection.flips and projection.n_mixtures == 1:
-        masks = None
-    else:
-        signs, choice = projection._signs_and_choice()
+    if projection._is_own:
+        padded = np.zeros((projection.n_blocks, projection.length), np.uint16)
+        padded[:, : projection.n_features] = choice
+        spectra = [spectra_of(block) for block in light.astype(np.float64)]
+        return _Tables(spectra, signs, padded, None, heavy)
+    masks = None
+    if projection.flips or projection.n_mixtures > 1:
         chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
         masks = np.where(chosen, signs[:, None, :], np.float32(0))
-    if projection._is_own:
-        padded = np.ones(light.shape, np.float32)
-        if masks is not None:
-            padded[:, :, : projection.n_features] = masks
-        return _Tables(np.stack([spectra_of(block) for block in light.astype(np.float64)]), blocked(padded), heavy)
-    return _Tables(scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2), masks, heavy)
+    spectra = scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2)
+    return _Tables(spectra, signs, None, masks, heavy)

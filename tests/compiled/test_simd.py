@@ -47,28 +47,6 @@ def test_floats__same_bits_as_numpy(name):
 
 
 @jit
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv"])
-def test_doubles__same_bits_as_numpy(name):
-    x, y = np.linspace(-3, 1e200, 16), np.linspace(0.1, -7, 16)
-    operation = getattr(operator, name)
-    assert np.array_equal(both(operation, x, y), operation(x, y))
-
-
-@jit
-def test_widened_and_rounded__same_bits_as_numpy():
-    @numba.njit
-    def run(singles, doubles, wide, narrow):
-        simd.store(wide, 0, simd.widened(simd.load(singles, 0)))
-        simd.store(narrow, 0, simd.rounded(simd.load(doubles, 0)))
-
-    doubles = np.linspace(-1, 1, 16) * np.pi
-    wide, narrow = np.empty(16), np.empty(16, np.float32)
-    run(FLOATS, doubles, wide, narrow)
-    assert np.array_equal(wide, simd.widened(FLOATS))
-    assert np.array_equal(narrow, simd.rounded(doubles))
-
-
-@jit
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "and_", "or_", "xor", "lshift", "rshift"])
 def test_words__same_as_numpy(name):
     operation = getattr(operator, name)
