@@ -32,7 +32,7 @@ POLL_SECONDS = 0.01
 """How often results are looked for while workers are watched."""
 
 GATHER_SECONDS = 30.0
-"""How long a result may take to come before it is looked for again."""
+"""How long a result may take to come before it is looked for again, at first; twice as long each time after that."""
 
 MOST_TRIES = 10
 """How often a task is submitted whose workers were all lost."""
@@ -170,6 +170,7 @@ class ClientRunner:
         completed = as_completed(loop=self.client.loop, raise_errors=False)
         window, asked = self._window(), time.monotonic()
         places = _Places(self.client, home)
+        patience = GATHER_SECONDS
         try:
             while True:
                 if time.monotonic() - asked > REFRESH_SECONDS:
@@ -182,8 +183,9 @@ class ClientRunner:
                     return
                 future = self._next(completed, name, pending, places)
                 try:
-                    result = _result(future, pending[future], GATHER_SECONDS if places.has_homes else None)
+                    result = _result(future, pending[future], patience if places.has_homes else None)
                 except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
+                    patience *= 2  # or it is large, and the network slow
                     completed.add(future)
                     continue
                 done(pending.pop(future), result)
