@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-    from dkfeat.io.libsvm import LibsvmSource
+    from dkfeat.io.source import Source
 
 __all__ = ["raw_accuracy"]
 
 ALPHA = 1e-6
 
 
-def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
+def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
     """Held-out accuracy of a linear model on the raw features, the usual baseline.
 
     Hinge loss, rows scaled to unit l2 length, no bias: read block by block and trained as `dkfeat.train` trains.
 
     Parameters
     ----------
-    train, test : LibsvmSource
+    train, test : Source
         Settled.
     classes : ndarray of shape (n_classes,)
         All labels, ascending.
@@ -69,7 +69,7 @@ def raw_accuracy(train: LibsvmSource, test: LibsvmSource, classes: NDArray[Any],
     return hits / max(1, rows)
 
 
-def _unit_blocks(source: LibsvmSource) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
     for split in source.splits():
         for piece in source.read(split, checksum=False):
             if piece.block.n_rows:
