@@ -66,6 +66,8 @@ class Settings:
     fit_intercept: bool = True
     class_weights: NDArray[np.float64] | None = None
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
+    largest_weight: float = 1.0
+    """Largest weight that a row may have; steps of squared losses, which grow with errors, are divided by it."""
     weight_scale: float = 1.0
     """Row weights are multiplied by this."""
     target_mean: float = 0.0
@@ -201,7 +203,7 @@ class Descent:
         kinds, step_sizes, alphas = np.zeros(n_lanes, np.int64), np.zeros(n_lanes), np.zeros(n_lanes)
         for values, given in (
             (kinds, [LOSSES[variant.loss][0] for variant in settings.variants]),
-            (step_sizes, [LOSSES[variant.loss][1] for variant in settings.variants]),
+            (step_sizes, [_step_size(variant.loss, settings) for variant in settings.variants]),
             (alphas, [variant.alpha for variant in settings.variants]),
         ):
             values[:used] = np.repeat(given, settings.n_outputs)
@@ -257,6 +259,13 @@ class Descent:
             mean = self._mean.reshape(-1)
             compiled.settle(self._lanes, self._window, self._steps, self._coef.reshape(-1), self._lag, mean)
             self._steps, self._window = self._steps + self._window, 0
+
+
+def _step_size(loss: str, settings: Settings) -> float:
+    """Step of a row of weight 1: where slopes have no bound, no row may step beyond what its own loss asks for."""
+    kind, size = LOSSES[loss]
+    unbounded = kind in (compiled.SQUARED_HINGE, compiled.SQUARED_ERROR)
+    return size / max(1.0, settings.largest_weight) if unbounded else size
 
 
 def _rows(X: Any, settings: Settings) -> compiled.Rows:

@@ -16,6 +16,7 @@ from dkfeat.engine.rows import indicator
 from dkfeat.engine.runners import Stopped, open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.evaluation import Evaluation, evaluation_of
+from dkfeat.learn.judges import relabelled
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict import score_rows
 from dkfeat.learn.predict_job import prediction_spec, weights_sha256
@@ -251,6 +252,6 @@ def _count(
 
 
 def _indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]) -> Any:
-    """Make the indicator matrix of label lists; labels that the model does not know are left out."""
-    known = np.isin(y, classes)
-    return indicator(y[known], np.append(0, np.cumsum(known))[offsets], classes)
+    """Make the indicator matrix of label lists, in the model's classes as `relabelled` has them."""
+    present = np.unique(y)
+    return relabelled(indicator(y, offsets, present), present, classes)

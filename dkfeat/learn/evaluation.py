@@ -95,7 +95,7 @@ def evaluation_of(tally: Tally) -> Evaluation:
     InputError
         It counted no rows.
     """
-    unknown = tally.n_unknown if isinstance(tally, LabelTally) else 0
+    unknown = 0 if isinstance(tally, NumberTally) else tally.n_unknown
     if tally.n_rows == unknown:
         message = "there are no rows to evaluate"
         if unknown:
@@ -152,13 +152,19 @@ def _of_lists(tally: ListTally) -> Evaluation:
     each = _rates(both, extra, missed)
     all_classes = _rates(*(np.array([count.sum()]) for count in (both, extra, missed)))
     names = ("precision", "recall", "f1")
-    summary = {"accuracy": tally.n_right / tally.n_rows}
+    n_rows = tally.n_rows - tally.n_unknown
+    summary = {"accuracy": tally.n_right / n_rows}
     summary |= {f"micro_{name}": float(value[0]) for name, value in zip(names, all_classes, strict=False)}
     summary |= _averages(each)
     per_class = _per_class(tally.classes, each)
     curves, areas = _curves(tally.curves, per_class, two=False)
     return Evaluation(
-        task=tally.task, n_rows=tally.n_rows, summary={**summary, **areas}, per_class=per_class, curves=curves
+        task=tally.task,
+        n_rows=n_rows,
+        n_unknown=tally.n_unknown,
+        summary={**summary, **areas},
+        per_class=per_class,
+        curves=curves,
     )
 
 

@@ -52,7 +52,11 @@ class Score:
         self._error = self._mean = self._spread = 0.0
 
     def add(self, predicted: Any, own: Any) -> None:
-        """Count rows: their predictions and their own labels, both of one shape, indicator matrices among them."""
+        """Count rows: their predictions and their own labels, both of one shape.
+
+        An indicator matrix of own labels may have columns beyond the predicted ones, for labels that no prediction can
+        name: rows that have them are misses.
+        """
         n_rows = own.shape[0]
         if not n_rows:
             return
@@ -64,8 +68,9 @@ class Score:
             self._spread += float(np.square(own - mean).sum()) + (mean - self._mean) ** 2 * self.n_rows * n_rows / total
             self._mean += (mean - self._mean) * n_rows / total
         elif issparse(own) or issparse(predicted) or own.ndim == 2:
-            differences = predicted != own
-            self._hits += int(np.count_nonzero(np.asarray(differences.sum(axis=1)) == 0))
+            width = predicted.shape[1]
+            differences = np.asarray((predicted != own[:, :width]).sum(axis=1)).ravel()
+            self._hits += int(np.count_nonzero(differences + np.asarray(own[:, width:].sum(axis=1)).ravel() == 0))
         else:
             self._hits += int(np.count_nonzero(predicted == own))
         self.n_rows += n_rows

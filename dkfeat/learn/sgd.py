@@ -15,15 +15,15 @@ from dkfeat.learn.checkpoint import Checkpoints
 from dkfeat.learn.descent import Settings
 from dkfeat.learn.epoch_lines import EpochLines
 from dkfeat.learn.epochs import Candidate, Training
+from dkfeat.learn.judges import judged_batches
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd_options import Options, checked_options
 from dkfeat.learn.training_data import check_same_features, classes_of, task_of
-from dkfeat.learn.training_rows import Survey, TrainingRows, batch_rows
+from dkfeat.learn.training_rows import Survey, TrainingRows
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    import numpy as np
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset import ShardDataset
@@ -111,7 +111,7 @@ def train(
         Return the mean of the weights over all steps instead of the last ones.
     class_weight : "balanced" or mapping of label to float, optional
         How much rows of a class count; 1 for labels that are not named. "balanced": in inverse proportion to the rows
-        of the class, 1 on average.
+        of the class, 1 on average. With weights far above 10, squared losses take shorter steps and want more epochs.
     patience : int, optional
         Stop after so many epochs in a row without a better score on the held-out rows, and return the model of the best
         epoch. By default all epochs are trained and the last one counts.
@@ -261,14 +261,14 @@ def train(
     )
     judge = rows.held_out if options.held_out else None
     if "validation" in judges:
-        judge = _batches_of(judges["validation"])
+        judge = judged_batches(judges["validation"], kind, classes)
     training = Training(
         rows=rows,
         settings=settings,
         n_features=data.map.n_features_out,
         epochs=options.epochs or 0,
         held_out=judge,
-        test=_batches_of(judges["test"]) if "test" in judges else None,
+        test=judged_batches(judges["test"], kind, classes) if "test" in judges else None,
         patience=options.patience,
         tell=progress if callable(progress) else lines,
     )
@@ -308,6 +308,7 @@ def make_settings(
     """
     codes = data.map.layout == "codes"
     length = 1.0 if codes else rows.row_length()
+    class_weights = None if survey is None else options.class_weights(classes, survey.class_counts)
     return Settings(
         task=task,
         classes=classes,
@@ -315,19 +316,21 @@ def make_settings(
         average=options.average,
         value=1 / math.sqrt(data.map.n_components) if codes else None,
         scale=1.0 if abs(length - 1) < UNIT else 1 / length,
-        class_weights=None if survey is None else options.class_weights(classes, survey.class_counts),
+        class_weights=class_weights,
+        largest_weight=1.0 if survey is None else _largest_weight(survey, class_weights),
         weight_scale=1.0 if survey is None else 1 / survey.mean_weight,
         target_mean=0.0 if survey is None else survey.label_mean,
         target_scale=(survey.label_deviation or 1.0) if survey is not None and task == "regression" else 1.0,
     )
 
 
+def _largest_weight(survey: Survey, class_weights: NDArray[np.float64] | None) -> float:
+    of_class = 1.0 if class_weights is None else float(class_weights[survey.class_counts > 0].max())
+    return of_class * survey.largest_weight / survey.mean_weight
+
+
 def _epochs_for(n_rows: int, n_classes: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_A_CLASS / n_rows)))
-
-
-def _batches_of(data: Any) -> Callable[[], Iterator[tuple[Any, Any]]]:
-    return lambda: data.batches(batch_rows(data), shuffle=False)
 
 
 def _pins(data: Any, options: Options, judges: Mapping[str, Any]) -> dict[str, Any]:

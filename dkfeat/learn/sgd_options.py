@@ -176,10 +176,6 @@ def _items(given: Any, name: str) -> tuple[Any, ...]:
     return items
 
 
-def _losses(given: Any) -> tuple[str, ...]:
-    return tuple(check_choice(loss, "loss", tuple(LOSSES)) for loss in _items(given, "loss"))
-
-
 def _class_weight(given: Any) -> str | dict[str, float] | None:
     if given is None or given == "balanced":
         return given
@@ -193,6 +189,6 @@ def _class_weight(given: Any) -> str | dict[str, float] | None:
         except (TypeError, ValueError):
             message = f"class_weight names {label!r}, but labels are numbers"
             raise ConfigError(message) from None
-        name = f"{number:g}" if number % 1 else str(int(number))
+        name = repr(number) if number % 1 else str(int(number))
         weights[name] = check_real(weight, f"class_weight of {label}", above=0)
     return weights

@@ -116,7 +116,7 @@ class ListTally:
 
     def __init__(self, model: LinearModel) -> None:
         self.task, self.classes = model.task, model.classes
-        self.n_rows = self.n_right = 0
+        self.n_rows = self.n_unknown = self.n_right = 0
         self.counts = np.zeros((3, len(model.classes)), np.int64)
         """Of each class: rows that have it and get it, that get it only, that have it only."""
         self.curves = Curves(model.coef.shape[0])
@@ -129,9 +129,16 @@ class ListTally:
         probabilities: Any,  # noqa: ARG002 - as all tallies
         seed: Any,  # noqa: ARG002 - as all tallies
     ) -> None:
-        """Count rows: indicator matrices of their own labels and of those predicted, and scores."""
-        own, found = y.toarray().astype(np.bool_), predicted.toarray().astype(np.bool_)
-        self.n_rows += len(own)
+        """Count rows: indicator matrices of their own labels and of those predicted, and scores.
+
+        Rows with labels beyond the classes, which `y` then has a last column for, are left out.
+        """
+        width = len(self.classes)
+        known = np.asarray(y[:, width:].sum(axis=1)).ravel() == 0
+        own, found = y[known, :width].toarray().astype(np.bool_), predicted[known].toarray().astype(np.bool_)
+        scores = None if scores is None else scores[known]
+        self.n_rows += len(known)
+        self.n_unknown += len(known) - len(own)
         self.n_right += int((own == found).all(axis=1).sum())
         self.counts += np.stack([(own & found).sum(axis=0), (~own & found).sum(axis=0), (own & ~found).sum(axis=0)])
         self.curves.add(scores, own)
@@ -139,6 +146,7 @@ class ListTally:
     def merge(self, other: ListTally) -> None:
         """Count the rows of another one too."""
         self.n_rows += other.n_rows
+        self.n_unknown += other.n_unknown
         self.n_right += other.n_right
         self.counts += other.counts
         self.curves.merge(other.curves)

@@ -36,6 +36,8 @@ class Survey:
     class_counts: NDArray[np.int64]
     """Rows of each class, shape (n_classes,); for lists of labels rows that have it."""
     mean_weight: float
+    largest_weight: float
+    """Of one row; 1 without weights."""
     label_mean: float
     label_deviation: float
     """Standard deviation of a regression's labels; 0 for classes."""
@@ -120,7 +122,7 @@ class TrainingRows:
         """
         n_rows = n_held = 0
         counts = np.zeros(len(classes), np.int64)
-        weights = mean = spread = 0.0
+        weights = largest = mean = spread = 0.0
         kept: list[tuple[Any, Any]] | None = []
         room = HELD_OUT_BYTES
         for encoded, y, weight, held in self._encoded(shuffle=False, seed=0):
@@ -135,6 +137,7 @@ class TrainingRows:
             if not len(rows):
                 continue
             weights += float(len(rows) if weight is None else weight[rows].sum())
+            largest = max(largest, 1.0 if weight is None else float(weight[rows].max()))
             own = y[rows]
             if sparse.issparse(own):
                 counts += np.bincount(own.indices, minlength=len(classes))
@@ -154,6 +157,7 @@ class TrainingRows:
             n_held_out=n_held,
             class_counts=counts,
             mean_weight=weights / n_rows,
+            largest_weight=largest,
             label_mean=mean,
             label_deviation=float(np.sqrt(spread / n_rows)),
         )

@@ -57,9 +57,11 @@ class FakeShards:
         weight: bool = False,
         number: bool = False,
         loaders: int = 1,
+        shards: Any = None,
     ) -> Iterator[tuple[Any, ...]]:
         assert buffer_rows is None or shuffle
         assert loaders >= 1
+        assert shards is None  # all are one
         order = np.arange(self.n_rows)
         if shuffle:
             self.seeds.append(random_state)

@@ -284,3 +284,29 @@ def test_train__features_of_any_length_are_scaled(tmp_path):
     scale = np.sqrt(np.mean(np.square(features).sum(axis=1)))
     best = LinearSVC(C=10, max_iter=20_000).fit(features / scale, labels).score(features / scale, labels)
     assert model.history[-1]["test_accuracy"] > best - 0.05
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log_loss"])
+@pytest.mark.parametrize("heavy", [10.0, 1000.0])
+def test_class_weights__however_large_do_not_diverge(loss, heavy):
+    X, y = blobs(600, 2, seed=1, spread=0.6)  # classes that overlap: errors on both sides in every epoch
+    model = train(FakeShards(X, y), loss=loss, class_weight={"3": heavy}, epochs=20, progress=False)
+    predicted = model.predict(X)
+    assert np.mean(predicted[y == 3] == 3) > 0.95
+    assert np.abs(model.coef).max() < 1000
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "squared_error"])
+def test_weights__one_heavy_row_does_not_diverge(loss):
+    X, y = blobs(600, 2, seed=1, spread=0.6)
+    weight = np.ones(600)
+    weight[17] = 200.0
+    model = train(FakeShards(X, y, weight=weight), loss=loss, epochs=20, progress=False)
+    assert np.abs(model.coef).max() < 100
+
+
+def test_class_weights__name_long_labels_in_full():
+    X, y = blobs(60, 2, seed=1)
+    data = FakeShards(X, np.where(y == 3, 1234567.5, 1234568.5))
+    model = train(data, class_weight={1234567.5: 2.0}, epochs=1, progress=False)
+    assert model.training["class_weight"] == {"1234567.5": 2.0}
