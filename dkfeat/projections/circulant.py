@@ -102,6 +102,11 @@ class CirculantProjection(Projection):
         """Independent blocks, ceil(n_components / length)."""
         return -(-self.n_components // self.length)
 
+    @property
+    def table_bytes(self) -> int:
+        """See `Projection.table_bytes`: spectra, masks and what they are made of, as measured."""
+        return (40 + (28 if self.double else 20) * self.n_mixtures) * self.n_blocks * self.length
+
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""
         n_samples = X.shape[0]

@@ -9,6 +9,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dkfeat.compiled.normal import TILE
+from dkfeat.compiled.positive import levy
 from dkfeat.errors import ConfigError
 from dkfeat.projections import CirculantProjection, DenseProjection, FastfoodProjection, OrthogonalProjection
 
@@ -275,6 +276,16 @@ def test_table_bytes__are_what_drawing_them_takes(kind):
     make(kind, 1024, 1).project(some_rows(1, 1024))  # compiles
     projection, X = make(kind, 1024, 2**16), some_rows(1, 1024)
     assert projection.table_bytes / 8 < peak_bytes(lambda: projection.project(X)) < projection.table_bytes + 2**20
+
+
+@pytest.mark.parametrize("n_mixtures", [1, 2, 4, 14])
+@pytest.mark.parametrize("law", [{}, {"draw": levy, "heavy": 2.0**30, "double": True, "flips": False}])
+def test_table_bytes__of_circulants_count_each_mixture(law, n_mixtures):
+    X = some_rows(1, 2**14)
+    sizes = {"n_features": 2**14, "n_components": 2**16, "n_mixtures": n_mixtures}
+    CirculantProjection(**sizes, **law, seed=0).project(X)  # compiles
+    projection = CirculantProjection(**sizes, **law, seed=1)
+    assert projection.table_bytes / 3 < peak_bytes(lambda: projection.project(X)) < projection.table_bytes + 2**20
 
 
 def test_dense__memory_holds_a_few_tiles_of_the_table():
