@@ -202,6 +202,11 @@ class LaplaceFeatures(FeatureMap):
         return 4 * self.n_features_out
 
     @property
+    def working_bytes(self) -> int:
+        """Bytes of the tables that a call draws."""
+        return self._fitted.operator.table_bytes
+
+    @property
     def _fitted(self) -> _Settings:
         check_is_fitted(self)
         return self._settings
@@ -272,7 +277,7 @@ class LaplaceFeatures(FeatureMap):
 
     def _scaled(self, rows: Any, X: Any) -> Any:
         """Rows in float32 for weights of parameter 1, times beta squared or over the rate; some rows of X."""
-        s = self._settings
+        s = self._fitted
         if sp.issparse(rows):
             rows = rows_as_csr(rows)
         values = rows.data if sp.issparse(rows) else rows

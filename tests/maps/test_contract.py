@@ -354,3 +354,11 @@ def test_map__codes_are_equal_in_other_processes_and_on_other_cpus(name, environ
         [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == digest(name)
+
+
+@pytest.mark.parametrize(
+    "cls", [cls for name, cls in FEATURE_MAPS.items() if name in ("fourier", "laplace", "maclaurin")]
+)
+def test_working_bytes__tell_of_tables(cls):
+    few, many = (cls(n_components=n, random_state=0).fit_width(1000).working_bytes for n in (64, 4096))
+    assert 0 < few < many
