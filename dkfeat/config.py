@@ -245,13 +245,15 @@ class TrainConfig(_Settings):
     """Rows mixed together, at least 1; None: the trainer's own choice."""
     loaders: int = 1
     """Shards read at the same time, at least 1."""
+    parts: int | None = None
+    """Parts trained side by side where `run` says, averaged after each epoch, at least 1; None: one descent."""
     random_state: int = 0
     """Seed of the row order and of the rows held out."""
     storage_options: Mapping[str, Any] | None = None
     """For shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "shuffle_rows", "loaders"):
+        for name in ("epochs", "patience", "shuffle_rows", "loaders", "parts"):
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1)

@@ -11,6 +11,9 @@ from dkfeat.errors import ConfigError
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
 
+WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit")
+"""What `run` says of training in parts."""
+
 
 @click.command(cls=DkfeatCommand)
 @click.argument("conf")
@@ -26,6 +29,8 @@ def main(conf: str) -> None:
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
     options["storage_options"] = resolve_options(options["storage_options"], "train.storage_options")
+    if job.train.parts is not None:
+        options |= {name: getattr(job.run, name) for name in WHERE}
     if out is not None:
         check_target(out)  # before the work, not after
     model = train(shards, **options, progress=job.run.progress)

@@ -209,10 +209,14 @@ def test_run_options__are_the_same_everywhere():
     assert set(options) == set(RUN_PARAMETERS) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
 
 
+WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit")
+"""Of training in parts, which job files give under `run`."""
+
+
 def test_train_options__are_the_same_everywhere():
     call = _defaults_of_call(dkfeat.train)
-    del call["progress"]
-    config = _defaults_of_fields(TrainConfig)
+    del call["progress"], call["client"]
+    config = _defaults_of_fields(TrainConfig) | _only(WHERE, _defaults_of_fields(RunConfig))
     del config["out"]
     assert _only(call, {**config, "shards": call["shards"]}) == call
     assert set(config) == set(call)
