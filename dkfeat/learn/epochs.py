@@ -22,6 +22,8 @@ __all__ = ["Candidate", "Training", "score_name"]
 
 TOLERANCE = 1e-4
 """A score must grow by more than this to count as better."""
+DIVERGED = 1e3
+"""Mean loss of an epoch, about 1 for weights of 0, that no training comes back from."""
 
 Judge = Callable[[], Iterable[tuple[Any, Any]]]
 
@@ -130,11 +132,12 @@ class Training:
 
     def _judge(self, weights: Weights) -> None:
         settings, name = self.settings, score_name(self.settings.task)
-        alive = [weights.is_finite(settings, variant) for variant in range(len(settings.variants))]
+        losses = self._epoch_losses(weights)
+        most = DIVERGED * max(1.0, settings.largest_weight)
+        alive = [weights.is_finite(settings, variant) and loss < most for variant, loss in enumerate(losses)]
         if not any(alive):
             raise ConfigError(self._diverged())
         scores = self._scores(weights)
-        losses = self._epoch_losses(weights)
         self.grid = [
             {
                 "loss": variant.loss,
@@ -227,8 +230,8 @@ class Training:
     def _diverged(self) -> str:
         told = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.settings.variants)
         return (
-            f"the weights were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
-            "are feature values or row weights very large? try another alpha or loss"
+            f"the weights diverged or were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
+            "are feature values or row weights very large? try hinge, log_loss or huber, or another map or scale"
         )
 
     def _save(self, descent: Descent) -> None:

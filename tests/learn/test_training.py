@@ -310,3 +310,20 @@ def test_class_weights__name_long_labels_in_full():
     data = FakeShards(X, np.where(y == 3, 1234567.5, 1234568.5))
     model = train(data, class_weight={1234567.5: 2.0}, epochs=1, progress=False)
     assert model.training["class_weight"] == {"1234567.5": 2.0}
+
+
+def test_train__losses_beyond_all_measure_are_told_as_diverged(tmp_path):
+    X, y = blobs(300, 2, seed=1)
+    X = X.multiply(np.where(np.arange(300) % 20 == 7, 30.0, 1.0)[:, None]).tocsr()  # some rows 30 times as long
+    lines = [
+        f"{label} " + " ".join(f"{j + 1}:{v:.5f}" for j, v in zip(row.indices, row.data, strict=True))
+        for label, row in zip(y, X, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines))
+    maclaurin = MaclaurinFeatures(n_components=32, kernel="polynomial", random_state=0)
+    dkfeat.featurize(tmp_path / "rows.svm", maclaurin, tmp_path / "f", scheduler="synchronous", progress=False)
+    with pytest.raises(ConfigError, match=r"diverged .* alpha=1e-06 \(squared_hinge\)"):
+        train(tmp_path / "f", epochs=5, progress=False)
+    test = dkfeat.open_shards(tmp_path / "f")
+    model = train(tmp_path / "f", loss=["squared_hinge", "hinge"], validation=test, epochs=5, progress=False)
+    assert model.training["loss"] == "hinge", model.training["grid"]
