@@ -17,6 +17,7 @@ from dkfeat.demo import HELD_OUT
 COMMANDS = (
     "abort",
     "clean",
+    "compare",
     "demo",
     "evaluate",
     "featurize",
