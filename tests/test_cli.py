@@ -220,7 +220,7 @@ def test_bad_row__names_its_place(tmp_path):
     ("arguments", "words"),
     [
         (("featurise",), "did you mean 'featurize'?"),
-        (("quux",), "the commands are abort, clean, demo"),
+        (("quux",), "the commands are abort, clean, compare"),
         (("featurize", "a.svm"), "Missing option '--out'"),
         (("featurize", "a.svm", "--out", "b", "--map", "gcsw"), "did you mean 'gcws'?"),
         (("featurize", "a.svm", "--out", "b", "--zero-based", "maybe"), "neither auto nor true nor false"),

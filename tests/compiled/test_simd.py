@@ -8,6 +8,7 @@ import pytest
 from dkfeat.compiled import simd
 from dkfeat.compiled._jit import kernel
 from dkfeat.compiled.simd import LANES
+from tests.compiled.inspection import assembly
 
 jit = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares compiled vectors with their NumPy twins")
 
@@ -138,7 +139,7 @@ def test_multiply_add__is_not_fused():
     _multiply_add(x, y, z, out)
     assert out.tolist() == [0.0] * LANES
     if not numba.config.DISABLE_JIT:
-        code = "".join(_multiply_add.inspect_asm().values())
+        code = assembly(_multiply_add)
         assert "mul" in code
         assert "fmadd" not in code
         assert "fmla" not in code
