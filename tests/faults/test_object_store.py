@@ -48,6 +48,20 @@ def test_create__existing__is_refused_and_unchanged(storage):
     assert storage.read(NAME) == b"first"
 
 
+def test_create__existing_that_vanishes_while_it_is_compared__was_anothers(storage, bucket, monkeypatch):
+    storage.create(NAME, b"first")
+    size_of = type(storage).size
+
+    def size_then_gone(self, name):
+        size = size_of(self, name)
+        bucket.delete(f"out/{name}")
+        return size
+
+    monkeypatch.setattr(type(storage), "size", size_then_gone)
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"other")
+
+
 def test_create__large__is_one_request(storage, bucket, proxy):
     storage.create(NAME, bytes(120 << 20))
     assert [(method, status) for method, path, status in proxy.requests if NAME in path] == [("PUT", 200)]
