@@ -125,8 +125,8 @@ def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_pa
     sizes, scattered, results = [], set(), []
     real = distributed_runner._result
 
-    def measured(future, split):
-        result = real(future, split)
+    def measured(future, *others):
+        result = real(future, *others)
         results.append(len(pickle.dumps(result)))
         return result
 
