@@ -23,7 +23,7 @@ $(VENV)/.stamp-%: pyproject.toml
 demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my.svm takes your file
 	@$(BIN)/dkfeat demo $(if $(DATA),--data '$(DATA)')
 
-test: $(VENV)/.stamp-test  ## the test suite, below ten minutes on two cores
+test: $(VENV)/.stamp-test  ## the test suite, about twenty minutes on two cores
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-slow: $(VENV)/.stamp-test  ## the long loops too
