@@ -17,11 +17,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from datasketch import WeightedMinHashGenerator
+from paired import cpu_seconds
 from scipy.sparse import csr_matrix
 from workloads import rcv1_like, webspam_like, wide
 
@@ -49,12 +48,6 @@ print(time.perf_counter() - start, time.process_time() - cpu)
 def encode(X: csr_matrix, n_components: int) -> None:
     logs, negative = cws.signed_logs(X.data)
     cws.encode(X.indptr, X.indices, logs, negative, n_components, 1, 8, 0, "mixed")
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def compare(name: str, X: csr_matrix, n_components: int, repeats: int) -> dict:

@@ -11,46 +11,19 @@ row.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.fft
+from paired import compare, run
 from sklearn.kernel_approximation import RBFSampler
-from threadpoolctl import threadpool_limits
 from workloads import rcv1_like
 
 from dkfeat.compiled.hadamard import hadamard_rows
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
-
-COLUMNS = ("name", "ours_us", "peer_us", "ratio", "mark")
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
-def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, mark: float) -> dict:
-    ours()
-    peer()
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return {
-        "benchmark": "projections",
-        "name": name,
-        "rows": rows,
-        "ours_us": round(statistics.median(o for o, _ in pairs) / rows * 1e6, 3),
-        "peer_us": round(statistics.median(p for _, p in pairs) / rows * 1e6, 3),
-        "ratio": round(statistics.median(p / o for o, p in pairs), 2),
-        "mark": mark,
-    }
 
 
 def transforms(quick: bool) -> Any:
@@ -120,25 +93,7 @@ def laplace_features(quick: bool) -> Any:
                 yield compare(f"Laplace, {label}, d = {d:,}, {words}", ours, theirs, rows, 9, mark)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
-    quick = parser.parse_args().quick
-    records = []
-    with threadpool_limits(1):
-        for part in (transforms, dense_features, sparse_features, laplace_features):
-            for record in part(quick):
-                print(json.dumps(record), flush=True)
-                records.append(record)
-    print(f"\n{'microseconds a row':<52}{'ours':>9}{'peer':>9}{'ratio':>8}{'mark':>6}")
-    for record in records:
-        name, ours, peer, ratio, mark = (record[column] for column in COLUMNS)
-        print(f"{name:<52}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{mark or '':>6}")
-    missed = [record["name"] for record in records if record["ratio"] < record["mark"]]
-    if missed and not quick:
-        print(f"below their marks: {'; '.join(missed)}", file=sys.stderr)
-    return bool(missed) and not quick
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        run("projections", __doc__, (transforms, dense_features, sparse_features, laplace_features), name_width=52)
+    )

@@ -1,0 +1,55 @@
+"""Benchmarks of features: microseconds a row beside a peer's, in pairs of processor time."""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+COLUMNS = ("name", "ours_us", "peer_us", "ratio", "mark")
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, mark: float) -> dict:
+    ours()
+    peer()
+    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
+    return {
+        "name": name,
+        "rows": rows,
+        "ours_us": round(statistics.median(o for o, _ in pairs) / rows * 1e6, 3),
+        "peer_us": round(statistics.median(p for _, p in pairs) / rows * 1e6, 3),
+        "ratio": round(statistics.median(p / o for o, p in pairs), 2),
+        "mark": mark,
+    }
+
+
+def run(benchmark: str, description: str, parts: Iterable[Callable[[bool], Iterable[dict]]], *, name_width: int) -> int:
+    """Print each record of all parts, then a table; 1 if one is below its mark."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
+    quick = parser.parse_args().quick
+    records = []
+    with threadpool_limits(1):
+        for part in parts:
+            for compared in part(quick):
+                record = {"benchmark": benchmark, **compared}
+                print(json.dumps(record), flush=True)
+                records.append(record)
+    print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'mark':>6}")
+    for record in records:
+        name, ours, peer, ratio, mark = (record[column] for column in COLUMNS)
+        print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{mark or '':>6}")
+    missed = [record["name"] for record in records if record["ratio"] < record["mark"]]
+    if missed and not quick:
+        print(f"below their marks: {'; '.join(missed)}", file=sys.stderr)
+    return bool(missed) and not quick
