@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -27,6 +28,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if unknown:
         message = f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
         raise pytest.UsageError(message)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the kills that one of several test processes survived to the process that tells of all."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["kills"] = dict(kills.SURVIVED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the kills of a test process that ends."""
+    kills.SURVIVED.update(getattr(node, "workeroutput", {}).get("kills", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -172,7 +172,7 @@ def run_epoch(weights: Weights, batches: Batches, settings: Settings) -> Weights
     >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
     >>> weights = run_epoch(Weights.zeros(settings, 2), [(X, y, None)] * 3, settings)
     >>> weights.coef.round(2).T.tolist(), weights.steps
-    ([[-1.0, 1.0]], 6)
+    ([[-2.0, 2.0]], 6)
     """
     descent = Descent(weights, settings)
     for X, y, weight in batches:

@@ -91,7 +91,7 @@ class Homes:
     --------
     >>> homes = Homes(3)
     >>> homes({"a": 1, "b": 1}), homes({"b": 1, "c": 1})
-    ({0: 'a', 1: 'b', 2: 'a'}, {0: 'c', 1: 'b', 2: 'c'})
+    ({0: 'a', 1: 'b', 2: 'a'}, {0: 'c', 1: 'b', 2: 'b'})
     """
 
     def __init__(self, n_parts: int) -> None:
