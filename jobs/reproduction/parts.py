@@ -1,0 +1,151 @@
+"""Parts of an experiment, kept as JSON as soon as they are known, and processes that compute them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+__all__ = ["Parts", "Workers", "write_whole"]
+
+_KEY = re.compile(r"[\w.-]+", re.ASCII)
+FORMAT = 1
+"""Raised when parts of earlier versions of these scripts must not be read."""
+
+
+class Workers(AbstractContextManager["Workers"]):
+    """Processes, started when the first task comes; none for a number of 1."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._pool: ProcessPoolExecutor | None = None
+
+    def pool(self) -> ProcessPoolExecutor:
+        """Pool of processes, of one thread each for linear algebra."""
+        if self._pool is None:
+            fresh = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.number, mp_context=fresh, initializer=_begin)
+        return self._pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pool is None:
+            return
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if kind is not None:  # nobody waits for what runs
+            for child in multiprocessing.active_children():
+                child.kill()
+
+
+class Parts:
+    """Values of one experiment by key and settings, a file each below a folder."""
+
+    def __init__(self, folder: Path, workers: Workers) -> None:
+        self.folder = folder
+        self.workers = workers
+        self.seconds = 0.0
+        """Time that computing the parts took which were asked for so far, now or in earlier runs."""
+
+    def cached(self, key: str, compute: Callable[[], Any], settings: Mapping[str, Any]) -> Any:
+        """See `Context.cached`."""
+        file = self._file(key, settings)
+        found = _load(file)
+        if found is None:
+            found = _write(file, settings, *_timed(compute, (), {}))
+        return self._value(found)
+
+    def cached_all(
+        self,
+        compute: Callable[..., Any],
+        tasks: Mapping[str, Mapping[str, Any]],
+        others: Sequence[Any],
+        tell: Callable[[str], None],
+    ) -> dict[str, Any]:
+        """See `Context.cached_all`."""
+        files = {key: self._file(key, task) for key, task in tasks.items()}
+        found = {key: _load(file) for key, file in files.items()}
+        missing = [key for key in tasks if found[key] is None]
+
+        def keep(key: str, value: Any, seconds: float) -> None:
+            found[key] = _write(files[key], tasks[key], value, seconds)
+            done = sum(each is not None for each in found.values())
+            tell(f"{key} ({done} of {len(tasks)}, {seconds:.1f} s)")
+
+        if self.workers.number == 1:
+            for key in missing:
+                keep(key, *_timed(compute, others, tasks[key]))
+        elif missing:
+            pool = self.workers.pool()
+            running = {pool.submit(_timed, compute, others, tasks[key]): key for key in missing}
+            for done in as_completed(running):
+                keep(running[done], *done.result())
+        return {key: self._value(each) for key, each in found.items()}
+
+    def _file(self, key: str, settings: Mapping[str, Any]) -> Path:
+        if not _KEY.fullmatch(key):
+            message = f"the key {key!r} of a part is the name of a file: take letters, digits, '-', '_' and '.'"
+            raise ValueError(message)
+        text = _plain({"format": FORMAT, **settings})
+        return self.folder / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
+
+    def _value(self, found: Mapping[str, Any] | None) -> Any:
+        assert found is not None
+        self.seconds += found["seconds"]
+        return found["value"]
+
+
+def write_whole(file: Path, content: str | bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    partial.write_bytes(content if isinstance(content, bytes) else content.encode())
+    partial.replace(file)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends us
+    threadpool_limits(1)
+
+
+def _timed(compute: Callable[..., Any], others: Sequence[Any], task: Mapping[str, Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    value = compute(*others, **task)
+    return value, time.perf_counter() - began
+
+
+def _load(file: Path) -> dict[str, Any] | None:
+    """Read a part; None if it is missing or was damaged."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"value", "seconds"} <= found.keys() else None
+
+
+def _write(file: Path, settings: Mapping[str, Any], value: Any, seconds: float) -> dict[str, Any]:
+    text = _plain({"settings": settings, "seconds": round(seconds, 3), "value": value})
+    write_whole(file, text + "\n")
+    kept: dict[str, Any] = json.loads(text)
+    return kept
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, default=_of_numpy)
+
+
+def _of_numpy(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    message = f"a value of {type(value).__name__} is not JSON: give numbers, strings, lists and dicts"
+    raise TypeError(message)
