@@ -196,6 +196,8 @@ class FeaturizeConfig(_Settings):
     """What a wrong row is: the end of the run, or set aside with its place."""
     max_bad_rows: int | float | str = 0.01
     """With "quarantine", the most rows set aside: a number, or a share such as 0.01 or "1%"."""
+    on_changed_source: Literal["raise", "keep"] = "raise"
+    """What a committed file that changed or vanished is: the end of the run, or left with its rows as committed."""
     target_options: Mapping[str, Any] | None = None
     """For `out` and `like` at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 

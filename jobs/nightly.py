@@ -59,8 +59,9 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
     log("start", target=part.out, source=part.source.urlpath)
     try:
         before = _status(part)
-        if part.like in waiting or (_is_unstarted(before) and _finds_nothing(part)):
-            waiting.add(part.out)
+        if part.like in waiting or (_may_be_empty(part, before) and _finds_nothing(part)):
+            if _is_unstarted(before):
+                waiting.add(part.out)
             log("waiting", target=part.out, message="the source has no files yet", seconds=_since(began))
             return 0, False
         try:
@@ -110,6 +111,13 @@ def _status(part: FeaturizeConfig) -> Status | None:
 
 def _is_unstarted(before: Status | None) -> bool:
     return before is None or (before.committed is None and before.unfinished is None)
+
+
+def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
+    """Whether no files are no fault: before the first batch, and where committed files may be moved away."""
+    if before is None or before.unfinished is not None:
+        return before is None
+    return before.committed is None or part.on_changed_source == "keep"
 
 
 def _finds_nothing(part: FeaturizeConfig) -> bool:

@@ -295,3 +295,18 @@ def test_nightly__stopped_by_its_scheduler(nights):
     assert "terminated; run the same command again to go on" in last["message"]
     assert_dataset_whole(nights.target, committed=False)
     assert event(nights.fire(), "committed")["rows"] == 50_000
+
+
+@pytest.mark.fault("V-05")
+def test_nightly__committed_files_may_be_moved_away_where_the_job_says_so(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.save()
+    path = nights.day(1)
+    nights.fire()
+    path.unlink()
+    assert [line["event"] for line in nights.fire()] == ["start", "waiting", "end"]
+    nights.day(2)
+    lines = nights.fire()
+    assert event(lines, "committed")["rows"] == 600
+    assert "1 of 1 committed sources changed or are gone" in event(lines, "log")["message"]
+    assert_dataset_whole(nights.target, committed=True)

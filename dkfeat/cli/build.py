@@ -111,6 +111,7 @@ def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
         layout=part.layout,
         on_bad_row=part.on_bad_row,
         max_bad_rows=part.max_bad_rows,
+        on_changed_source=part.on_changed_source,
         target_options=resolve_options(part.target_options, "target_options"),
         **{**run.to_mapping(), **options},
     )

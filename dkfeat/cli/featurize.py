@@ -61,6 +61,13 @@ def _what_to_make(command: Command) -> Command:
     metavar="N",
     help="Rows set aside at most: a number as 100, or a share as 1% or 0.01.",
 )
+@click.option(
+    "--on-changed-source",
+    type=click.Choice(["raise", "keep"]),
+    default="raise",
+    show_default=True,
+    help="Where a committed file changed or is gone: end the run, or keep its rows as committed and go on.",
+)
 @map_options
 @source_options
 @parquet_options
@@ -89,7 +96,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     log = log_of(ctx)
     if log is not None and options["progress"]:
         given["progress"] = log.progress
-    given |= {name: options[name] for name in ("on_bad_row", "max_bad_rows")}
+    given |= {name: options[name] for name in ("on_bad_row", "max_bad_rows", "on_changed_source")}
     given["target_options"] = parse_options(options["target_options"], "--target-option")
     manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
     size = sum(entry.size for entry in manifest.shards)

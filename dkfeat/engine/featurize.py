@@ -53,6 +53,7 @@ def featurize(
     break_lock: str | None = None,
     on_bad_row: str | None = None,
     max_bad_rows: float | str = 0.01,
+    on_changed_source: str = "raise",
     client: Client | None = None,
     scheduler: str | None = None,
     n_workers: int | None = None,
@@ -102,6 +103,12 @@ def featurize(
         With "quarantine", the most bad rows among those that this call adds: an int is a number, a float a share of
         all rows, such as 0.01, and 1.0 no limit; text is one of these, or such as "1%". With more, the run ends and
         commits nothing.
+    on_changed_source : {"raise", "keep"}, default="raise"
+        What to do when a source file that is committed has changed since, or is gone. "raise" ends the run before it
+        begins. "keep" leaves the rows of that file as they are committed, whatever it holds now, and goes on with the
+        files that are new: for sources that are moved away once they are committed. Such files are named in the
+        log and under ``run["changed_sources"]`` of the manifest. Features are never replaced: to have those of a
+        changed file, give it another name, or choose another target.
     client : distributed.Client or None
         Cluster to run on.
     scheduler : str or None
@@ -151,6 +158,9 @@ def featurize(
     """
     if target is None:
         message = "no target is given; name the folder that shards go to"
+        raise ConfigError(message)
+    if on_changed_source not in ("raise", "keep"):
+        message = f"on_changed_source={on_changed_source!r}, but it must be 'raise' or 'keep'"
         raise ConfigError(message)
     asked = treating(as_source(source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, asked)
@@ -206,6 +216,7 @@ def featurize(
             attached=attached_files(settled.map),
             resume=resume,
             break_lock=break_lock,
+            keep_changed=on_changed_source == "keep",
         )
         with held as run, stack:  # the runner ends within: its threads and processes work only while the target is held
             if run.is_done and run.manifest is not None:

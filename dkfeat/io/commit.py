@@ -49,6 +49,7 @@ def begin(
     attached: Mapping[str, bytes] | None = None,
     resume: bool = True,
     break_lock: str | None = None,
+    keep_changed: bool = False,
 ) -> Run:
     """Become the writer of a data set and pin what is to be done.
 
@@ -74,6 +75,8 @@ def begin(
         Whether a batch that was left half-way may be continued; if not, one is a conflict.
     break_lock : str, optional
         Run id of a holder on another host that is known to be gone.
+    keep_changed : bool, default=False
+        Whether committed sources may have changed or vanished: their rows stay as they are committed.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def begin(
         storage.probe()  # under the lock: the files of a probe are temporary, and the holder sweeps those away
         storage.sweep()
         _settle_spec(storage, dict(spec), attached or {})
-        return _pin(storage, lock, run_id, started, dict(spec), files, splits, resume=resume)
+        return _pin(storage, lock, run_id, started, dict(spec), files, splits, resume=resume, keep_changed=keep_changed)
     except OSError as fault:
         lock.release()
         if isinstance(fault, DkfeatError):
@@ -163,6 +166,7 @@ def _pin(
     splits: Splits,
     *,
     resume: bool,
+    keep_changed: bool,
 ) -> Run:
     spec_fp = fingerprint(spec)
     manifest = metadata.newest_manifest(storage)
@@ -170,9 +174,7 @@ def _pin(
         message = f"{storage.url}: {manifest.name} was made for another spec"
         raise ShardError(message)
     listed = {source.name: source for source in manifest.sources} if manifest else {}
-    found = {file.name: file for file in files}
-    for name, source in listed.items():
-        check_pinned(source.identity, found.get(name), f"since {manifest.name if manifest else ''} was committed")
+    changed = () if manifest is None else _changed(storage, manifest, files, keep=keep_changed)
     number = manifest.number + 1 if manifest else 1
     fresh = [file for file in files if file.name not in listed]
     pinned = metadata.pending_plan(storage, number)
@@ -182,7 +184,7 @@ def _pin(
             storage.remove(SUCCESS)
         else:
             mark_success(storage, manifest)
-        return Run(storage, lock, run_id, started, spec_fp, manifest, None, repairs)
+        return Run(storage, lock, run_id, started, spec_fp, manifest, None, repairs, changed)
     storage.remove(SUCCESS)
     if pinned is None:
         first = manifest.n_splits if manifest else 0
@@ -201,7 +203,7 @@ def _pin(
         plan = pinned.located(files, f"give the interrupted batch up with `dkfeat abort {storage.url}`")
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     killpoints.passed("after_plan")
-    return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs)
+    return Run(storage, lock, run_id, started, spec_fp, manifest, plan, repairs, changed)
 
 
 def _settle_spec(storage: Storage, spec: dict[str, Any], attached: Mapping[str, bytes]) -> None:
@@ -239,6 +241,29 @@ def _attach(storage: Storage, name: str, data: bytes) -> None:
             storage.create(name, data)
 
 
+def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool) -> tuple[str, ...]:
+    """Refuse committed sources that are not what they were, or name them."""
+    found = {file.name: file for file in files}
+    changed = []
+    for source in manifest.sources:
+        try:
+            remedy = 'keep its rows as they are committed (on_changed_source="keep"), or choose another target'
+            check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
+        except SpecConflictError:
+            if not keep:
+                raise
+            changed.append(source.name)
+    if changed:
+        logger.warning(
+            "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
+            storage.url,
+            len(changed),
+            len(manifest.sources),
+            changed[0],
+        )
+    return tuple(changed)
+
+
 def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
     """Find the splits whose committed shards are missing or of another size."""
     sizes = storage.list(DATA)
@@ -254,4 +279,8 @@ def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) 
     )
     wanted = {entry.split for entry in damaged}
     plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    return tuple(split for plan in plans for split in plan.located(files).splits if split.number in wanted)
+    splits = [split for plan in plans for split in plan.splits if split.number in wanted]
+    found = {file.name: file for file in files}
+    for file in (file for split in splits for file in split.files):
+        check_pinned(file.identity, found.get(file.name), "since shards of it were committed that are missing now")
+    return tuple(split.with_files(found) for split in splits)

@@ -106,6 +106,8 @@ def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str,
     if found is None:
         message = f"source {pinned['name']!a} is gone or renamed {when}; put it back, or {remedy}"
         raise SpecConflictError(message)
+    if found.identity == pinned:  # as all are but a few, of what may be a million
+        return
     changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
     if changes:
         restore = "restore it"

@@ -40,6 +40,7 @@ class Run:
         manifest: Manifest | None,
         plan: PinnedPlan | None,
         repairs: Sequence[Split] = (),
+        changed: Sequence[str] = (),
     ) -> None:
         self.id = run_id
         """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
@@ -51,6 +52,8 @@ class Run:
         """What this batch adds to the newest manifest, or None if there is nothing new."""
         self.repairs = tuple(repairs)
         """Splits of committed shards that are missing or cut: they are made again."""
+        self.changed = tuple(changed)
+        """Committed sources that changed or vanished since, and whose rows stay as they are committed."""
         self._storage = storage
         self._lock = lock
         self._started = started
@@ -143,6 +146,7 @@ class Run:
             "ended": now(),
             "versions": dict(versions),
             "numeric_env": numeric_env,
+            **({"changed_sources": list(self.changed)} if self.changed else {}),
         }
         try:
             manifest = Manifest(
