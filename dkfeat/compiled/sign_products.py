@@ -26,7 +26,7 @@ from dkfeat.compiled._jit import inlined, kernel
 from dkfeat.compiled.signs import COLUMNS
 from dkfeat.compiled.simd import LANES, load, mask16, select, splat, store
 
-__all__ = ["CHUNK", "GROUP", "dense_room", "multiply_dense_signs", "multiply_sparse_signs"]
+__all__ = ["CHUNK", "GROUP", "ROOM", "multiply_dense_signs", "multiply_sparse_signs"]
 
 GROUP = 4
 """Neighbouring columns whose values are added before they join a row's sum."""
@@ -36,6 +36,8 @@ CHUNK = 8 * LANES
 _ENTRIES = 1 << GROUP
 _LOOKUPS = COLUMNS // GROUP
 _SUMS, _CELLS = _LOOKUPS * _ENTRIES * LANES, COLUMNS * LANES
+ROOM = _SUMS + _CELLS
+"""Float32 numbers that `multiply_dense_signs` needs for the columns at hand."""
 
 f32, u64 = np.float32, np.uint64
 
@@ -84,16 +86,13 @@ def _look_up(sums: Any, group: Any, word: Any) -> Any:
     return load(sums, (group * _ENTRIES + entry) * LANES)
 
 
-def dense_room(n_factors: int) -> int:
-    """Float32 numbers that `multiply_dense_signs` needs for intermediate values."""
-    return _SUMS + _CELLS + n_factors * LANES
-
-
 @kernel
 def multiply_dense_signs(
     x: Any,
     multipliers: Any,
     n_columns: Any,
+    first_column: Any,
+    last_column: Any,
     signs: Any,
     n_factors: Any,
     origin: Any,
@@ -108,8 +107,9 @@ def multiply_dense_signs(
     step: Any,
     spoilt: Any,
     room: Any,
+    totals: Any,
 ) -> None:
-    """Features of dense rows.
+    """Features of dense rows, some columns at a time: the last call, whose columns end the rows, writes them.
 
     Parameters
     ----------
@@ -117,8 +117,10 @@ def multiply_dense_signs(
     multipliers : ndarray of shape (n_samples,), float32
         Each row's values are multiplied by its own.
     n_columns : int
-    signs : ndarray of shape (ceil(n_columns / 64) * n_factors,), uint64
-        Turned signs of factors from `origin` on.
+    first_column, last_column : int
+        Columns from the first, a multiple of 64, to before the last: 0 to n_columns, or parts of it in order.
+    signs : ndarray of shape (ceil((last_column - first_column) / 64) * n_factors,), uint64
+        Turned signs of these columns and of factors from `origin` on.
     n_factors, origin : int
     starts : ndarray of shape (n_blocks + 1,), int64
     degrees : ndarray of shape (n_components,), int64
@@ -131,21 +133,27 @@ def multiply_dense_signs(
     to, step : int
     spoilt : ndarray of shape (n_samples,), uint8
         Set to 1 where a feature overflows; else left as it is.
-    room : ndarray of shape (dense_room(n_factors),), float32
+    room : ndarray of shape (ROOM,), float32
         For intermediate values; aligned to 64 bytes, without which look-ups take twice the time.
+    totals : ndarray of shape (16 * n_factors,), float32
+        For the sums of 16 rows, where one call takes all columns; else of shape (ceil(n_samples / 16) * 16 *
+        n_factors,), for the sums of all of them, as the last call left them. Aligned likewise.
     """
     n_samples, n_components = multipliers.shape[0], degrees.shape[0]
     low, high = starts[first_block] - origin, starts[last_block] - origin
-    sums, cells, totals = room[:_SUMS], room[_SUMS : _SUMS + _CELLS], room[_SUMS + _CELLS :]
+    sums, cells = room[:_SUMS], room[_SUMS:]
     lanes = np.empty(LANES, np.float32)
     zero = splat(f32(0))
+    stride = 0 if first_column == 0 and last_column == n_columns else n_factors
     for first in range(0, n_samples, LANES):
         n_rows = min(LANES, n_samples - first)
-        for factor in range(low, high):
-            store(totals, factor * LANES, zero)
-        for block in range(-(-n_columns // COLUMNS)):
-            column = block * COLUMNS
-            width = min(COLUMNS, n_columns - column)
+        held = first * stride
+        if first_column == 0:
+            for factor in range(low, high):
+                store(totals, held + factor * LANES, zero)
+        for block in range(-(-(last_column - first_column) // COLUMNS)):
+            column = first_column + block * COLUMNS
+            width = min(COLUMNS, last_column - column)
             cells[:] = f32(0)
             for lane in range(n_rows):
                 at, multiplier = (first + lane) * n_columns + column, multipliers[first + lane]
@@ -154,7 +162,7 @@ def multiply_dense_signs(
             for group in range(_LOOKUPS):
                 _fill_sums(cells, group, sums)
             for factor in range(low, high, 4):  # four chains of additions side by side
-                word, at = block * n_factors + factor, factor * LANES
+                word, at = block * n_factors + factor, held + factor * LANES
                 w0, w1, w2, w3 = signs[word], signs[word + 1], signs[word + 2], signs[word + 3]
                 t0, t1 = load(totals, at), load(totals, at + LANES)
                 t2, t3 = load(totals, at + 2 * LANES), load(totals, at + 3 * LANES)
@@ -167,6 +175,8 @@ def multiply_dense_signs(
                 store(totals, at + LANES, t1)
                 store(totals, at + 2 * LANES, t2)
                 store(totals, at + 3 * LANES, t3)
+        if last_column < n_columns:
+            continue
         bad = zero
         for block in range(first_block, last_block):
             component = block * LANES
@@ -175,7 +185,7 @@ def multiply_dense_signs(
                 at = starts[block] - origin + lane
                 feature, scale = splat(constants[component + lane]), splat(scales[component + lane])
                 for j in range(degrees[component + lane]):
-                    feature = feature * (load(totals, (at + j * LANES) * LANES) * scale)
+                    feature = feature * (load(totals, held + (at + j * LANES) * LANES) * scale)
                 bad = bad + feature * zero
                 store(cells, lane * LANES, feature)
             for row in range(n_rows):  # a row's features go out side by side
@@ -209,8 +219,11 @@ def multiply_sparse_signs(
     to: Any,
     step: Any,
     spoilt: Any,
+    totals: Any,
+    goes_on: Any,
+    ends: Any,
 ) -> None:
-    """Features of sparse rows; see `multiply_dense_signs`.
+    """Features of sparse rows, or of parts of one row: the last call writes them; see `multiply_dense_signs`.
 
     Parameters
     ----------
@@ -226,12 +239,16 @@ def multiply_sparse_signs(
         Falling; any beyond the last component.
     depths : ndarray of shape (n_blocks,), int64
         Largest degree of each block.
+    totals : ndarray of shape (n_factors,), float32
+        For the sums of a row.
+    goes_on, ends : bool
+        Whether `totals` holds sums of earlier columns of the one row that is given, and whether its features follow
+        now. A part of a row begins with an entry that is fresh.
     multipliers, n_factors, origin, starts, first_block, last_block, scales, constants, out, to, step, spoilt
     """
     n_words = n_factors // LANES
     low, high = starts[first_block] - origin, starts[last_block] - origin
     n_components = step - to  # features end their row
-    totals = np.empty(n_factors, np.float32)
     lanes = np.empty(LANES, np.float32)
     zero = splat(f32(0))
     for i in range(indptr.shape[0] - 1):
@@ -239,6 +256,11 @@ def multiply_sparse_signs(
         for chunk in range(low // CHUNK * CHUNK, high, CHUNK):
             word = chunk // LANES
             t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = zero
+            if goes_on:
+                t0, t1 = load(totals, chunk), load(totals, chunk + LANES)
+                t2, t3 = load(totals, chunk + 2 * LANES), load(totals, chunk + 3 * LANES)
+                t4, t5 = load(totals, chunk + 4 * LANES), load(totals, chunk + 5 * LANES)
+                t6, t7 = load(totals, chunk + 6 * LANES), load(totals, chunk + 7 * LANES)
             p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = zero
             for at in range(indptr[i], indptr[i + 1]):
                 value = values[at] * multiplier
@@ -267,6 +289,8 @@ def multiply_sparse_signs(
             store(totals, chunk + 5 * LANES, t5 + p5)
             store(totals, chunk + 6 * LANES, t6 + p6)
             store(totals, chunk + 7 * LANES, t7 + p7)
+        if not ends:
+            continue
         bad = zero
         for block in range(first_block, last_block):
             component = block * LANES

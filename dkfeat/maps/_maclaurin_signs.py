@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.feature_major import aligned
-from dkfeat.compiled.sign_products import GROUP, dense_room, multiply_dense_signs, multiply_sparse_signs
-from dkfeat.compiled.signs import SUPERBLOCK, packed_signs, turned_signs
+from dkfeat.compiled.sign_products import GROUP, ROOM, multiply_dense_signs, multiply_sparse_signs
+from dkfeat.compiled.signs import COLUMNS, SUPERBLOCK, packed_signs, turned_signs
 from dkfeat.compiled.simd import LANES
 from dkfeat.maps._maclaurin_draws import Draws
 from dkfeat.projections.dense import columns_present
@@ -29,11 +29,11 @@ _WHOLE_BYTES = 8 * 2**20
 _KEPT = 8
 """Tables that are kept, at most."""
 _TABLE_BYTES = 64 * 2**20
-"""Largest table that is drawn for the columns that occur in some rows; rows that need more are taken in halves."""
+"""Tables that are drawn for some rows, and what they are made of, take no more: rows and columns are taken in parts."""
 _FULL = 8
 """Sparse rows with a nonzero in every eighth column or more are quicker as dense ones."""
 _CELLS = 2**20
-"""Values of sparse rows that are filled in together."""
+"""Values of sparse rows that are filled in together; 16 rows of more columns stay sparse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def multiply_rows(
     spoilt = np.zeros(X.shape[0], np.uint8)
     if not sp.issparse(X):
         _multiply_dense(owned(X), multipliers, draws, seed, out, to, spoilt)
-    elif X.nnz * _FULL >= X.shape[0] * X.shape[1]:
-        n_rows = max(LANES, _CELLS // X.shape[1])
+    elif X.nnz * _FULL >= X.shape[0] * X.shape[1] and X.shape[1] * LANES <= _CELLS:
+        n_rows = _CELLS // X.shape[1]
         for first in range(0, X.shape[0], n_rows):
             rows = slice(first, first + n_rows)
             _multiply_dense(X[rows].toarray(), multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
@@ -86,37 +86,60 @@ def multiply_rows(
 
 
 def table_bytes(n_features: int, draws: Draws) -> int:
-    """Bytes that tables of signs take at a time, for rows of so many columns."""
+    """Bytes that tables of signs take at a time, for dense and sparse rows of so many columns."""
     sizes = [n_features * _bytes(tile) for tile in _tiles(draws)]
     kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
-    return kept + min(max((size for size in sizes if size > _WHOLE_BYTES), default=0), _TABLE_BYTES)
+    return 2 * kept + min(2 * max(sizes), _TABLE_BYTES)
 
 
 def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
-    n_features = X.shape[1]
+    n_samples, n_features = X.shape
+    room = aligned(ROOM, np.float32)
     for tile in _tiles(draws):
         n_factors = tile.count * SUPERBLOCK
-        draw = _whole_turned if _is_kept(n_features, tile) else _whole_turned.__wrapped__
-        signs = draw(n_features, tile.first, tile.count, seed)
-        multiply_dense_signs(
-            X.reshape(-1),
-            multipliers,
-            n_features,
-            signs.reshape(-1),
-            n_factors,
-            tile.first * SUPERBLOCK,
-            draws.starts,
-            draws.degrees,
-            tile.first_block,
-            tile.last_block,
-            draws.scales,
-            draws.constants,
-            out.reshape(-1),
-            to,
-            out.shape[1],
-            spoilt,
-            aligned(dense_room(n_factors), np.float32),
-        )
+        draw = _turned if _is_kept(n_features, tile) else _turned.__wrapped__
+        n_rows, n_columns = _dense_steps(n_samples, n_features, tile)
+        n_held = n_rows if n_columns < n_features else LANES
+        totals = aligned(n_held * n_factors, np.float32)
+        for first in range(0, n_samples, n_rows):
+            rows = slice(first, first + n_rows)
+            for column in range(0, n_features, n_columns):
+                last = min(column + n_columns, n_features)
+                multiply_dense_signs(
+                    X[rows].reshape(-1),
+                    multipliers[rows],
+                    n_features,
+                    column,
+                    last,
+                    draw(column, last, tile.first, tile.count, seed).reshape(-1),
+                    n_factors,
+                    tile.first * SUPERBLOCK,
+                    draws.starts,
+                    draws.degrees,
+                    tile.first_block,
+                    tile.last_block,
+                    draws.scales,
+                    draws.constants,
+                    out[rows].reshape(-1),
+                    to,
+                    out.shape[1],
+                    spoilt[rows],
+                    room,
+                    totals,
+                )
+
+
+def _dense_steps(n_samples: int, n_features: int, tile: _Tile) -> tuple[int, int]:
+    """Rows and columns that are taken at a time: all, or in steps of 16 and of 64.
+
+    Where columns are taken in parts, half of the bytes are for signs, which are packed before they are turned, and half
+    for the sums of the rows.
+    """
+    n_columns = max(1, _TABLE_BYTES // (4 * _bytes(tile) * COLUMNS)) * COLUMNS
+    if _is_kept(n_features, tile) or n_columns >= n_features:
+        return max(1, n_samples), n_features
+    n_rows = min(_TABLE_BYTES // (2 * LANES * 4 * tile.count * SUPERBLOCK), -(-n_samples // LANES))
+    return max(1, n_rows) * LANES, n_columns
 
 
 def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
@@ -128,30 +151,26 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
     fresh[indptr[:-1][np.diff(indptr) > 0]] = True
     tiles = list(_tiles(draws))
     columns, places = np.empty(0, np.int64), indices
-    if any(not _is_kept(n_features, tile) for tile in tiles):
+    if X.shape[0] != 1 and any(not _is_kept(n_features, tile) for tile in tiles):
         columns, places = columns_present(indices, n_features)
-        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES and X.shape[0] > 1:
+        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES:  # never of no rows
             half = X.shape[0] // 2
             for rows in (slice(0, half), slice(half, None)):
                 _multiply_sparse(X[rows], multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
             return
     degrees = np.append(draws.degrees, np.zeros(len(draws.scales) - len(draws.degrees))).astype(np.float32)
-    for tile in tiles:
-        n_factors = tile.count * SUPERBLOCK
-        if _is_kept(n_features, tile):
-            signs = _whole_packed(n_features, tile.first, tile.count, seed)
-            at = indices
-        else:
-            signs = packed_signs(columns, tile.first, tile.count, STREAM_MACLAURIN_SIGN, seed)
-            at = places
+    values = owned(X.data)
+
+    def multiply(tile: _Tile, entries: slice, bounds: Any, at: Any, signs: Any, totals: Any) -> None:
+        """Take the entries of all rows, or some of those of the only row."""
         multiply_sparse_signs(
-            indptr,
+            bounds,
             at,
-            fresh,
-            owned(X.data),
+            fresh[entries],
+            values[entries],
             multipliers,
             signs.reshape(-1).view(np.uint16),
-            n_factors,
+            len(totals),
             tile.first * SUPERBLOCK,
             draws.starts,
             draws.depths,
@@ -164,7 +183,36 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
             to,
             out.shape[1],
             spoilt,
+            totals,
+            entries.start > 0,
+            entries.stop >= len(indices),
         )
+
+    everything = slice(0, len(indices))
+    for tile in tiles:
+        totals = np.empty(tile.count * SUPERBLOCK, np.float32)
+        # a table is no variable, or it would still be there when the next one is drawn
+        if _is_kept(n_features, tile):
+            multiply(tile, everything, indptr, indices, _packed(n_features, tile.first, tile.count, seed), totals)
+        elif X.shape[0] != 1:
+            multiply(tile, everything, indptr, places, _drawn(columns, tile, seed), totals)
+        else:
+            for entries in _parts(fresh, _TABLE_BYTES // _bytes(tile)):
+                at = indices[entries]
+                bounds, places = np.array([0, len(at)]), np.arange(len(at))
+                multiply(tile, entries, bounds, places, _drawn(at, tile, seed), totals)
+
+
+def _parts(fresh: NDArray[np.bool_], most: int) -> Iterator[slice]:
+    """Cut the entries of a row before groups of columns, into parts of at most so many; at least one part."""
+    first, n_entries = 0, len(fresh)
+    while first + most < n_entries:
+        last = first + most
+        while not fresh[last]:
+            last -= 1
+        yield slice(first, last)
+        first = last
+    yield slice(first, n_entries)
 
 
 def _tiles(draws: Draws) -> Iterator[_Tile]:
@@ -189,11 +237,15 @@ def _is_kept(n_features: int, tile: _Tile) -> bool:
     return n_features * _bytes(tile) <= _WHOLE_BYTES
 
 
+def _drawn(columns: NDArray[np.int64], tile: _Tile, seed: int) -> NDArray[np.uint32]:
+    return packed_signs(columns, tile.first, tile.count, STREAM_MACLAURIN_SIGN, seed)
+
+
 @lru_cache(maxsize=_KEPT)
-def _whole_packed(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint32]:
+def _packed(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint32]:
     return packed_signs(np.arange(n_features), first, count, STREAM_MACLAURIN_SIGN, seed)
 
 
 @lru_cache(maxsize=_KEPT)
-def _whole_turned(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
-    return turned_signs(packed_signs(np.arange(n_features), first, count, STREAM_MACLAURIN_SIGN, seed))
+def _turned(column: int, last: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
+    return turned_signs(packed_signs(np.arange(column, last), first, count, STREAM_MACLAURIN_SIGN, seed))

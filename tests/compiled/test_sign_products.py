@@ -1,9 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from dkfeat.compiled.feature_major import aligned
-from dkfeat.compiled.sign_products import GROUP, dense_room, multiply_dense_signs, multiply_sparse_signs
+from dkfeat.compiled.sign_products import GROUP, ROOM, multiply_dense_signs, multiply_sparse_signs
 from dkfeat.compiled.signs import packed_signs, turned_signs
 
 N_COLUMNS, N_COMPONENTS, OFFSET = 70, 21, 3
@@ -27,12 +29,16 @@ def some_rows(density):
     return X.astype(np.float32), rng.random(19).astype(np.float32)
 
 
-def dense(X, multipliers):
+def dense(X, multipliers, *cuts):
+    """Features of dense rows, taken in parts of their columns."""
     out, spoilt = np.zeros((len(X), OFFSET + N_COMPONENTS), np.float32), np.zeros(len(X), np.uint8)
-    multiply_dense_signs(
-        X.reshape(-1), multipliers, N_COLUMNS, turned_signs(TABLE).reshape(-1), 2048, 2048, STARTS, DEGREES, 0, 2,
-        SCALES, CONSTANTS, out.reshape(-1), OFFSET, out.shape[1], spoilt, aligned(dense_room(2048), np.float32),
-    )  # fmt: skip
+    totals = aligned((32 if cuts else 16) * 2048, np.float32)  # of all 19 rows, or of 16 at a time
+    for first, last in itertools.pairwise([0, *cuts, N_COLUMNS]):
+        multiply_dense_signs(
+            X.reshape(-1), multipliers, N_COLUMNS, first, last, turned_signs(TABLE[first:last]).reshape(-1), 2048, 2048,
+            STARTS, DEGREES, 0, 2, SCALES, CONSTANTS, out.reshape(-1), OFFSET, out.shape[1], spoilt,
+            aligned(ROOM, np.float32), totals,
+        )  # fmt: skip
     return out, spoilt
 
 
@@ -44,6 +50,7 @@ def sparse(X, multipliers):
     multiply_sparse_signs(
         indptr, columns, fresh, held.data, multipliers, TABLE.reshape(-1).view(np.uint16), 2048, 2048, STARTS, DEPTHS,
         padded(DEGREES), 0, 2, SCALES, CONSTANTS, out.reshape(-1), OFFSET, out.shape[1], spoilt,
+        np.empty(2048, np.float32), False, True,
     )  # fmt: skip
     return out, spoilt
 
@@ -61,9 +68,9 @@ def test_sign_products__are_products_of_signed_sums(density):
     assert np.abs(found[:, OFFSET:] - wanted).max() < 1e-5 * np.abs(wanted).max()
     assert not found[:, :OFFSET].any()
     assert not spoilt.any()
-    same, spoilt = sparse(X, multipliers)
-    assert np.array_equal(same, found)
-    assert not spoilt.any()
+    for same, marks in (sparse(X, multipliers), dense(X, multipliers, 64)):
+        assert np.array_equal(same, found)
+        assert not marks.any()
 
 
 @pytest.mark.parametrize("multiply", [dense, sparse])

@@ -3,8 +3,8 @@
 import itertools
 import json
 import math
-import re
 import pickle
+import re
 import tracemalloc
 
 import numpy as np
@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.kernels import exponential_dot_product, maclaurin, vovk_infinite
-from dkfeat.maps import MaclaurinFeatures, from_spec
+from dkfeat.maps import MaclaurinFeatures, _maclaurin_signs, from_spec
 from dkfeat.theory.maclaurin import degree_probabilities
 from tests.reference import maclaurin as reference
 
@@ -124,6 +124,34 @@ def test_maclaurin__rows_of_many_columns_are_taken_in_parts():
     tracemalloc.stop()
     assert peak < features.working_bytes + Z.nbytes + 100 * nnz
     assert np.array_equal(features.transform(X[399:]), Z[399:])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_maclaurin__one_row_of_many_columns_is_taken_in_parts(kind):
+    # signs of all columns would take 150 MB at once, turned ones as much again
+    X = np.zeros((1, 300_000), np.float32)
+    X[:, np.random.default_rng(0).random(300_000) < 0.9] = 0.002
+    held = kind(X)
+    features = MaclaurinFeatures(2000, random_state=3).fit_width(X.shape[1])
+    MaclaurinFeatures(20, random_state=3).fit_transform(held[:, :200])  # compiles
+    tracemalloc.start()
+    Z = features.transform(held)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < features.working_bytes + Z.nbytes + 100 * X.shape[1]
+
+
+@pytest.mark.parametrize("n_samples", [1, 35])
+def test_maclaurin__parts_of_rows_and_columns_give_the_bits_of_whole_ones(n_samples, monkeypatch):
+    X = some_rows(n_samples=n_samples, n_features=300)
+    features = MaclaurinFeatures(700, degree=20, random_state=1).fit_width(300)
+    Z = features.transform(X)
+    for name in ("_WHOLE_BYTES", "_FULL"):  # nothing kept, nothing filled in
+        monkeypatch.setattr(_maclaurin_signs, name, 0)
+    for room in (2**20, 2**17, 2**16):  # 683, 85 and 42 sparse columns of one row, 170, 64 and 64 dense ones
+        monkeypatch.setattr(_maclaurin_signs, "_TABLE_BYTES", room)
+        assert np.array_equal(features.transform(X), Z)
+        assert np.array_equal(features.transform(sp.csr_matrix(X)), Z)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
