@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-EXTRAS  = test
 DATA   ?=
+# Processes that run the tests side by side; ARGS='-n 0' runs them in one, for a debugger.
+PYTEST  = python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow kills test-nojit lint format types check bench docs lowest clean
+.PHONY: help demo test test-slow faults kills test-nojit lint format types check bench docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -23,14 +24,17 @@ $(VENV)/.stamp-%: pyproject.toml
 demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my.svm takes your file
 	@$(BIN)/dkfeat demo $(if $(DATA),--data '$(DATA)')
 
-test: $(VENV)/.stamp-test  ## the test suite, about twenty minutes on two cores
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.stamp-test  ## the test suite, under ten minutes on two cores
+	@$(BIN)/$(PYTEST) $(ARGS)
 
 test-slow: $(VENV)/.stamp-test  ## the long loops too
-	@$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
+	@$(BIN)/$(PYTEST) -m 'slow or not slow' $(ARGS)
+
+faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests of the fault catalogue
+	@$(BIN)/$(PYTEST) -q -m 'fault and not slow' $(ARGS)
 
 kills: $(VENV)/.stamp-test  ## kill runs at every step and count those that end with identical bytes
-	@$(BIN)/python -m pytest -q -m 'slow or not slow' -k 'crash__ or driver_killed' tests/io/test_crash.py tests/engine/test_faults.py $(ARGS)
+	@$(BIN)/$(PYTEST) -q -m 'slow or not slow' -k 'crash__ or driver_killed' tests/io/test_crash.py tests/engine/test_faults.py $(ARGS)
 
 test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small inputs only
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/compiled tests/test_random_streams.py $(ARGS)
@@ -58,7 +62,7 @@ docs: $(VENV)/.stamp-test  ## run every example of the docstrings and the README
 lowest:  ## the test suite on the oldest versions allowed, in a venv of its own
 	@$(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints/lowest.txt
-	@.venv-lowest/bin/python -m pytest $(ARGS)
+	@.venv-lowest/bin/$(PYTEST) $(ARGS)
 
 clean:  ## remove the virtual environment and what the demo made
 	rm -rf $(VENV) .venv-lowest demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

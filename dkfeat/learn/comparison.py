@@ -1,4 +1,4 @@
-"""Results of a comparison: kept as they come, told as tables, and the cheapest good one of them."""
+"""A comparison of feature maps: its results as tables, and the cheapest good one of them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import csv
 import io
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dkfeat.canonical import fingerprint
-from dkfeat.errors import ConfigError, ShardError, SpecConflictError
+from dkfeat.errors import ConfigError
 
-__all__ = ["Comparison", "Result", "ResultStore"]
-
-RESULTS = "results.jsonl"
+__all__ = ["Comparison", "Result"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +25,20 @@ class Result:
     k: int | None = None
     """Number of components, for a map."""
     accuracy: float
-    """Share of the test rows that got their own label."""
+    """Share of the test rows that got their own label, by the model that was fitted to all training rows."""
+    validation_accuracy: float | None = None
+    """Share of the held-out training rows that got theirs, by the model of this C that was fitted to the others; None
+    for an exact kernel machine with one candidate alone."""
     C: float
     """Chosen weight of the losses."""
     gamma: float | None = None
     """Chosen width of the RBF kernel, where there is one."""
     row_bytes: int | None = None
     """Bytes of a row as shards keep it; for raw rows in memory."""
-    map_seconds: float = 0.0
-    """Time to map the training rows."""
+    row_microseconds: float | None = None
+    """Time on one core to turn a test row into features, compiled code and tables warm; None without a map."""
     fit_seconds: float = 0.0
-    """Time to fit all C and the best one."""
+    """Time to try all C on the held-out rows and to fit the chosen one to all, of exact machines all gamma too."""
 
     def describe(self) -> str:
         """One line for people.
@@ -47,11 +46,11 @@ class Result:
         Examples
         --------
         >>> Result(name="gcws", k=64, accuracy=0.925, C=1.0, row_bytes=64, fit_seconds=2.0).describe()
-        'gcws, 64 components: accuracy 92.50%, 64 bytes a row, 2.0 s'
+        'gcws, 64 components: test accuracy 92.50%, 64 bytes a row, fitted in 2.0 s'
         """
         size = "" if self.row_bytes is None else f", {self.row_bytes:,} bytes a row"
         of = "" if self.k is None else f", {self.k:,} components"
-        return f"{self.name}{of}: accuracy {self.accuracy:.2%}{size}, {self.map_seconds + self.fit_seconds:.1f} s"
+        return f"{self.name}{of}: test accuracy {self.accuracy:.2%}{size}, fitted in {self.fit_seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +59,33 @@ class Comparison:
 
     results: tuple[Result, ...]
     within: float
-    """Accuracy below the best map's that the recommended one may have."""
+    """Held-out accuracy below the best map's that the recommended one may have."""
     n_train: int
+    """Training rows, those held out among them."""
+    n_validation: int
+    """Training rows that were held out to choose C, gamma and the recommendation."""
     n_test: int
+    """Rows that chose nothing and judge."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What decided the results, beside the files."""
 
     @property
     def best(self) -> Result:
-        """Map of the highest accuracy; of equal ones the cheapest."""
-        return min(self._maps, key=lambda each: (-each.accuracy, *_cost(each)))
+        """Map of the highest held-out accuracy; of equal ones the cheapest."""
+        return min(self._maps, key=lambda each: (-_held_out(each), *_cost(each)))
 
     @property
     def recommended(self) -> Result:
-        """Cheapest map within `within` of the best one: by bytes a row, then by time."""
-        least = self.best.accuracy - self.within - 1e-12
-        return min((each for each in self._maps if each.accuracy >= least), key=_cost)
+        """Cheapest map, by bytes and then by time a row, of those within `within` of the best.
+
+        The held-out rows choose it, so that its accuracy on the test rows is that of any model on rows it has not seen.
+        """
+        least = _held_out(self.best) - self.within - 1e-12
+        return min((each for each in self._maps if _held_out(each) >= least), key=_cost)
 
     def to_text(self) -> str:
         """Table for people, and the recommendation."""
-        header = ("map", "k", "accuracy", "bytes/row", "map s", "fit s", "C", "gamma")
+        header = ("map", "k", "test", "held-out", "bytes/row", "µs/row", "fit s", "C", "gamma")
         lines = [header, *(_cells(each) for each in self.results)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
@@ -88,21 +94,32 @@ class Comparison:
             )
             for line in lines
         ]
+        return "\n".join([*(line.rstrip() for line in table), "", *self._told()]) + "\n"
+
+    def _told(self) -> list[str]:
         chosen, best = self.recommended, self.best
-        reason = "the best accuracy"
+        share = _held_out(chosen)
+        error = 100 * (share * (1 - share) / max(1, self.n_validation)) ** 0.5
+        reason = "the best of all maps"
         if chosen is not best:
-            points = 100 * (best.accuracy - chosen.accuracy)
-            reason = f"{points:.2f} points below {best.name} of {best.k:,}, at {chosen.row_bytes:,} bytes a row"
-        told = f"recommended: {chosen.name}, {chosen.k:,} components ({reason})"
-        return "\n".join([*(line.rstrip() for line in table), "", told]) + "\n"
+            points = 100 * (_held_out(best) - share)
+            reason = f"{points:.2f} points below {best.name} of {best.k:,} components at {best.row_bytes:,} bytes a row"
+        return [
+            f"recommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
+            f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right",
+            f"chosen on {self.n_validation:,} held-out training rows: {share:.2%} right (standard error {error:.2f} "
+            f"points), {reason}",
+        ]
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "n_train": self.n_train,
+            "n_validation": self.n_validation,
             "n_test": self.n_test,
             "settings": dict(self.settings),
             "within": self.within,
+            "best": asdict(self.best),
             "recommended": asdict(self.recommended),
             "results": [asdict(each) for each in self.results],
         }
@@ -123,7 +140,7 @@ class Comparison:
         ConfigError
             If matplotlib, of the extra ``plot``, is not installed.
         """
-        from dkfeat.report.accuracy import plot_accuracy
+        from dkfeat.report.accuracy import plot_accuracy  # matplotlib loads when there is something to draw
 
         Path(path).write_bytes(plot_accuracy(self))
 
@@ -160,76 +177,12 @@ class Comparison:
         return found
 
 
-class ResultStore:
-    """Results as they come, kept in a file so that an interrupted comparison goes on.
-
-    Parameters
-    ----------
-    folder : str, path or None
-        None keeps nothing.
-    settings : mapping
-        What decides the results; a folder of other settings is refused.
-    progress : bool or callable
-        True tells each new result on standard error.
-    """
-
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None,
-        settings: Mapping[str, Any],
-        progress: bool | Callable[[Result], object],
-    ) -> None:
-        plain = json.loads(json.dumps(settings))
-        self._path = None if folder is None else Path(folder) / RESULTS
-        self._progress = progress
-        self._done: dict[str, Any] = {}
-        self._results: list[Result] = []
-        if self._path is None:
-            return
-        own = {"settings": fingerprint(plain)}
-        lines = _whole_lines(self._path)
-        if lines and lines[0] != own:
-            message = (
-                f"{self._path.parent} holds a comparison of other settings or other files; "
-                "choose another folder, or remove it"
-            )
-            raise SpecConflictError(message)
-        self._done = {line["what"]: line["value"] for line in lines[1:]}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(line) + "\n" for line in lines or [own])
-        self._path.write_text(text, encoding="utf-8")  # without a line that a kill has torn
-
-    @property
-    def results(self) -> tuple[Result, ...]:
-        """Results asked for so far, in that order."""
-        return tuple(self._results)
-
-    def value(self, what: str, make: Callable[[], Any]) -> Any:
-        """Plain value of that name, made if it is not there yet."""
-        if what not in self._done:
-            self._done[what] = make()
-            if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"what": what, "value": self._done[what]}) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-        return self._done[what]
-
-    def result(self, name: str, k: int | None, make: Callable[[], Result]) -> Result:
-        """Make and tell the result of that name and size, unless it is there already."""
-        what = f"{name} of {k}"
-        is_new = what not in self._done
-        found = Result(**self.value(what, lambda: asdict(make())))
-        self._results.append(found)
-        if callable(self._progress):
-            self._progress(found)
-        elif self._progress and is_new:
-            print(f"compare: {found.describe()}", file=sys.stderr, flush=True)  # noqa: T201 - progress
-        return found
+def _held_out(result: Result) -> float:
+    return result.validation_accuracy or 0.0
 
 
-def _cost(result: Result) -> tuple[float, float]:
-    return result.row_bytes or 0, result.map_seconds + result.fit_seconds
+def _cost(result: Result) -> tuple[float, float, float]:
+    return result.row_bytes or 0, result.row_microseconds or 0, result.fit_seconds
 
 
 def _cells(result: Result) -> Sequence[str]:
@@ -237,26 +190,10 @@ def _cells(result: Result) -> Sequence[str]:
         result.name,
         "" if result.k is None else f"{result.k:,}",
         f"{result.accuracy:.2%}",
+        "" if result.validation_accuracy is None else f"{result.validation_accuracy:.2%}",
         "" if result.row_bytes is None else f"{result.row_bytes:,}",
-        f"{result.map_seconds:.2f}",
+        "" if result.row_microseconds is None else f"{result.row_microseconds:.2f}",
         f"{result.fit_seconds:.2f}",
         f"{result.C:g}",
         "" if result.gamma is None else f"{result.gamma:g}",
     )
-
-
-def _whole_lines(path: Path) -> list[Any]:
-    """Values of the file's lines; one at its end that is torn is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            if line.endswith("\n"):
-                message = f"{path}, line {number}: not a result that dkfeat wrote; remove the file to begin anew"
-                raise ShardError(message) from None
-    return found
