@@ -1,0 +1,121 @@
+"""The page of results in the documentation: tables and pictures of a full run, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dkfeat.errors import ConfigError
+
+from .html_report import cell_text, minutes, verdict_mark
+from .parts import write_whole
+
+__all__ = ["write_page"]
+
+MOST_BYTES = 2 * 2**20
+"""Of all pictures together."""
+
+
+def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Write the page and, into ``images/results`` beside it, its pictures.
+
+    Parameters
+    ----------
+    page : Path
+        File of Markdown.
+    out : Path
+        Folder of the results.
+    results : sequence of mapping
+    names : sequence of str
+        Experiments that the page must have.
+
+    Raises
+    ------
+    ConfigError
+        An experiment is missing, was not run in full mode, or pictures are too large.
+    """
+    found = {result["name"]: result for result in results}
+    lacking = [name for name in names if found.get(name, {}).get("mode") != "full"]
+    if lacking:
+        message = f"{page} keeps full runs only, but {', '.join(lacking)} had none; run with --mode full first"
+        raise ConfigError(message)
+    folder = page.parent / "images" / "results"
+    pictures = {
+        f"{result['name']}-{picture['name']}-{style}.png": (
+            out / result["name"] / f"{picture['name']}-{style}.png"
+        ).read_bytes()
+        for result in results
+        for picture in result["pictures"]
+        for style in ("light", "dark")
+    }
+    if (size := sum(map(len, pictures.values()))) > MOST_BYTES:
+        message = f"the pictures take {size:,} bytes, but {page} may keep {MOST_BYTES:,}; draw fewer or smaller ones"
+        raise ConfigError(message)
+    for name, png in pictures.items():
+        write_whole(folder / name, png)
+    for stale in sorted(folder.glob("*.png")):
+        if stale.name not in pictures:
+            stale.unlink()
+    write_whole(page, "\n\n".join([*_opening(results), *(part for each in results for part in _section(each))]) + "\n")
+
+
+def _opening(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        "# The papers' experiments",
+        "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; not edited "
+        "by hand. Each experiment is a module of `jobs/reproduction/`.",
+        "\n".join(f"- [{result['title']}](#{result['name']}){_tally(result)}" for result in results),
+    ]
+
+
+def _tally(result: Mapping[str, Any]) -> str:
+    signs = "".join(verdict_mark(verdict["holds"])[0] for verdict in result["verdicts"])
+    return f" {signs}" if signs else ""
+
+
+def _section(result: Mapping[str, Any]) -> list[str]:
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    parts = [
+        f'<a id="{result["name"]}"></a>',
+        f"## {result['title']}",
+        f"{result['source']}. {result['split_note']}",
+    ]
+    if result["verdicts"]:
+        parts += ["What must come out:", "\n".join(map(_verdict, result["verdicts"]))]
+    for table in result["tables"]:
+        parts += [f"### {table['title']}", _table(table), *([table["note"]] if table["note"] else [])]
+    for picture in result["pictures"]:
+        parts += [f"### {picture['title']}", _picture(result["name"], picture), picture["alt"]]
+    if result["differences"]:
+        parts += ["What differs from the paper, and why:", "\n".join(f"- {text}" for text in result["differences"])]
+    parts.append(
+        f"Run on {result['date']} with seed {result['seed']}: {minutes(result['processor_seconds'])} of one core in "
+        f"{result['processes']} processes; {result['machine']}; {versions}."
+    )
+    return parts
+
+
+def _verdict(verdict: Mapping[str, Any]) -> str:
+    sign, words = verdict_mark(verdict["holds"])
+    detail = f" {verdict['detail']}" if verdict["detail"] else ""
+    return f"- {sign} ({words}) {verdict['sentence']}{detail}"
+
+
+def _table(table: Mapping[str, Any]) -> str:
+    rows = [[_text(cell) for cell in row] for row in (table["columns"], *table["rows"])]
+    under = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], under, *rows[1:]))
+
+
+def _text(cell: object) -> str:
+    return cell_text(cell).replace("|", "\\|")
+
+
+def _picture(experiment: str, picture: Mapping[str, Any]) -> str:
+    base = f"images/results/{experiment}-{picture['name']}"
+    alt = picture["alt"].replace('"', "'")
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{base}-dark.png">'
+        f'<img alt="{alt}" src="{base}-light.png" width="{round(picture["width"] * 100)}"></picture>'
+    )
