@@ -11,7 +11,7 @@ from .experiment import Experiment
 
 __all__ = ["NAMES", "experiment"]
 
-NAMES: tuple[str, ...] = ()
+NAMES: tuple[str, ...] = ("variance_theory",)
 """Modules of experiments, in the order of the report."""
 
 
