@@ -49,6 +49,16 @@ __all__ = ["compare"]
 @click.option("--linear/--no-linear", default=True, show_default=True, help="Also a linear model on the raw rows.")
 @click.option("--exact/--no-exact", default=None, help="Also exact kernel machines.  [default: up to 3,000 rows]")
 @click.option("--within", type=float, default=0.5, show_default=True, help="Points that a cheaper map may be worse.")
+@click.option(
+    "--validation-fraction",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Share of the training rows that is held out to choose.",
+)
+@click.option(
+    "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
 @click.option("--out", metavar="DIR", help="Folder for tables, plot and results to resume from.")
 @click.option("--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True, help="Form.")
@@ -70,6 +80,8 @@ def compare(
     linear: bool,
     exact: bool | None,
     within: float,
+    validation_fraction: float,
+    test_fraction: float,
     seed: int,
     out: str | None,
     output: str,
@@ -78,10 +90,11 @@ def compare(
 ) -> None:
     """Compare feature maps on the rows of SOURCE and recommend one.
 
-    A linear model is trained on the features of each map and size; C, and
-    gamma of RBF kernels, are chosen on a held-out part of the training rows.
-    The cheapest map, by bytes a row, then by time, is recommended among those
-    within half a point of the best. All rows are held in memory.
+    A linear model is trained on the features of each map and size. A part of
+    the training rows is held out; it chooses C, gamma of RBF kernels, and the
+    recommendation: the cheapest map, by bytes and then by time a row, of those
+    within half a point of the best. Test rows choose nothing and judge. All rows
+    are held in memory.
 
     Run the same command with --out again to go on after an interruption.
 
@@ -104,6 +117,8 @@ def compare(
         linear=linear,
         exact="auto" if exact is None else exact,
         within=within / 100,
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
         random_state=seed,
         out=out,
         progress=progress and (_teller(ctx) or True),

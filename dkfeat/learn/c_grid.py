@@ -80,21 +80,25 @@ def checked_grid(values: Any, name: str = "C") -> tuple[float, ...]:
 
 
 def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which rows are held out, by their place; every class keeps a row to train on.
+    """Which rows are held out, by their place; of a class that would go whole the first row stays to train on.
 
     Raises
     ------
     InputError
-        If no row, or all rows of a class, would be held out.
+        If no row would be held out.
+
+    Examples
+    --------
+    >>> split_held_out(np.array([0, 0, 0, 0, 0, 1]), 0.9, seed=0)
+    array([False,  True,  True,  True,  True, False])
     """
     held = is_held_out(np.arange(len(y)), fraction, seed)
-    classes = np.unique(y)
-    missing = np.setdiff1d(classes, y[~held])
-    if not held.any() or len(missing):
-        why = f"all rows of the label {missing[0]}" if len(missing) else "no row"
+    classes, first = np.unique(y, return_index=True)
+    held[first[~np.isin(classes, y[~held])]] = False
+    if not held.any():
         message = (
-            f"a part of {fraction:g} held out of {len(y):,} rows takes {why}; "
-            "give one value instead of a grid, another seed or another part"
+            f"a part of {fraction:g} held out of {len(y):,} rows takes no row; "
+            "give one value instead of a grid, another seed or a larger part"
         )
         raise InputError(message)
     return held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,8 @@ class ComparedRows:
     X_test: csr_matrix
     """Test rows, of the same width."""
     y_test: NDArray[Any]
-    files: tuple[dict[str, Any], ...]
-    """Identities of the files that were read."""
+    identity: Mapping[str, Any]
+    """Plain values that say which rows these are: what was read, and how."""
 
 
 def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed: int) -> ComparedRows:
@@ -38,7 +39,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     Parameters
     ----------
     source : Source
-        Labels of one class a row.
+        Labels of one class a row, no weights.
     test : Source or None
         None: a part of the rows of `source`, chosen by seed, is the test rows.
     test_fraction, seed
@@ -49,7 +50,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     InputError
         For no rows, or rows of one class.
     ConfigError
-        For lists of labels.
+        For lists of labels, no labels or weights, or a source that sets bad rows aside.
     PlanError
         If the rows do not fit in memory.
     SourceNotFoundError, ParseError
@@ -57,9 +58,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     """
     given = [source] if test is None else [source, test]
     for each in given:
-        if each.multilabel is True:
-            message = "a comparison takes rows of one class each, not lists of labels; compare on one label at a time"
-            raise ConfigError(message)
+        _check_kind(each)
     scans = [scan(source, progress=False)]
     if test is not None:
         if test.zero_based == "auto":  # what the first column is, the training rows say
@@ -82,8 +81,25 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     if len(np.unique(y)) < 2:
         message = f"a comparison needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}"
         raise InputError(message)
-    files = tuple(dict(file.identity) for each in given for file in each.files())
-    return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, files=files)
+    read = [
+        {"source": each.to_mapping(), "files": [dict(file.identity) for file in files]}
+        for each, files in zip(given, (each.files() for each in given), strict=True)
+    ]
+    return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, identity={"read": read})
+
+
+def _check_kind(source: Source) -> None:
+    message = None
+    if source.multilabel is True:
+        message = "a comparison takes rows of one class each, not lists of labels; compare on one label at a time"
+    elif not source.has_labels:
+        message = "the rows have no labels; name their column, or give rows that have some"
+    elif source.has_weights:
+        message = "a comparison counts all rows alike; leave out the column of weights"
+    elif source.on_bad_row != "raise":
+        message = "a comparison drops no row in silence, so on_bad_row must be 'raise'; featurize sets bad rows aside"
+    if message is not None:
+        raise ConfigError(message)
 
 
 def _read(source: Source, found: Any, width: int) -> tuple[csr_matrix, NDArray[Any]]:

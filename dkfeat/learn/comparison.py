@@ -78,7 +78,7 @@ class Comparison:
     def recommended(self) -> Result:
         """Cheapest map, by bytes and then by time a row, of those within `within` of the best.
 
-        The held-out rows choose it, so that its accuracy on the test rows is that of any model on rows it has not seen.
+        Held-out rows choose it and test rows do not, so that its accuracy on the latter is not one of many tries.
         """
         least = _held_out(self.best) - self.within - 1e-12
         return min((each for each in self._maps if _held_out(each) >= least), key=_cost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.report.figures import draw
@@ -40,20 +41,20 @@ def _paint(axes: Any, comparison: Comparison) -> None:
     from matplotlib.ticker import NullLocator  # `draw` has found it to be there
 
     mapped = [each for each in comparison.results if each.k is not None]
-    for name, (color, marker) in zip(dict.fromkeys(each.name for each in mapped), STYLES, strict=False):
+    for name, (color, marker) in zip(dict.fromkeys(each.name for each in mapped), cycle(STYLES), strict=False):
         line = [(each.k, 100 * each.accuracy) for each in mapped if each.name == name]
         axes.plot(*zip(*line, strict=True), color=color, marker=marker, markersize=5, linewidth=1.6, label=name)
     flat = [each for each in comparison.results if each.k is None]
-    for each, (color, style) in zip(flat, LEVELS, strict=False):
+    for each, (color, style) in zip(flat, cycle(LEVELS), strict=False):
         axes.axhline(100 * each.accuracy, color=color, linestyle=style, linewidth=1.2, label=each.name)
     chosen = comparison.recommended
     ring: dict[str, Any] = {"marker": "o", "markersize": 13, "fillstyle": "none", "color": "#000000"}
-    axes.plot([chosen.k], [100 * chosen.accuracy], linestyle="none", label="recommended", **ring)
+    axes.plot([chosen.k], [100 * chosen.accuracy], linestyle="none", label="recommended\n(by held-out rows)", **ring)
     sizes = sorted({each.k for each in mapped if each.k is not None})
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("components k")
+    axes.set_xlabel("components k (log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.set_title(f"{comparison.n_train:,} training rows, {comparison.n_test:,} test rows")
     axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
