@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
 
-__all__ = ["FeatureMap", "dask_width", "is_dask"]
+__all__ = ["FeatureMap", "checked_seed", "dask_width", "is_dask"]
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -286,3 +287,11 @@ def dask_width(X: Any) -> int:
         )
         raise InputError(message)
     return int(width)
+
+
+def checked_seed(random_state: Any) -> int:
+    """Return the seed that an estimator's parameter stands for, in [0, 2^64), or raise ConfigError."""
+    try:
+        return check_seed(random_state)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error

@@ -2,19 +2,142 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["collision_rates", "without_chance"]
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.cws import CodeMode
+from dkfeat.errors import ConfigError
+from dkfeat.maps._base import FeatureMap
+from dkfeat.theory.gmm import rho_from_gmm
+
+__all__ = ["CodeSettings", "EstimatesFromCodes"]
 
 
-def collision_rates(left: sp.csr_matrix, right: sp.csr_matrix, n_components: int) -> NDArray[np.float64]:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CodeSettings:
+    """What a fitted map's codes are."""
+
+    n_components: int
+    i_bits: int
+    t_bits: int
+    p: float
+    mode: CodeMode
+
+    @property
+    def bits(self) -> int:
+        return self.i_bits + self.t_bits
+
+
+class EstimatesFromCodes(FeatureMap):
+    """A map by consistent weighted sampling, of whose codes similarities are estimated."""
+
+    @property
+    @abstractmethod
+    def _fitted(self) -> CodeSettings:
+        """Settings after fit."""
+
+    @abstractmethod
+    def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
+        """One-hot rows of packed codes."""
+
+    def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
+        """Estimate the (p)GMM kernel from codes alone.
+
+        The fraction of equal codes, corrected for the chance collisions of the code in force: where `code_mode_` is
+        "mixed", for the 2^-i_bits with which different coordinates share a code, times the rate at which the two
+        rows' levels agree in their t_bits. Such an estimate is unbiased with respect to chance and may fall slightly
+        below 0. Nothing is corrected where the code is "injective", nor where it is "signed" (lossless except
+        between coordinates of opposite sign) or "lowest" (the chance depends on the data). With ``t_bits=0`` the
+        0-bit bias remains: dropped levels let slightly more pairs agree. Each bit of the level takes away a part of it.
+
+        Parameters
+        ----------
+        X : PackedCodes
+            Of n_x rows, from this map or one of equal fingerprint.
+        Y : PackedCodes, default=X
+            Of n_y rows.
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_x, n_y), float64
+            0 where either row is empty.
+
+        See Also
+        --------
+        dkfeat.kernels.gmm : The exact values.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dkfeat import GCWSFeatures
+        >>> from dkfeat.kernels import gmm
+        >>> X = np.random.default_rng(0).lognormal(size=(2, 100))
+        >>> features = GCWSFeatures(n_components=4096, random_state=0).fit(X)
+        >>> bool(abs(features.estimate_kernel(features.encode(X)) - gmm(X)).max() < 0.05)
+        True
+        """
+        s = self._fitted
+        left = self.decode(X)
+        right = left if Y is None else self.decode(Y)
+        rates = _collision_rates(left, right, s.n_components)
+        return rates if s.mode != "mixed" else _without_chance(rates, left, right, i_bits=s.i_bits, t_bits=s.t_bits)
+
+    def estimate_correlation(
+        self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
+    ) -> NDArray[np.float64]:
+        r"""Estimate correlations :math:`\hat\rho_g` of rows from their codes alone.
+
+        For rows whose columns are independent pairs from an elliptical law centred at 0, such as long rows of noise
+        with heavy tails, where the cosine converges slowly or not at all. The GMM estimate, cut to [0, 1], goes
+        through `dkfeat.theory.rho_from_gmm`; its biases go along.
+
+        Parameters
+        ----------
+        X, Y
+            As for `estimate_kernel`.
+        sigma : float, default=1.0
+            Ratio of the scales of a row of Y and one of X, above 0. ``normalize="l1"`` makes it 1.
+
+        Returns
+        -------
+        correlations : ndarray of shape (n_x, n_y), float64
+            At most 1. Below -1 where rows are less alike than any correlation explains. Means nothing for empty rows.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            The map has a power p other than 1, for which the relation is not known.
+
+        References
+        ----------
+        .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Thm 3.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dkfeat import GCWSFeatures
+        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=5000).T
+        >>> features = GCWSFeatures(n_components=4096, t_bits=2, random_state=0).fit(X)
+        >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
+        True
+        """
+        if self._fitted.p != 1.0:
+            message = f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
+            raise ConfigError(message)
+        return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
+
+
+def _collision_rates(left: sp.csr_matrix, right: sp.csr_matrix, n_components: int) -> NDArray[np.float64]:
     """Fraction of components in which one-hot rows agree, of shape (n_left, n_right); 0 for an empty row."""
     return (left @ right.T).toarray() / np.float64(n_components)
 
 
-def without_chance(
+def _without_chance(
     rates: NDArray[np.float64], left: sp.csr_matrix, right: sp.csr_matrix, *, i_bits: int, t_bits: int
 ) -> NDArray[np.float64]:
     r"""Collision rates less the collisions by chance of a mixed code.
@@ -28,7 +151,7 @@ def without_chance(
     Parameters
     ----------
     rates : ndarray of shape (n_left, n_right), float64
-        From `collision_rates`.
+        From `_collision_rates`.
     left, right : csr_matrix
         One-hot rows of the codes.
     i_bits, t_bits : int

@@ -10,10 +10,9 @@ import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps import _maclaurin_series as series_of
-from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._base import FeatureMap, checked_seed
 from dkfeat.maps._maclaurin_draws import DegreeLaw, Draws, draw_degrees
 from dkfeat.maps._maclaurin_inner import checked_inner, inner_mapping
-from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice, check_integer, check_real
 
 __all__ = ["Settings", "settle"]
@@ -79,10 +78,7 @@ def settle(given: Mapping[str, Any], n_features: int) -> Settings:
     if callable(coefficients) and inner is None:
         params["radius"] = radius  # the list that a spec keeps is good up to here
     lowest = _lowest_degree(series, n_features) if params["h01"] else 0
-    try:
-        seed = check_seed(given["random_state"])
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+    seed = checked_seed(given["random_state"])
     weights = series_of.degree_weights(series.terms, params["measure"], params["p"], lowest)
     reach = radius / params["scale"]  # of rows before they are scaled
     law = DegreeLaw(

@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.compiled.phases import finish_features
 from dkfeat.compiled.philox import draw_words
 from dkfeat.errors import ConfigError
-from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._base import checked_seed
 from dkfeat.maps._directions import float32_rows, rows_and_lengths
-from dkfeat.maps._mixtures import checked_mixtures, mixtures_of
+from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
 from dkfeat.projections import (
     CirculantProjection,
     DenseProjection,
@@ -28,7 +27,7 @@ from dkfeat.projections import (
     OrthogonalProjection,
     Projection,
 )
-from dkfeat.random_streams import STREAM_PHASE, check_seed
+from dkfeat.random_streams import STREAM_PHASE
 from dkfeat.validation import check_choice, check_integer, check_real
 
 __all__ = ["FourierFeatures"]
@@ -44,18 +43,17 @@ _KERNELS = ("rbf_cosine", "rbf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """The fitted map: parameters as they were in fit, and the projection that follows from them."""
+class _Settings(ProjectedSettings):
+    """Parameters as they were in fit."""
 
     gamma: float
     kernel: Literal["rbf_cosine", "rbf"]
     normalize: bool
     projection: str
     n_mixtures: int | Literal["log2"]
-    operator: Projection
 
 
-class FourierFeatures(FeatureMap):
+class FourierFeatures(ProjectedMap[_Settings]):
     r"""Dense features whose inner products estimate a Gaussian kernel: RFF and normalized RFF (NRFF).
 
     Each component is the cosine of a random direction's projection with a random phase. NRFF divides each row of
@@ -150,7 +148,6 @@ class FourierFeatures(FeatureMap):
 
     name = "fourier"
     version = 1
-    layout = "dense"
 
     def __init__(
         self,
@@ -171,26 +168,6 @@ class FourierFeatures(FeatureMap):
         self.random_state = random_state
         self.n_mixtures = n_mixtures
 
-    @property
-    def n_features_out(self) -> int:
-        """Columns of `transform`: n_components."""
-        return self._fitted.operator.n_components
-
-    @property
-    def encoded_row_bytes(self) -> int:
-        """Bytes of a row in float32: 4 * n_components."""
-        return 4 * self.n_features_out
-
-    @property
-    def working_bytes(self) -> int:
-        """Bytes of the tables that a call draws."""
-        return self._fitted.operator.table_bytes
-
-    @property
-    def _fitted(self) -> _Settings:
-        check_is_fitted(self)
-        return self._settings
-
     def _settle(self, n_features: int) -> None:
         projection = check_choice(self.projection, "projection", tuple(_PROJECTIONS))
         kernel = check_choice(self.kernel, "kernel", _KERNELS)
@@ -200,10 +177,7 @@ class FourierFeatures(FeatureMap):
         if not isinstance(self.normalize, bool | np.bool_):
             message = f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)"
             raise ConfigError(message)
-        try:
-            seed = check_seed(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(str(error)) from error
+        seed = checked_seed(self.random_state)
         options = {}
         if projection == "alternating_circulant":
             options["n_mixtures"] = mixtures_of(n_mixtures, n_features)
@@ -216,18 +190,6 @@ class FourierFeatures(FeatureMap):
             operator=_PROJECTIONS[projection](n_features=n_features, n_components=n_components, seed=seed, **options),
         )
         self.seed_ = seed
-
-    def _settled(self) -> dict[str, Any]:
-        s = self._fitted
-        params = {
-            "n_components": s.operator.n_components,
-            "gamma": s.gamma,
-            "kernel": s.kernel,
-            "normalize": s.normalize,
-            "projection": s.projection,
-            "n_mixtures": s.n_mixtures,
-        }
-        return {"params": params}
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted

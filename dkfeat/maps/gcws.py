@@ -18,12 +18,10 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.compiled import cws
 from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.codes import one_hot_columns
-from dkfeat.errors import ConfigError, InputError
-from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._code_estimates import collision_rates, without_chance
+from dkfeat.errors import InputError
+from dkfeat.maps._base import checked_seed
+from dkfeat.maps._code_estimates import CodeSettings, EstimatesFromCodes
 from dkfeat.maps._rows import RowPreparation
-from dkfeat.random_streams import check_seed
-from dkfeat.theory.gmm import rho_from_gmm
 from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
 
 __all__ = ["GCWSFeatures"]
@@ -32,24 +30,15 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Settings:
+class _Settings(CodeSettings):
     """The fitted map: parameters as they were in fit, and what follows from them."""
 
-    n_components: int
-    i_bits: int
-    t_bits: int
-    p: float
     preparation: RowPreparation
     code: Literal["auto", "lowest"]
-    mode: cws.CodeMode
     seed: int
 
-    @property
-    def bits(self) -> int:
-        return self.i_bits + self.t_bits
 
-
-class GCWSFeatures(FeatureMap):
+class GCWSFeatures(EstimatesFromCodes):
     r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
 
     Each component samples one coordinate of a row, so that two rows sample the same one with a probability that is
@@ -268,90 +257,6 @@ class GCWSFeatures(FeatureMap):
         features.has_canonical_format = True
         return features
 
-    def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
-        """Estimate the (p)GMM kernel from codes alone.
-
-        The fraction of equal codes, corrected for the chance collisions of the code in force: where `code_mode_` is
-        "mixed", for the 2^-i_bits with which different coordinates share a code, times the rate at which the two
-        rows' levels agree in their t_bits. Such an estimate is unbiased with respect to chance and may fall slightly
-        below 0. Nothing is corrected where the code is "injective", nor where it is "signed" (lossless except
-        between coordinates of opposite sign) or "lowest" (the chance depends on the data). With ``t_bits=0`` the
-        0-bit bias remains: dropped levels let slightly more pairs agree. Each bit of the level takes away a part of it.
-
-        Parameters
-        ----------
-        X : PackedCodes
-            Of n_x rows, from this map or one of equal fingerprint.
-        Y : PackedCodes, default=X
-            Of n_y rows.
-
-        Returns
-        -------
-        similarities : ndarray of shape (n_x, n_y), float64
-            0 where either row is empty.
-
-        See Also
-        --------
-        dkfeat.kernels.gmm : The exact values.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dkfeat.kernels import gmm
-        >>> X = np.random.default_rng(0).lognormal(size=(2, 100))
-        >>> features = GCWSFeatures(n_components=4096, random_state=0).fit(X)
-        >>> bool(abs(features.estimate_kernel(features.encode(X)) - gmm(X)).max() < 0.05)
-        True
-        """
-        s = self._fitted
-        left = self.decode(X)
-        right = left if Y is None else self.decode(Y)
-        rates = collision_rates(left, right, s.n_components)
-        return rates if s.mode != "mixed" else without_chance(rates, left, right, i_bits=s.i_bits, t_bits=s.t_bits)
-
-    def estimate_correlation(
-        self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
-    ) -> NDArray[np.float64]:
-        r"""Estimate correlations :math:`\hat\rho_g` of rows from their codes alone.
-
-        For rows whose columns are independent pairs from an elliptical law centred at 0, such as long rows of noise
-        with heavy tails, where the cosine converges slowly or not at all. The GMM estimate, cut to [0, 1], goes
-        through `dkfeat.theory.rho_from_gmm`; its biases go along.
-
-        Parameters
-        ----------
-        X, Y
-            As for `estimate_kernel`.
-        sigma : float, default=1.0
-            Ratio of the scales of a row of Y and one of X, above 0. ``normalize="l1"`` makes it 1.
-
-        Returns
-        -------
-        correlations : ndarray of shape (n_x, n_y), float64
-            At most 1. Below -1 where rows are less alike than any correlation explains. Means nothing for empty rows.
-
-        Raises
-        ------
-        dkfeat.errors.ConfigError
-            The map has a power p other than 1, for which the relation is not known.
-
-        References
-        ----------
-        .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Thm 3.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=5000).T
-        >>> features = GCWSFeatures(n_components=4096, t_bits=2, random_state=0).fit(X)
-        >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
-        True
-        """
-        if self._fitted.p != 1.0:
-            message = f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
-            raise ConfigError(message)
-        return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
-
     @property
     def n_features_out(self) -> int:
         """Columns of `transform`: n_components * 2^(i_bits + t_bits)."""
@@ -378,7 +283,7 @@ class GCWSFeatures(FeatureMap):
             preparation=RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
             code=code,
             mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),
-            seed=_checked_seed(self.random_state),
+            seed=checked_seed(self.random_state),
         )
         self._settings = settings
         self.code_mode_ = settings.mode
@@ -425,13 +330,6 @@ class GCWSFeatures(FeatureMap):
         for rows in s.preparation.blocks(X):
             logs, negative = cws.signed_logs(rows.data, s.p)
             yield rows.indptr, rows.indices, logs, negative
-
-
-def _checked_seed(random_state: Any) -> int:
-    try:
-        return check_seed(random_state)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
 
 
 def _code_mode(n_features: int, i_bits: int) -> cws.CodeMode:

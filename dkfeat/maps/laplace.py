@@ -12,15 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.decay import decay_features, scale_values
 from dkfeat.compiled.positive import exponentials, fill_exponentials, fill_levy, levy
-from dkfeat.errors import ConfigError
 from dkfeat.kernels._rows import check_non_negative
-from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._mixtures import checked_mixtures, mixtures_of
+from dkfeat.maps._base import checked_seed
+from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
 from dkfeat.projections.circulant import DrawWeights
 from dkfeat.projections.dense import FillTile
@@ -28,7 +26,6 @@ from dkfeat.random_streams import (
     STREAM_LAPLACE_CIRCULANT,
     STREAM_LAPLACE_DENSE,
     STREAM_LAPLACE_MIXTURE,
-    check_seed,
 )
 from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
 
@@ -60,18 +57,17 @@ _LAWS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """The fitted map: parameters as they were in fit, and the projection that follows from them."""
+class _Settings(ProjectedSettings):
+    """Parameters as they were in fit."""
 
     kernel: Literal["exponential", "reciprocal"]
     beta: float
     rate: float
     projection: str
     n_mixtures: int | Literal["log2"]
-    operator: Projection
 
 
-class LaplaceFeatures(FeatureMap):
+class LaplaceFeatures(ProjectedMap[_Settings]):
     r"""Dense features whose inner products estimate a semigroup kernel, for histograms and other non-negative rows.
 
     Each component is :math:`e^{-w^\top x}` with random positive weights w. With a circulant projection the time of a
@@ -170,7 +166,6 @@ class LaplaceFeatures(FeatureMap):
 
     name = "laplace"
     version = 1
-    layout = "dense"
 
     def __init__(
         self,
@@ -191,36 +186,13 @@ class LaplaceFeatures(FeatureMap):
         self.n_mixtures = n_mixtures
         self.random_state = random_state
 
-    @property
-    def n_features_out(self) -> int:
-        """Columns of `transform`: n_components."""
-        return self._fitted.operator.n_components
-
-    @property
-    def encoded_row_bytes(self) -> int:
-        """Bytes of a row in float32: 4 * n_components."""
-        return 4 * self.n_features_out
-
-    @property
-    def working_bytes(self) -> int:
-        """Bytes of the tables that a call draws."""
-        return self._fitted.operator.table_bytes
-
-    @property
-    def _fitted(self) -> _Settings:
-        check_is_fitted(self)
-        return self._settings
-
     def _settle(self, n_features: int) -> None:
         kernel = check_choice(self.kernel, "kernel", tuple(_LAWS))
         projection = check_choice(self.projection, "projection", _PROJECTIONS)
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
         beta, rate = (check_real(getattr(self, name), name, above=0) for name in ("beta", "rate"))
         n_mixtures = checked_mixtures(self.n_mixtures)
-        try:
-            seed = check_seed(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(str(error)) from error
+        seed = checked_seed(self.random_state)
         law, sizes = _LAWS[kernel], {"n_features": n_features, "n_components": n_components, "seed": seed}
         operator: Projection
         if projection == "dense":
@@ -240,18 +212,6 @@ class LaplaceFeatures(FeatureMap):
             kernel=kernel, beta=beta, rate=rate, projection=projection, n_mixtures=n_mixtures, operator=operator
         )
         self.seed_ = seed
-
-    def _settled(self) -> dict[str, Any]:
-        s = self._fitted
-        params = {
-            "n_components": s.operator.n_components,
-            "kernel": s.kernel,
-            "beta": s.beta,
-            "rate": s.rate,
-            "projection": s.projection,
-            "n_mixtures": s.n_mixtures,
-        }
-        return {"params": params}
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)

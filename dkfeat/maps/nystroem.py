@@ -19,9 +19,8 @@ from dkfeat.compiled.arrays import owned
 from dkfeat.compiled.row_product import TILE, multiply_rows
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels.by_name import NamedKernel, named_kernel
-from dkfeat.maps._base import FeatureMap, dask_width, is_dask
+from dkfeat.maps._base import FeatureMap, checked_seed, dask_width, is_dask
 from dkfeat.maps._landmarks import Landmarks, choose_rows
-from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
 __all__ = ["NystroemFeatures"]
@@ -278,7 +277,7 @@ class NystroemFeatures(FeatureMap):
 
     def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
         n_components, kernel, tolerance = self._checked()
-        seed = self._checked_seed()
+        seed = checked_seed(self.random_state)
         numbers = choose_rows(seed, n_rows, n_components)
         if not len(numbers):
             message = "landmarks are rows of the data, but there are none (0 samples); a minimum of 1 is required"
@@ -296,7 +295,7 @@ class NystroemFeatures(FeatureMap):
     def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:
         n_components, kernel, tolerance = self._checked()
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
-        seed = self._checked_seed()
+        seed = checked_seed(self.random_state)
         if not arrays:
             message = (
                 "the map's landmarks are not in its spec but in a file beside it; take the map from "
@@ -305,12 +304,6 @@ class NystroemFeatures(FeatureMap):
             raise ConfigError(message)
         self._keep(n_components, kernel, tolerance, Landmarks.from_arrays(arrays, n_features), seed)
         self._set_width(n_features)
-
-    def _checked_seed(self) -> int:
-        try:
-            return check_seed(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(str(error)) from error
 
     def _keep(self, n_components: int, kernel: NamedKernel, tolerance: float, landmarks: Landmarks, seed: int) -> None:
         self._settings = _Settings(n_components, kernel, tolerance, landmarks)
