@@ -45,18 +45,18 @@ class Panel:
     xscale: Literal["linear", "log"] = "linear"
     yscale: Literal["linear", "log"] = "linear"
     ylim: tuple[float | None, float | None] = (None, None)
-    legend: str = "best"
-    """Place of the legend, or empty for none."""
 
 
 def panels_picture(name: str, title: str, panels: Sequence[Panel], alt: str, *, height: float | None = None) -> Picture:
-    """Picture of panels, one below the other."""
+    """Picture of panels, one below the other; one legend above them where they show the same things."""
     data = [_plain(asdict(panel)) for panel in panels]
     inches = height or (4.4 if len(panels) == 1 else HEIGHT * len(panels))
     return Picture(name, title, partial(_paint, data), {"panels": data}, alt, height=inches)
 
 
 def _paint(panels: list[dict[str, Any]], figure: Any, style: Style) -> None:
+    labels = [[curve["label"] for curve in panel["curves"] if curve["label"]] for panel in panels]
+    alike = len(panels) > 1 and all(each == labels[0] for each in labels)
     for axes, panel in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
         axes.set_title(panel["title"], loc="left")
         axes.set(xlabel=panel["xlabel"], ylabel=panel["ylabel"], xscale=panel["xscale"], yscale=panel["yscale"])
@@ -68,8 +68,10 @@ def _paint(panels: list[dict[str, Any]], figure: Any, style: Style) -> None:
             if len(ticks) <= 8:
                 axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
                 axes.minorticks_off()
-        if panel["legend"]:
-            axes.legend(loc=panel["legend"])
+        if not alike:
+            axes.legend()
+    if alike:
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(labels[0])))
 
 
 def _curve(axes: Any, curve: dict[str, Any], style: Style) -> None:
