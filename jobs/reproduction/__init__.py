@@ -11,7 +11,11 @@ from .experiment import Experiment
 
 __all__ = ["NAMES", "experiment"]
 
-NAMES: tuple[str, ...] = ("variance_theory",)
+NAMES: tuple[str, ...] = (
+    "svm_table",
+    "variance_theory",
+    "gmm_convergence",
+)
 """Modules of experiments, in the order of the report."""
 
 
