@@ -14,7 +14,17 @@ import yaml
 from dkfeat.errors import ConfigError
 from dkfeat.wording import nearest
 
-__all__ = ["FeaturizeConfig", "JobConfig", "MapConfig", "RunConfig", "SourceConfig", "TrainConfig", "load_config"]
+__all__ = [
+    "EvaluateConfig",
+    "FeaturizeConfig",
+    "JobConfig",
+    "MapConfig",
+    "PredictConfig",
+    "RunConfig",
+    "SourceConfig",
+    "TrainConfig",
+    "load_config",
+]
 
 
 class _Settings:
@@ -266,8 +276,54 @@ class TrainConfig(_Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictConfig(_Settings):
+    """One run of `dkfeat.predict`."""
+
+    model: str
+    """Folder of the model."""
+    out: str
+    """Target folder."""
+    source: SourceConfig | None = None
+    """What is read, where it is text or Parquet; what it leaves open is the model's."""
+    shards: str | None = None
+    """Instead: folder of shards of the model's map."""
+    scores: bool = True
+    """Keep scores, and probabilities where the model has them."""
+    on_bad_row: Literal["raise", "quarantine"] = "raise"
+    """What a wrong row is: the end of the run, or set aside with its place."""
+    max_bad_rows: int | float | str = 0.01
+    """With "quarantine", the most rows set aside: a number, or a share such as 0.01 or "1%"."""
+    storage_options: Mapping[str, Any] | None = None
+    """For `shards` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+    target_options: Mapping[str, Any] | None = None
+    """For `out` at a URL, likewise."""
+
+    def __post_init__(self) -> None:
+        _one_of("source", self.source, "shards", self.shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateConfig(_Settings):
+    """One run of `dkfeat.evaluate`."""
+
+    model: str
+    """Folder of the model."""
+    out: str | None = None
+    """Folder for the report: plots, evaluation.json and evaluation.html; None: figures are printed alone."""
+    source: SourceConfig | None = None
+    """What is read, where it is text or Parquet with labels; what it leaves open is the model's."""
+    shards: str | None = None
+    """Instead: folder of shards of the model's map, or of predictions that the model made."""
+    storage_options: Mapping[str, Any] | None = None
+    """For `shards` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+
+    def __post_init__(self) -> None:
+        _one_of("source", self.source, "shards", self.shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig(_Settings):
-    """What a job file holds: runs of featurize in order, then training, and where to run them.
+    """What a job file holds: runs of featurize in order, training, predictions and evaluations, and where to run them.
 
     Examples
     --------
@@ -284,6 +340,10 @@ class JobConfig(_Settings):
     """Runs of featurize, in order."""
     train: TrainConfig | None = None
     """Training, after all of them."""
+    predict: tuple[PredictConfig, ...] = ()
+    """Runs of predict, in order."""
+    evaluate: tuple[EvaluateConfig, ...] = ()
+    """Runs of evaluate, in order."""
     run: RunConfig = field(default_factory=RunConfig)
     """Where and how tasks run."""
 
@@ -379,6 +439,13 @@ def _required(cls: type) -> list[str]:
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         message = f"{name}={value}, but it must be at least {least}"
+        raise ConfigError(message)
+
+
+def _one_of(name: str, value: Any, other: str, other_value: Any) -> None:
+    if (value is None) == (other_value is None):
+        which = "neither" if value is None else "both"
+        message = f"{which} of `{name}` and `{other}` given; name the rows by one of them"
         raise ConfigError(message)
 
 

@@ -11,7 +11,15 @@ import dkfeat
 from dkfeat.cli import _options, _parquet_options, cli
 from dkfeat.cli.build import build_source
 from dkfeat.cli.featurize import RUN_PARAMETERS
-from dkfeat.config import JobConfig, RunConfig, SourceConfig, TrainConfig, load_config
+from dkfeat.config import (
+    EvaluateConfig,
+    JobConfig,
+    PredictConfig,
+    RunConfig,
+    SourceConfig,
+    TrainConfig,
+    load_config,
+)
 from dkfeat.errors import ConfigError
 
 JOB = """
@@ -23,6 +31,8 @@ featurize:
     like: features/train
     out: features/test
 train: {shards: features/train, test: features/test, alpha: 1.0e-6, epochs: 3}
+predict: [{model: model, source: {urlpath: new.svm}, out: predictions, scores: false}]
+evaluate: [{model: model, shards: predictions, out: report}]
 run: {scheduler: threads, n_workers: 2}
 """
 
@@ -42,6 +52,8 @@ def test_load_config__reads_every_section(tmp_path):
     assert second.map is None
     assert second.like == "features/train"
     assert job.train.alpha == 1e-6
+    assert job.predict[0].source.urlpath == "new.svm"
+    assert job.evaluate[0].shards == "predictions"
     assert job.run.n_workers == 2
 
 
@@ -60,13 +72,16 @@ def test_to_mapping__reads_back_equal(tmp_path):
     [
         ("featurise: []", ["featurise: unknown key", "did you mean 'featurize'?"]),
         ("train: {shards: a, epoch: 3}", ["train.epoch: unknown key", "did you mean 'epochs'?"]),
-        ("quux: []", ["quux: unknown key", "the keys are featurize, train, run"]),
+        ("quux: []", ["quux: unknown key", "the keys are featurize, train, predict, evaluate, run"]),
         ("train: {shards: a, epochs: '3'}", ["train.epochs", "a whole number", "'3' (text)"]),
         ("train: {shards: a, epochs: true}", ["train.epochs", "True (true or false)"]),
         ("train: {shards: a, epochs: 0}", ["train: epochs=0", "at least 1"]),
         ("train: {shards: a, shuffle_rows: 0}", ["train: shuffle_rows=0", "at least 1"]),
         ("train: {shards: a, alpha: .nan}", ["train: alpha=nan", "positive and finite"]),
         ("train: {}", ["train: shards must be given"]),
+        ("predict: [{model: a, out: b}]", ["predict[0]: neither of `source` and `shards` given"]),
+        ("predict: [{model: a, shards: b}]", ["predict[0]: out must be given"]),
+        ("evaluate: [{model: a, shards: b, source: {urlpath: c}}]", ["evaluate[0]: both of `source` and `shards`"]),
         ("train: [1]", ["train: expected keys and values, got a list"]),
         ("run: {scheduler: threads, n_workers: 0}", ["run: n_workers=0"]),
         ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),
@@ -222,3 +237,16 @@ def test_train_options__are_the_same_everywhere():
     assert set(config) == set(call)
     command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
     assert command - {"out", "progress"} == set(call)
+
+
+@pytest.mark.parametrize(("name", "config"), [("predict", PredictConfig), ("evaluate", EvaluateConfig)])
+def test_options_of_a_model__are_the_same_everywhere(name, config):
+    call = _defaults_of_call(getattr(dkfeat, name))
+    of_call = {"client", "blocksize", "target"}  # a running cluster; part of a source; `out` elsewhere
+    run = _only(set(call) & set(RUN_PARAMETERS), _defaults_of_fields(RunConfig))
+    fields = _defaults_of_fields(config) | run
+    assert set(fields) - {"shards", "out"} == set(call) - of_call
+    asked = {"model", "source", "on_bad_row"}  # the last: as the source has it, in a job as it says
+    assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
+    command = set(_defaults_of_command(name, "model", "a.svm"))
+    assert set(fields) - {"shards"} <= command

@@ -41,7 +41,7 @@ def test_conf__reads_strictly(name):
     assert job.featurize[1].like == job.featurize[0].out
 
 
-def test_jobs__featurize_then_train(letter):
+def test_jobs__featurize_train_predict_evaluate(letter):
     made = run_script("featurize", "conf.yaml", letter)
     assert made.stdout.splitlines() == [
         "features/letter-train: 60 rows in 1 shards",
@@ -50,6 +50,12 @@ def test_jobs__featurize_then_train(letter):
     trained = run_script("train", "conf.yaml", letter)
     assert trained.stdout.splitlines() == ["models/letter: model of 2 classes", "test accuracy 100.00%"]
     assert (letter / "models" / "letter" / "model.json").exists()
+    told = run_script("predict", "conf.yaml", letter)
+    assert told.stdout == "predictions/letter-test: predictions for 30 rows\n"
+    judged = run_script("evaluate", "conf.yaml", letter)
+    assert judged.stdout.startswith("models/letter: 30 rows, accuracy 1.0000, ")
+    assert (letter / "reports" / "letter" / "evaluation.html").exists()
+    assert "nothing to do" in run_script("predict", "conf.yaml", letter).stderr
 
 
 def test_jobs__train_tells_a_target_that_cannot_hold_a_model_first(tmp_path):
@@ -75,6 +81,9 @@ def test_jobs__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
         ("featurize", "featurise: []", "did you mean 'featurize'?"),
         ("featurize", "run: {}", "lists nothing under `featurize`"),
         ("train", "run: {}", "holds no `train` part"),
+        ("predict", "run: {}", "lists nothing under `predict`"),
+        ("evaluate", "evaluate: []", "lists nothing under `evaluate`"),
+        ("predict", "predict: [{model: none, source: {urlpath: a}, out: b}]", "none holds no model"),
         ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
         ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcws, ibits: 4}, out: b}]", "'i_bits'?"),
     ],

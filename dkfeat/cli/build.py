@@ -11,13 +11,13 @@ from dkfeat.errors import ConfigError
 from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
-    from dkfeat.config import FeaturizeConfig, MapConfig, RunConfig, SourceConfig
+    from dkfeat.config import EvaluateConfig, FeaturizeConfig, MapConfig, PredictConfig, RunConfig, SourceConfig
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.source import Source
     from dkfeat.io.status import Status
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_source", "part_status", "run_part"]
+__all__ = ["build_map", "build_rows", "build_source", "part_status", "run_part"]
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -54,6 +54,14 @@ def build_source(config: SourceConfig) -> Source:
     options = config.to_mapping()
     storage_options = resolve_options(options.pop("storage_options"), "source.storage_options")
     return source_of(options.pop("urlpath"), options, storage_options)
+
+
+def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
+    """Make what a `predict` or `evaluate` part of a job file reads: arguments of the function of that name."""
+    if part.source is not None:
+        return {"source": build_source(part.source)}
+    options = resolve_options(part.storage_options, "storage_options")
+    return {"source": part.shards, "storage_options": options}
 
 
 def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:

@@ -1,0 +1,41 @@
+"""Evaluate what a job file lists: ``python jobs/evaluate.py conf/letter.yaml``."""
+
+from __future__ import annotations
+
+import click
+
+from dkfeat.cli import DkfeatCommand
+from dkfeat.cli.build import build_rows
+from dkfeat.config import load_config
+from dkfeat.errors import ConfigError
+from dkfeat.learn.evaluate import evaluate
+from dkfeat.report.figures import check_plots
+
+WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit", "in_flight", "progress")
+"""What `run` says of evaluations, which write no data set."""
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("conf")
+def main(conf: str) -> None:
+    """Run the `evaluate` parts of the job file CONF, one after the other.
+
+    The exit status is that of the dkfeat command.
+    """
+    job = load_config(conf)
+    if not job.evaluate:
+        message = f"{conf}: lists nothing under `evaluate`"
+        raise ConfigError(message)
+    if any(part.out is not None for part in job.evaluate):
+        check_plots()  # before the work, not after
+    for part in job.evaluate:
+        rows = build_rows(part)
+        found = evaluate(part.model, **rows, **{name: getattr(job.run, name) for name in WHERE})
+        if part.out is not None:
+            found.save(part.out, f"{part.model} on {part.shards or part.source.urlpath}")
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
+        print(f"{part.model}: {found.n_rows:,} rows, {figures}")
+
+
+if __name__ == "__main__":
+    main()
