@@ -28,7 +28,7 @@ class _Numbers(click.ParamType):
         try:
             return [float(item) for item in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers such as 0,1,0.5", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers such as 0,1,0.5; functions are for Python only", param, ctx)
 
 
 class _Normalize(click.ParamType):

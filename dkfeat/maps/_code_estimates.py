@@ -94,7 +94,7 @@ class EstimatesFromCodes(FeatureMap):
 
         For rows whose columns are independent pairs from an elliptical law centred at 0, such as long rows of noise
         with heavy tails, where the cosine converges slowly or not at all. The GMM estimate, cut to [0, 1], goes
-        through `dkfeat.theory.rho_from_gmm`; its biases go along.
+        through `dkfeat.theory.gmm.rho_from_gmm`; its biases go along.
 
         Parameters
         ----------

@@ -238,6 +238,11 @@ class GCWSFeatures(EstimatesFromCodes):
             The arrays are not codes of this map.
         """
         s = self._fitted
+        if not isinstance(encoded, PackedCodes):
+            message = (
+                f"{type(encoded).__name__} came where codes are needed; pass what encode(X) gives, or a shard holds"
+            )
+            raise InputError(message)
         codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
         n_samples = len(empty)
         wanted = (n_samples, self.encoded_row_bytes)

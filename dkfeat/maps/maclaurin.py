@@ -52,9 +52,9 @@ class MaclaurinFeatures(FeatureMap):
         :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that gives :math:`a_n` for n. A
         function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
     measure : {"kernel", "proper"}, default="kernel"
-        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and as a rule has the
-        lower variance for rows about as long as R, not for ones below half of it; or :math:`(p - 1) p^{-(n + 1)}`,
-        which does not look at the kernel.
+        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and is made for rows
+        about as long as R; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel and may have the lower
+        variance for rows below half of R. See Notes.
     p : float, default=2.0
         Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
     normalize : {"l1", "l2"} or None, default=None
@@ -126,8 +126,13 @@ class MaclaurinFeatures(FeatureMap):
     :math:`M = \|x\|^2 \|y\|^2 + 2 t^2 - 2 \sum_l x_l^2 y_l^2`. Each component's estimate is at most
     :math:`f(R_1^2)` for "kernel" and :math:`\frac p{p - 1} f(p R_1^2)` for "proper", :math:`R_1` the largest **l1**
     norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). Rows of l2
-    norm R suffice for f to converge. The variance is least where :math:`R^4` is M, from the l2 norm of the rows up to
-    1.3 times of it.
+    norm R suffice for f to converge.
+
+    Of all measures "kernel" has the least variance for pairs with :math:`M = R^4`, and the least worst case over pairs
+    of :math:`M \le R^4`: f(R^2) f(M / R^2) in place of the first sum. No measure is the best for rows of every length,
+    since each M has its own: :math:`P_n \propto a_n M^{n / 2}`, with the sum :math:`f(\sqrt M)^2`. M is
+    :math:`\|x\|^2 \|y\|^2` for rows with nothing in common and up to three times that for equal ones, so that R is well
+    chosen between the l2 norm of the rows and 1.3 times of it. For homogeneous kernels R does not matter.
 
     Departures from the paper:
 

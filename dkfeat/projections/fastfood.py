@@ -16,10 +16,10 @@ import scipy.sparse as sp
 import scipy.special
 from numpy.typing import NDArray
 
-from dkfeat.compiled.hadamard import SMALLEST
 from dkfeat.compiled.normal import normals
 from dkfeat.compiled.structured import project_fastfood
-from dkfeat.projections._base import Projection, arrays_of, draw_signs, random_words
+from dkfeat.projections._base import arrays_of, draw_signs, random_words
+from dkfeat.projections._hadamard import HadamardProjection
 from dkfeat.random_streams import STREAM_FASTFOOD, STREAM_LENGTH, STREAM_PERMUTATION, STREAM_SIGN
 
 __all__ = ["FastfoodProjection"]
@@ -35,7 +35,7 @@ class _Tables(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FastfoodProjection(Projection):
+class FastfoodProjection(HadamardProjection):
     r"""W of independent blocks :math:`S H G \Pi H B`.
 
     n is the number of columns padded with zeros to a power of two, at least 16, and H of order n has entries +-1. B
@@ -56,19 +56,6 @@ class FastfoodProjection(Projection):
     >>> W.length, W.n_blocks, W.matrix().shape
     (32, 4, (100, 30))
     """
-
-    def __post_init__(self) -> None:
-        self._check_padded()
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of a block: the least power of two from 16 that holds n_features."""
-        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
-
-    @property
-    def n_blocks(self) -> int:
-        """Independent blocks, ceil(n_components / length)."""
-        return -(-self.n_components // self.length)
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""

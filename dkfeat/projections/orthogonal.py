@@ -14,16 +14,16 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.hadamard import SMALLEST
 from dkfeat.compiled.structured import project_orthogonal
-from dkfeat.projections._base import Projection, arrays_of, draw_signs
+from dkfeat.projections._base import arrays_of, draw_signs
+from dkfeat.projections._hadamard import HadamardProjection
 from dkfeat.random_streams import STREAM_SIGN
 
 __all__ = ["OrthogonalProjection"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrthogonalProjection(Projection):
+class OrthogonalProjection(HadamardProjection):
     r"""W of independent blocks :math:`\sqrt n\, H D_1 H D_2 H D_3` (SORF).
 
     n is the number of columns padded with zeros to a power of two, at least 16. H is orthonormal, with entries
@@ -42,19 +42,6 @@ class OrthogonalProjection(Projection):
     >>> bool(np.allclose(W @ W.T, 16 * np.eye(16)))
     True
     """
-
-    def __post_init__(self) -> None:
-        self._check_padded()
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of a block: the least power of two from 16 that holds n_features."""
-        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
-
-    @property
-    def n_blocks(self) -> int:
-        """Independent blocks, ceil(n_components / length)."""
-        return -(-self.n_components // self.length)
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Rows times W transposed; see `Projection.project`."""

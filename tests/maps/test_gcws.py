@@ -407,13 +407,13 @@ def test_encode__sparse_blocks_of_any_size_give_the_same(limit, monkeypatch, rng
 
 
 def test_encode__of_a_dask_array_points_elsewhere():
-    da = pytest.importorskip("dask.array")
+    da = pytest.importorskip("dask.array", reason="maps work without Dask")
     with pytest.raises(InputError, match="rows in memory"):
         GCWSFeatures().fit_width(3).encode(da.ones((2, 3)))
 
 
 def test_pandas__names_are_kept_and_output_follows_scikit_learns_rules():
-    pd = pytest.importorskip("pandas")
+    pd = pytest.importorskip("pandas", reason="data frames are an option")
     frame = pd.DataFrame(some_rows(), columns=list("abcdefghi"))
     features = GCWSFeatures(8, random_state=0).fit(frame)
     assert features.feature_names_in_.tolist() == list("abcdefghi")

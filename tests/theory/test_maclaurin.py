@@ -78,6 +78,36 @@ def test_kernel_measure__has_the_smallest_bound():
         assert maclaurin.component_bound(cubic, 1.5, p, "kernel") < maclaurin.component_bound(cubic, 1.5, p)
 
 
+@pytest.mark.parametrize("coefficients", [[1.0, 3.0, 3.0, 1.0], [0.0, 0.5, 0.0, 2.0], [1 / 2**n for n in range(12)]])
+def test_kernel_measure__has_the_smallest_worst_case(coefficients):
+    radius = 1.3
+    own = maclaurin.degree_probabilities(coefficients, measure="kernel", radius=radius)
+
+    def second_moments(weights, lengths):
+        # rows that share no column: M is the product of their squared lengths, and the kernel is a_0
+        pairs = [([length, 0.0], [0.0, length]) for length in lengths]
+        return (
+            np.array([maclaurin.component_variance(coefficients, weights, *pair) for pair in pairs])
+            + coefficients[0] ** 2
+        )
+
+    def f(t):
+        return np.polyval(coefficients[::-1], t)
+
+    lengths = np.linspace(0.0, radius, 5)
+    moments = second_moments(own, lengths)
+    assert moments == pytest.approx(f(radius**2) * f(lengths**4 / radius**2))
+    fitting = [maclaurin.degree_probabilities(coefficients, 2.0, "kernel", length) for length in lengths[1:]]
+    best = np.array([second_moments(w, [length])[0] for w, length in zip(fitting, lengths[1:], strict=True)])
+    assert best == pytest.approx(f(lengths[1:] ** 2) ** 2)
+    rng = np.random.default_rng(0)
+    for _ in range(50):  # other measures on the degrees with a term
+        other = np.where(own > 0, rng.exponential(size=len(own)), 0.0)
+        others = second_moments(other / other.sum(), lengths)
+        assert others[-1] == others.max() > moments.max()
+        assert (others[1:] >= best * (1 - 1e-12)).all()
+
+
 def test_functions__refuse_values_out_of_range():
     with pytest.raises(ValueError, match=r"p=1\.0, but it must be above 1"):
         maclaurin.component_bound(cubic, 1.0, 1.0)
