@@ -10,7 +10,7 @@ from typing import TextIO
 
 import click
 
-from dkfeat.cli import DkfeatCommand, set_log
+from dkfeat.cli import DkfeatCommand, set_log, text_of
 from dkfeat.cli.build import build_source, part_status, run_part
 from dkfeat.config import FeaturizeConfig, RunConfig, load_config
 from dkfeat.engine.log_lines import LogLines
@@ -81,7 +81,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
             level="error",
             target=part.out,
             error=type(error).__name__,
-            message=str(error),
+            message=text_of(error),
             exit_code=status,
             seconds=_since(began),
         )

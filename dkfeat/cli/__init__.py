@@ -11,7 +11,7 @@ import sys
 import click
 
 import dkfeat
-from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log
+from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
 from dkfeat.cli.compare import compare
 from dkfeat.cli.demo import demo
 from dkfeat.cli.evaluate import evaluate
@@ -24,7 +24,7 @@ from dkfeat.cli.status import status
 from dkfeat.cli.train import train
 from dkfeat.cli.verify import verify
 
-__all__ = ["DkfeatCommand", "cli", "main", "set_log"]
+__all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
 
 
 def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:

@@ -22,7 +22,7 @@ from dkfeat.wording import nearest
 if TYPE_CHECKING:
     from dkfeat.engine.log_lines import LogLines
 
-__all__ = ["DkfeatCommand", "DkfeatGroup", "log_of", "set_log"]
+__all__ = ["DkfeatCommand", "DkfeatGroup", "log_of", "set_log", "text_of"]
 
 LOG = "dkfeat.log"
 """Where click's contexts, which share it, keep the `LogLines` that take the place of text on standard error."""
@@ -79,18 +79,18 @@ class DkfeatCommand(_VerbatimHelp):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(PIPE_CLOSED)
         except (ParseError, ParquetError) as error:
-            _fail(ctx, str(error), error.exit_code)  # it begins with its own place
+            _fail(ctx, text_of(error), error.exit_code)  # it begins with its own place
         except DkfeatError as error:
-            _fail(ctx, f"{ctx.info_name}: {_text(error)}", error.exit_code)
+            _fail(ctx, f"{ctx.info_name}: {text_of(error)}", error.exit_code)
         except KeyboardInterrupt:
             _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to go on", INTERRUPTED)
         except _Terminated:
             _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to go on", TERMINATED)
         except OSError as error:
-            _fail(ctx, f"{ctx.info_name}: {_text(error)}", STORAGE)
+            _fail(ctx, f"{ctx.info_name}: {text_of(error)}", STORAGE)
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            what = f"{ctx.info_name}: internal fault: {type(error).__name__}: {_text(error)}"
+            what = f"{ctx.info_name}: internal fault: {type(error).__name__}: {text_of(error)}"
             _tell(ctx, what, INTERNAL, trace)
             if log_of(ctx) is None:
                 click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
@@ -152,8 +152,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
 
 
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def text_of(error: BaseException) -> str:
+    """Join what an error says and the notes that were added to it."""
+    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
 @contextmanager

@@ -33,9 +33,10 @@ def _options(command: Command) -> Command:
 def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: tuple[str, ...]) -> None:
     """Give up the batch in TARGET that was interrupted and cannot be finished.
 
-    Its plan and the shards that it left are deleted; what is committed stays.
-    It is for a batch whose sources have changed since: where they are as they
-    were, the same run again finishes it. A run that goes on is not touched.
+    Its plan and the shards that it left are deleted; what is committed stays,
+    and where nothing is, the next run may have other settings. It is for a batch
+    whose sources or settings have to change: where they are as they were, the
+    same run again finishes it. A run that goes on is not touched.
 
     For example:
       dkfeat abort features/days --dry-run

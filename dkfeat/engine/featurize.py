@@ -19,11 +19,11 @@ from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import (
     as_path,
     as_source,
+    binding_spec,
     like_spec,
     like_storage,
     open_place,
     settle,
-    target_spec,
 )
 from dkfeat.errors import ConfigError
 from dkfeat.io import commit, shards
@@ -169,7 +169,7 @@ def featurize(
     storage.keep_apart(files, asked.patterns)
     storage.check_writable()
     commit.check_free(storage)  # a scan may take hours
-    spec = target_spec(storage)
+    spec, remedy = binding_spec(storage)
     reporter = Progress(progress)
     opening = open_runner(
         client,
@@ -204,6 +204,7 @@ def featurize(
             scan=scan,
             draw=draw,
             load=lambda described: load_map(described, *folders),
+            remedy=remedy,
         )
         planned = make_plan(settled.source, files, settled, storage.url, settled.scan)
         if spec is None:  # the target is still as it was: a plan that cannot work leaves nothing there

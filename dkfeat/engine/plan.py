@@ -13,13 +13,14 @@ from dkfeat.engine.settle import (
     Settled,
     as_path,
     as_source,
+    binding_spec,
     like_spec,
     like_storage,
     open_place,
     settle,
-    target_spec,
 )
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.io.plans import OTHER_TARGET
 from dkfeat.io.remote import shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.shards import shard_name
@@ -200,12 +201,12 @@ def plan(
     (2, 32, 1)
     """
     asked = as_source(source, storage_options)
-    existing = None
+    existing, remedy = None, OTHER_TARGET
     folders = [] if like is None else [like_storage(like, target_options)]
     if target is not None:
         storage = open_place(as_path(target, "target"), target_options, beside=like)
         folders.insert(0, storage)
-        spec = target_spec(storage)
+        spec, remedy = binding_spec(storage)
         existing = None if spec is None else (storage.url, spec)
     taken = None if like is None else (shown_url(as_path(like, "like")), like_spec(like, target_options))
     url = None if target is None else fspath(target)
@@ -223,6 +224,7 @@ def plan(
             scan=_given(scan),
             draw=_refuse,
             load=lambda described: load_map(described, *folders),
+            remedy=remedy,
         )
     except _OpenError:
         needs_landmarks = map is not None and map.needs_rows and not hasattr(map, "n_features_in_")

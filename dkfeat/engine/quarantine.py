@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.io.quarantine import QuarantinedRow
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from dkfeat.io.reader import ShardReader
     from dkfeat.io.source import Source
 
-__all__ = ["BadRowLimit", "quarantined_rows", "treating"]
+__all__ = ["BadRowLimit", "quarantined_rows", "suggested", "treating"]
 
 
 class BadRowLimit:
@@ -111,6 +112,23 @@ def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
                 message=bad.message,
                 text=bad.text,
             )
+
+
+@contextmanager
+def suggested(source: Source) -> Iterator[None]:
+    """Let errors about single rows, which end a run, say that these can be set aside instead."""
+    try:
+        yield
+    except (ParseError, ParquetError) as error:
+        if source.sets_aside and source.on_bad_row == "raise" and _is_of_a_row(error):
+            error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and goes on')
+        raise
+
+
+def _is_of_a_row(error: ParseError | ParquetError) -> bool:
+    if isinstance(error, ParquetError):
+        return error.row is not None
+    return error.line is not None and "max_line_bytes" not in error.reason  # where such a line ends is not looked for
 
 
 def _number(most: object) -> object:

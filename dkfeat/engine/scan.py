@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.quarantine import suggested
 from dkfeat.engine.runners import Runner, Stopped, open_runner
 from dkfeat.engine.settle import as_source
 from dkfeat.io.scans import Scan, SplitScan
@@ -111,7 +112,8 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
             parts[split.number] = part
             stage.advance(rows=part.n_rows, source_bytes=source.split_bytes(split))
 
-        runner.run(ScanTask(source), largest_first(source, splits), done)
+        with suggested(source):
+            runner.run(ScanTask(source), largest_first(source, splits), done)
     return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
 
 

@@ -17,9 +17,10 @@ from sklearn.base import clone
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.libsvm import LibsvmSource
-from dkfeat.io.metadata import differences, read_spec, spec_text
+from dkfeat.io.metadata import differences, read_spec, spec_text, ways_out
 from dkfeat.io.parquet import ParquetSource
 from dkfeat.io.parquet_splits import looks_like_parquet
+from dkfeat.io.plans import OTHER_TARGET
 from dkfeat.io.remote import is_url, shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.source import Source
@@ -36,6 +37,7 @@ __all__ = [
     "adopt_source",
     "as_path",
     "as_source",
+    "binding_spec",
     "like_spec",
     "like_storage",
     "open_place",
@@ -131,6 +133,17 @@ def target_spec(storage: Storage) -> dict[str, Any] | None:
         raise ShardError(message) from fault
 
 
+def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
+    """Spec that a run into `storage` must follow, or None, and what to do where it asks for another."""
+    spec = target_spec(storage)
+    try:
+        remedy = OTHER_TARGET if spec is None else ways_out(storage)
+    except OSError as fault:
+        message = f"{storage.url} cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
+    return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
+
+
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Read the settings of a folder of shards or of a model, under the keys ``map`` and ``input``.
 
@@ -173,6 +186,7 @@ def settle(
     scan: Callable[[Source], Scan],
     draw: Draw | None = None,
     load: Callable[[Mapping[str, Any]], FeatureMap] = from_spec,
+    remedy: str = OTHER_TARGET,
 ) -> Settled:
     """Settle a job from the target's spec, then from `like`, then from a scan.
 
@@ -198,6 +212,8 @@ def settle(
         numbers.
     load : callable
         Makes the map of an existing spec, landmarks included.
+    remedy : str
+        What messages offer where the target's spec is another, beside asking for the same.
 
     Raises
     ------
@@ -217,14 +233,15 @@ def settle(
         raise ConfigError(message)
     for existing, kept in ((target, True), (like, False)):
         if existing is not None:
-            source = adopt_source(source, *existing, in_full=kept)
-            map = _adopt_map(map, *existing, load)
+            way_out = remedy if kept else OTHER_TARGET
+            source = adopt_source(source, *existing, in_full=kept, remedy=way_out)
+            map = _adopt_map(map, *existing, load, way_out)
     if layout is None:
         layout = target[1]["output"]["layout"] if target is not None else None
     source, map, found = _complete(source, map, files, scan, draw)
     spec = _spec(source, map, layout or map.layout)
     if target is not None:
-        _must_agree(spec, target[1], target[0])
+        _must_agree(spec, target[1], target[0], remedy)
     return Settled(source=source, map=map, spec=spec, scan=found)
 
 
@@ -292,14 +309,17 @@ def _sparse_row_bytes(map: FeatureMap) -> int:
     return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
 
 
-def adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool) -> Source:
+def adopt_source(
+    source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool, remedy: str = OTHER_TARGET
+) -> Source:
     """Take the options that stand at their defaults from a spec; the others must agree with it."""
     existing = dict(spec["input"])
     asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
     kind = existing.pop("kind", None)
     if kind != asked.pop("kind"):
         if in_full:
-            message = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
+            made = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
+            message = f"{made}; {remedy}"
             raise SpecConflictError(message)
         if source.zero_based == "auto":
             message = f"{name} was made from {kind!r}, which does not tell the index base of text; pass zero_based"
@@ -315,19 +335,21 @@ def adopt_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full:
         if asked[key] == plain[key]:
             taken[key] = tuple(value) if isinstance(value, list) else value
         elif asked[key] != value and (in_full or key != "blocksize"):
-            message = (
-                f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or choose another target"
-            )
+            message = f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or {remedy}"
             raise SpecConflictError(message)
     return source.replaced(**taken)
 
 
 def _adopt_map(
-    map: FeatureMap | None, name: str, spec: Mapping[str, Any], load: Callable[[Mapping[str, Any]], FeatureMap]
+    map: FeatureMap | None,
+    name: str,
+    spec: Mapping[str, Any],
+    load: Callable[[Mapping[str, Any]], FeatureMap],
+    remedy: str,
 ) -> FeatureMap:
     """Make the spec's map, after checking that the one asked for is the same."""
     if map is not None:
-        _must_agree({"map": map.name}, {"map": spec["map"].get("map")}, name, "map")
+        _must_agree({"map": map.name}, {"map": spec["map"].get("map")}, name, remedy, "map")
     existing = load(spec["map"])
     if map is None:
         return existing
@@ -336,13 +358,13 @@ def _adopt_map(
         if map.random_state is None:
             map.set_params(random_state=existing.seed_)
         map.fit_like(existing)
-    _must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, "map")
+    _must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing
 
 
-def _must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str, place: str = "") -> None:
+def _must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str, remedy: str, place: str = "") -> None:
     """Compare two specs key by key."""
     differing = differences(existing, asked, place)
     if differing:
-        message = f"{name} was made with other settings, {'; '.join(differing)}; use the same or choose another target"
+        message = f"{name} was made with other settings, {'; '.join(differing)}; use the same or {remedy}"
         raise SpecConflictError(message)

@@ -53,9 +53,9 @@ def begin(
 ) -> Run:
     """Become the writer of a data set and pin what is to be done.
 
-    On disk before: nothing, a data set, or one left half-way. After: the spec, and the plan of the batch unless there
-    is nothing to do; ``_SUCCESS`` is gone while a batch is under way. If the call dies half-way, or is made again:
-    the same again, for every step finds what an earlier one left.
+    On disk before: nothing, a data set, or one left half-way. After: the spec, which replaces one that nothing was made
+    with, and the plan of the batch unless there is nothing to do; ``_SUCCESS`` is gone while a batch is under way. If
+    the call dies half-way, or is made again: the same again, for every step finds what an earlier one left.
 
     Parameters
     ----------
@@ -222,12 +222,17 @@ def _settle_spec(storage: Storage, spec: dict[str, Any], attached: Mapping[str, 
     except FileExistsError:
         there = metadata.read_spec(storage)
         lines = metadata.differences(there, spec)
-        if lines:
-            message = (
-                f"{storage.url} was made with another spec; choose another target. It differs in\n  "
-                + "\n  ".join(lines)
-            )
+        if not lines:
+            return
+        remedy = metadata.ways_out(storage)
+        if remedy is not None:
+            message = f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)
             raise SpecConflictError(message) from None
+        for name, data in attached.items():
+            _attach(storage, name, data)
+        storage.remove(SPEC)
+        storage.create(SPEC, text)
+        logger.info("%s: nothing was made there with its former settings; they are replaced", storage.url)
 
 
 def _attach(storage: Storage, name: str, data: bytes) -> None:

@@ -188,7 +188,9 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     except OSError as error:
         raise _unreadable(urlpath, error) from error
     if not listing.found:
-        message = f"no file matches {printable(urlpath)}"
+        bucket = None if listing.missing_bucket is None else printable(listing.missing_bucket)
+        why = "" if bucket is None else f": there is no bucket {bucket}, or these credentials do not show it"
+        message = f"no file matches {printable(urlpath)}{why}"
         raise SourceNotFoundError(message)
     path = listing.path
     root = "/" + (os.path.dirname(path) if listing.is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL

@@ -61,7 +61,8 @@ def abort(
     r"""Give up a batch that was interrupted, so that the next run plans afresh.
 
     It is meant for a batch whose sources have changed, which can no longer be finished; where they are as they were,
-    run featurize again instead. What is committed stays as it is, and so do the settings of the data set.
+    run featurize again instead. What is committed stays as it is, and so do the settings of a data set; where nothing
+    is committed, the next run may have other settings.
 
     On disk before: a plan that no manifest lists, and shards of it. After: neither, and ``_SUCCESS`` again if
     something is committed. Shards go before the plan that vouches for them, so that if the call dies half-way a run
@@ -96,12 +97,13 @@ def abort(
     --------
     >>> import pathlib, tempfile, dkfeat
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "rows.svm").write_text("+1 1:1\n-1 9:1\n")
-    >>> source = dkfeat.LibsvmSource(folder / "rows.svm", n_features=2, zero_based=False, label_dtype="int64")
+    >>> _ = (folder / "rows.svm").write_text("+1 1:1\n" * 500 + "-1 9:1\n")
+    >>> options = {"n_features": 2, "zero_based": False, "label_dtype": "int64", "blocksize": 2000}
+    >>> source = dkfeat.LibsvmSource(folder / "rows.svm", **options)
     >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
-    >>> dkfeat.featurize(source, gcws, folder / "features", progress=False)
+    >>> dkfeat.featurize(source, gcws, folder / "features", scheduler="synchronous", progress=False)
     Traceback (most recent call last):
-    dkfeat.errors.ParseError: ...rows.svm:2:4: ...
+    dkfeat.errors.ParseError: ...rows.svm:501:4: ...
     >>> dkfeat.abort(folder / "features").number
     1
     """

@@ -11,8 +11,8 @@ from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io import strict_json
 from dkfeat.io.entries import MANIFEST_NAME, check, check_hash
 from dkfeat.io.manifest import Manifest, check_format, manifest_name
-from dkfeat.io.plans import PinnedPlan, plan_name
-from dkfeat.io.storage import META, SPEC, SUCCESS, Storage
+from dkfeat.io.plans import OTHER_TARGET, PinnedPlan, plan_name
+from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Storage
 
 __all__ = [
     "newest_manifest",
@@ -23,6 +23,7 @@ __all__ = [
     "read_spec",
     "spec_text",
     "success_text",
+    "ways_out",
 ]
 
 _SMALL = 1 << 24
@@ -43,6 +44,22 @@ def read_spec(storage: Storage) -> dict[str, Any]:
     spec = strict_json.parse_object(text, where, max_bytes=_SMALL)
     check_format(spec, where)
     return spec
+
+
+def ways_out(storage: Storage) -> str | None:
+    """Say what may be done about a spec that is there and is not the one asked for.
+
+    None where nothing was planned, committed or published under it: then it binds nobody, and may be replaced.
+    """
+    if storage.size(f"{META}/{manifest_name(1)}") is not None:
+        return OTHER_TARGET
+    if storage.size(f"{META}/{plan_name(1)}") is not None:
+        return f"give up what was begun there, of which nothing is committed, with `dkfeat abort {storage.url}`"
+    try:
+        left = storage.list(DATA)
+    except FileNotFoundError:
+        left = {}
+    return f"delete what dead runs left there with `dkfeat clean {storage.url}`" if left else None
 
 
 def spec_text(spec: Mapping[str, Any]) -> bytes:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import glob
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from dkfeat.blocks import SourceFile
 from dkfeat.errors import SourceError, SpecConflictError
-from dkfeat.io.remote import open_filesystem, open_retries, printable
+from dkfeat.io.remote import open_filesystem, open_retries, printable, protocol_of
 
 __all__ = ["RemoteFile", "RemoteListing", "identity_now", "list_files", "read_heads"]
 
 READ_AHEAD_BYTES = 4 << 20
+_WITH_BUCKETS = ("s3", "gs")
 
 
 class RemoteListing:
     """What a URL or a pattern of them matches."""
 
     def __init__(
-        self, system: str, path: str, is_literal: bool, found: Sequence[tuple[str, str, dict[str, Any]]]
+        self,
+        system: str,
+        path: str,
+        is_literal: bool,
+        found: Sequence[tuple[str, str, dict[str, Any]]],
+        missing_bucket: str | None = None,
     ) -> None:
         self.system = system
         """Name of the file system's kind."""
@@ -30,6 +38,8 @@ class RemoteListing:
         """Whether that is the name of one file, not a pattern."""
         self.found = found
         """Path, URL and identity of each file."""
+        self.missing_bucket = missing_bucket
+        """Name of the bucket, where nothing is found because there is no such bucket."""
 
 
 def list_files(urlpath: str, options: Mapping[str, Any] | None) -> RemoteListing:
@@ -48,8 +58,10 @@ def list_files(urlpath: str, options: Mapping[str, Any] | None) -> RemoteListing
         try:
             return True, [system.info(path)]
         except FileNotFoundError:
-            matches = system.glob(path, detail=True)
-            return False, [matches[name] for name in sorted(matches)]
+            with suppress(FileNotFoundError):  # no such bucket
+                matches = system.glob(path, detail=True)
+                return False, [matches[name] for name in sorted(matches)]
+            return False, []
 
     is_literal, infos = retries.call("list", look_up)
     if is_literal and infos[0]["type"] == "directory":
@@ -59,7 +71,9 @@ def list_files(urlpath: str, options: Mapping[str, Any] | None) -> RemoteListing
         for info in infos
         if info["type"] == "file"
     ]
-    return RemoteListing(str(system.protocol), path, is_literal, found)
+    bucket = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS and not found else ""
+    is_missing = bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket))
+    return RemoteListing(str(system.protocol), path, is_literal, found, bucket if is_missing else None)
 
 
 def read_heads(files: Sequence[SourceFile], n_bytes: int, options: Mapping[str, Any] | None) -> list[bytes]:

@@ -6,15 +6,17 @@ import hashlib
 import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import PreviousManifest, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.io.manifest import Manifest
-from dkfeat.io.plans import PinnedPlan
+from dkfeat.io.plans import PinnedPlan, plan_name
+from dkfeat.io.status import planned_shards
 from dkfeat.io.storage import DATA, META, SUCCESS, Lock, Storage
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Run", "mark_success", "now"]
 
 logger = logging.getLogger(__name__)
+
+BAD_INPUT = ConfigError.exit_code
+"""Of errors in data or settings, which the same run would meet again."""
 
 
 class Run:
@@ -74,7 +79,20 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if isinstance(error, DkfeatError) and error.exit_code == BAD_INPUT:
+                with suppress(OSError):  # the error itself is what matters
+                    self._withdraw()
+        finally:
+            self.close()
+
+    def _withdraw(self) -> None:
+        """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
+        if self.plan is None or planned_shards(self.plan, self._storage.list(DATA)):
+            return
+        self._storage.remove(f"{META}/{plan_name(self.plan.number)}")
+        if self.manifest is not None and not self.repairs:
+            mark_success(self._storage, self.manifest)
 
     def close(self) -> None:
         """Free the target; a second call does nothing."""

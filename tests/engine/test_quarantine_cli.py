@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -78,3 +79,14 @@ def test_job_file__sets_rows_aside(made, most):
     job = JobConfig.from_mapping({"featurize": [{**part, "on_bad_row": "quarantine", "max_bad_rows": most}]})
     assert job.featurize[0].to_mapping()["max_bad_rows"] == most
     assert run_part(job.featurize[0], job.run, progress=False).n_bad_rows == 2
+
+
+def test_bad_row__names_the_option_that_sets_it_aside(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 1:1\n1 9:nan\n")
+    words = ("featurize", path, "--out", tmp_path / "out", "--scheduler", "synchronous", "--no-progress")
+    told = run(*words, status=2).stderr
+    assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", told)
+    told = run(*words, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
+    assert "max_line_bytes" in told
+    assert "quarantine" not in told

@@ -18,9 +18,17 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.job import Job
-from dkfeat.errors import CommitError, ConfigError, DkfeatError, ShardError, SourceError, SpecConflictError
+from dkfeat.errors import (
+    CommitError,
+    ConfigError,
+    DkfeatError,
+    ShardError,
+    SourceError,
+    SourceNotFoundError,
+    SpecConflictError,
+)
 from dkfeat.io import files
-from dkfeat.learn.predict import predict
+from dkfeat.learn.predict_file import predict_file
 from tests.engine.helpers import featurized, gcws
 from tests.faults.bucket import KEY, SECRET, Bucket
 from tests.invariants import dataset_state
@@ -89,7 +97,7 @@ def test_shards__read_back_train_and_verify(pattern, tiny_rows, bucket, options,
     model = dkfeat.train(bucket.url(), storage_options=options, epochs=1, progress=False)
     model.save(tmp_path / "model")
     bucket.put("new.svm", b"1 1:0.5\n-1 2:1\n")
-    asked = predict(model, bucket.url("new.svm"), storage_options=options)
+    asked = predict_file(model, bucket.url("new.svm"), storage_options=options)
     assert asked.n_rows == 2
     like = dkfeat.featurize(
         bucket.url("new.svm"),
@@ -439,3 +447,12 @@ def test_other_store__that_creates_exclusively__works_too(pattern, golden):
 def test_errors__of_dkfeat_alone_reach_the_user():
     with pytest.raises(DkfeatError):
         dkfeat.open_shards("nosuchstore://bucket/out")
+
+
+@pytest.mark.fault("I-36")
+@pytest.mark.parametrize("name", ["day.svm", "day-*.svm", "**/*.svm"])
+def test_source__of_a_missing_bucket__is_told_from_an_empty_one(bucket, options, name):
+    with pytest.raises(SourceNotFoundError, match=r"no file matches .*: there is no bucket there-is-none"):
+        dkfeat.LibsvmSource(f"s3://there-is-none/{name}", storage_options=options).files()
+    with pytest.raises(SourceNotFoundError, match=r"no file matches \S+$"):
+        dkfeat.LibsvmSource(bucket.url(name), storage_options=options).files()
