@@ -182,11 +182,11 @@ def _show(train_file: str, test_file: str, train_shards: str, test_shards: str, 
     from dkfeat.engine.dataset import open_shards
     from dkfeat.learn.baseline import raw_accuracy
     from dkfeat.learn.model import load_model
-    from dkfeat.learn.predict import settled_like
+    from dkfeat.learn.prediction_source import prediction_source
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)
-    source, test_source = (settled_like(model, path) for path in (train_file, test_file))
+    source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
     click.echo("\nThe same linear model on the raw features, for comparison …", err=True)
     raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
     size = sum(entry.size for entry in data.manifest.shards)

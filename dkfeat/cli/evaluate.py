@@ -51,7 +51,7 @@ def evaluate(
 
     if out is not None:
         check_plots()  # before the work, not after
-    rows = rows_given(source, options)
+    rows = rows_given(ctx, source, options)
     given = {name: options[name] for name in WHERE if options[name] is not None}
     log = log_of(ctx)
     if log is not None and options["progress"]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dkfeat.cli._group import DkfeatCommand, log_of
-from dkfeat.cli._options import make_source, run_options, source_options
-from dkfeat.cli._parquet_options import parquet_options
+from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, run_options, source_options
+from dkfeat.cli._parquet_options import PARQUET_PARAMETERS, parquet_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 from dkfeat.cli.featurize import RUN_PARAMETERS
@@ -66,20 +67,34 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     from dkfeat.learn.model import load_model
 
     loaded = load_model(model)
-    rows = rows_given(source, options)
+    rows = rows_given(ctx, source, options)
     if out is not None and _is_folder(out):
         _to_folder(ctx, loaded, rows, out, options)
     else:
         _to_file(loaded, rows, sys.stdout if out is None else out, options)
 
 
-def rows_given(source: tuple[str, ...], options: dict[str, Any]) -> Any:
-    """Shards or predictions, where that is what is there, else a source with the options of the command line."""
+def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """Shards or predictions, where that is what is there, else a source with the options of the command line.
+
+    Raises
+    ------
+    click.UsageError
+        Options that say how files are read are given with shards, for which they mean nothing.
+    """
     from dkfeat.engine.dataset import ShardDataset
     from dkfeat.learn.prediction_source import dataset_reader
 
     reader = dataset_reader(source, parse_options(options["storage_options"], "--storage-option"))
-    return make_source(source, options) if reader is None else ShardDataset(reader, "sha256")
+    if reader is None:
+        return make_source(source, options)
+    names = ("format", *SOURCE_PARAMETERS, "query_column", *PARQUET_PARAMETERS, "no_label")
+    given = [name for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        message = f"{source[0]} holds shards, which are read as they were made; leave out {flags}"
+        raise click.UsageError(message, ctx)
+    return ShardDataset(reader, "sha256")
 
 
 def _is_folder(out: str) -> bool:
@@ -106,13 +121,12 @@ def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, opti
 
 
 def _to_file(model: LinearModel, rows: Any, out: Any, options: dict[str, Any]) -> None:
-    from dkfeat.learn.predict import predict as run
-    from dkfeat.learn.prediction_source import prediction_source
+    from dkfeat.learn.predict_file import predict_file
 
     if options["on_bad_row"] == "quarantine":
         message = "bad rows are set aside in folders alone; give --out DIR"
         raise click.UsageError(message)
-    outcome = run(model, prediction_source(model, rows), out=out)
+    outcome = predict_file(model, rows, out)
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
         told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"

@@ -95,7 +95,7 @@ def evaluation_of(tally: Tally) -> Evaluation:
     InputError
         It counted no rows.
     """
-    unknown = 0 if isinstance(tally, NumberTally) else tally.n_unknown
+    unknown = tally.n_unknown
     if tally.n_rows == unknown:
         message = "there are no rows to evaluate"
         if unknown:

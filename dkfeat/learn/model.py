@@ -250,11 +250,11 @@ class LinearModel:
         return predictions_of(self.task, self.classes, scores)
 
     def predict_file(self, source: Any, out: Any = None, **options: Any) -> Any:
-        """Featurize the rows of a file and label them: `dkfeat.learn.predict.predict` with this model."""
+        """Predict for the rows of a file: `dkfeat.learn.predict_file.predict_file` with this model."""
         # pyarrow and the file readers are not needed to score rows in memory
-        from dkfeat.learn.predict import predict
+        from dkfeat.learn.predict_file import predict_file
 
-        return predict(self, source, out=out, **options)
+        return predict_file(self, source, out=out, **options)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model into a folder.

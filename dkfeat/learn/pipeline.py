@@ -6,8 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import Pipeline
+from sklearn.utils import ClassifierTags, RegressorTags
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.model import LinearModel, load_model
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TrainedLinear", "load_pipeline"]
 
 
-class TrainedLinear(ClassifierMixin, BaseEstimator):
+class TrainedLinear(BaseEstimator):
     """Last step of `load_pipeline`: the weights of a `LinearModel` over rows that its map has transformed.
 
     Parameters
@@ -88,6 +90,11 @@ class TrainedLinear(ClassifierMixin, BaseEstimator):
             raise ConfigError(message)
         return self.model.probabilities(self.decision_function(X))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of the predictions, for regression the coefficient of determination R², as scikit-learn has them."""
+        measure = r2_score if self.model.task == "regression" else accuracy_score
+        return float(measure(y, self.predict(X), sample_weight=sample_weight))
+
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
@@ -95,7 +102,10 @@ class TrainedLinear(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         if self.model.task == "regression":
-            tags.estimator_type = "regressor"
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        else:
+            multilabel = self.model.task == "multilabel"
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=multilabel)
         return tags
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
+from dkfeat.blocks import PackedCodes
 from dkfeat.engine.job import Job
 from dkfeat.engine.process_cache import ProcessCache
 from dkfeat.engine.settle import PIECE_BYTES
@@ -24,13 +25,21 @@ from dkfeat.io.landmarks import landmarks_of, read_landmarks
 from dkfeat.io.metadata import spec_text
 from dkfeat.io.storage import Storage
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.predict import score_rows
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.io.source import Piece, Source
 
-__all__ = ["ORIGIN", "PredictJob", "model_file", "prediction_schema", "prediction_spec", "weights_sha256"]
+__all__ = [
+    "ORIGIN",
+    "PredictJob",
+    "model_file",
+    "piece_rows",
+    "prediction_schema",
+    "prediction_spec",
+    "score_rows",
+    "weights_sha256",
+]
 
 ORIGIN = ("source_file", "source_split", "source_row")
 """Columns that tell where a row comes from."""
@@ -74,11 +83,6 @@ class PredictJob(Job):
 def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict[str, Any]:
     """All that decides the bytes of predictions, as plain JSON values; the model by its hash."""
     mapping = source.to_mapping()
-    n_outputs = model.coef.shape[0]
-    lists_a_row = (scores and model.task != "regression") * (2 if _has_probabilities(model) else 1)
-    row_bytes = _ORIGIN_BYTES + 4 * n_outputs * lists_a_row + (8 * n_outputs if model.task == "multilabel" else 0)
-    # what is held of a row while it is scored: its features, and its scores in both precisions
-    held = max(row_bytes + 12 * n_outputs, model.map.encoded_row_bytes)
     spec = {
         "format": 1,
         "model": {
@@ -89,17 +93,37 @@ def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict
         },
         "map": dict(model.map_spec),
         "input": mapping,
-        "split": {"blocksize": mapping.get("blocksize"), "max_piece_rows": max(1, PIECE_BYTES // held)},
+        "split": {"blocksize": mapping.get("blocksize"), "max_piece_rows": piece_rows(model, scores=scores)},
         "output": {
             "schema": 1,
             "layout": "predictions",
-            "n_features_out": n_outputs,
-            "row_bytes": held,
+            "n_features_out": model.coef.shape[0],
+            "row_bytes": _row_bytes(model, scores=scores),
             "scores": bool(scores),
         },
     }
     plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become the lists that are read back
     return plain
+
+
+def piece_rows(model: LinearModel, *, scores: bool) -> int:
+    """Rows of a piece that is scored, and whose predictions are kept, at once."""
+    return max(1, PIECE_BYTES // _row_bytes(model, scores=scores))
+
+
+def _row_bytes(model: LinearModel, *, scores: bool) -> int:
+    """Bytes that are held of a row while it is scored: its features, its scores in both precisions, its predictions."""
+    n_outputs = model.coef.shape[0]
+    lists_a_row = (scores and model.task != "regression") * (2 if _has_probabilities(model) else 1)
+    kept = _ORIGIN_BYTES + 4 * n_outputs * lists_a_row + (8 * n_outputs if model.task == "multilabel" else 0)
+    return max(kept + 12 * n_outputs, model.map.encoded_row_bytes)
+
+
+def score_rows(model: LinearModel, X: Any, *, is_encoded: bool) -> NDArray[np.float32]:
+    """Scores of raw rows, or of rows as shards of the model's map hold them."""
+    if is_encoded and not isinstance(X, PackedCodes):
+        return model.score_features(X)
+    return model.decision_function(X)
 
 
 def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> dict[str, str]:

@@ -18,12 +18,11 @@ from dkfeat.io.remote import is_url
 from dkfeat.io.shard_source import ShardSource
 from dkfeat.io.source import Source
 from dkfeat.io.storage import SPEC, open_storage
-from dkfeat.learn.predict import labels_if_there
 
 if TYPE_CHECKING:
     from dkfeat.learn.model import LinearModel
 
-__all__ = ["dataset_reader", "prediction_source"]
+__all__ = ["dataset_reader", "prediction_source", "refuse_blocksize"]
 
 
 def prediction_source(
@@ -44,6 +43,7 @@ def prediction_source(
     reader = dataset_reader(source, storage_options)
     if reader is not None:
         _check_same_features(model, reader)
+        refuse_blocksize(reader, blocksize)
         return ShardSource.of(reader)
     given = isinstance(source, Source)
     found = as_source(source, None if given else storage_options)
@@ -59,6 +59,13 @@ def prediction_source(
         message = "a source for predictions needs n_features, zero_based and label_dtype"
         raise ConfigError(message)
     return found
+
+
+def refuse_blocksize(reader: ShardReader, blocksize: int | str | None) -> None:
+    """Refuse a block size beside shards or predictions, which are read one by one."""
+    if blocksize is not None:
+        message = f"blocksize={blocksize!r} is for files that are cut; leave it out with {reader.storage.url}"
+        raise ConfigError(message)
 
 
 def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> ShardReader | None:
@@ -95,7 +102,8 @@ def _read_alike(model: LinearModel, source: Source) -> Source:
     elif source.n_features is None:
         source = source.replaced(n_features=model.map.n_features_in_)
     if isinstance(source, ParquetSource) and source.label is not None and not chosen:
-        source = labels_if_there(source)
+        there = source.label in source.column_names(source.files())
+        source = source if there else source.replaced(label=None)
     return source
 
 

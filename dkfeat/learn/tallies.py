@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +32,13 @@ class Curves:
         few = n_outputs <= MOST_CURVES
         self.bins = [ScoreBins(min(MOST_BINS, ALL_BINS // n_outputs)) for _ in range(n_outputs if few else 0)]
 
-    def add(self, scores: NDArray[np.float32] | None, positive: NDArray[np.bool_]) -> None:
-        """Count rows: scores and what is positive, of shape (n_rows, n_outputs)."""
+    def add(self, scores: NDArray[np.float32] | None, is_positive: Callable[[int], NDArray[np.bool_]]) -> None:
+        """Count rows: scores of shape (n_rows, n_outputs), and what tells the positive rows of an output."""
         if scores is None:
             self.bins = []
+            return
         for place, bins in enumerate(self.bins):
-            assert scores is not None  # else there are no bins
-            bins.add(scores[:, place], positive[:, place])
+            bins.add(scores[:, place], is_positive(place))
 
     def merge(self, other: Curves) -> None:
         """Count the rows of another one too."""
@@ -81,7 +82,8 @@ class LabelTally:
         self.cells.update({divmod(int(p), len(classes)): int(count) for p, count in zip(places, counts, strict=True)})
         if scores is not None:
             scores = scores[known] if scores.ndim == 2 else scores[known, None]
-        self.curves.add(scores, own[:, None] == (np.array([1]) if self.task == "binary" else np.arange(len(classes))))
+        second = self.task == "binary"  # whose one score is that of the second class
+        self.curves.add(scores, lambda place: own == place + second)
         if probabilities is None:
             self.has_probabilities = False
         elif len(own):
@@ -135,13 +137,15 @@ class ListTally:
         """
         width = len(self.classes)
         known = np.asarray(y[:, width:].sum(axis=1)).ravel() == 0
-        own, found = y[known, :width].toarray().astype(np.bool_), predicted[known].toarray().astype(np.bool_)
-        scores = None if scores is None else scores[known]
+        own, found = y[known, :width] != 0, predicted[known] != 0  # in the columns alone that have some
         self.n_rows += len(known)
-        self.n_unknown += len(known) - len(own)
-        self.n_right += int((own == found).all(axis=1).sum())
-        self.counts += np.stack([(own & found).sum(axis=0), (~own & found).sum(axis=0), (own & ~found).sum(axis=0)])
-        self.curves.add(scores, own)
+        self.n_unknown += len(known) - own.shape[0]
+        self.n_right += int(np.count_nonzero(np.asarray((own != found).sum(axis=1)).ravel() == 0))
+        both, mine, theirs = (np.asarray(each.sum(axis=0)).ravel() for each in (own.multiply(found), own, found))
+        self.counts += np.stack([both, theirs - both, mine - both]).astype(np.int64)
+        columns = own.tocsc()
+        scores = None if scores is None else scores[known]
+        self.curves.add(scores, lambda place: columns[:, [place]].toarray().ravel())
 
     def merge(self, other: ListTally) -> None:
         """Count the rows of another one too."""
@@ -157,7 +161,7 @@ class NumberTally:
 
     def __init__(self, model: LinearModel) -> None:
         self.task = model.task
-        self.n_rows = 0
+        self.n_rows = self.n_unknown = 0  # sources refuse labels that are no finite numbers
         self.absolute = self.squared = self.mean = self.spread = 0.0
         """Sums of errors, mean of the labels, and the sum of their squared distances from it."""
         self.sample = np.empty((0, 3))

@@ -12,7 +12,7 @@ from scipy import sparse
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
-from dkfeat.learn.predict import predict
+from dkfeat.learn.predict_file import predict_file
 from tests.conftest import libsvm_text
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
@@ -229,14 +229,18 @@ def test_row_that_the_map_refuses__has_its_place(tmp_path):
 def test_predict__reads_columns_as_the_model_was_trained(tmp_path, table, tiny_rows):
     featurized(wide(table, id="name"), tmp_path / "train", map=gcws(64))
     model = dkfeat.train(tmp_path / "train", epochs=2, progress=False)
-    outcome = predict(model, table, tmp_path / "all.csv")
+    outcome = predict_file(model, table, tmp_path / "all.csv")
     assert (outcome.n_rows, outcome.n_known) == (400, 400)
     text = dkfeat.LibsvmSource(write_text(tmp_path, tiny_rows), n_features=300, zero_based=False, label_dtype="int64")
-    assert predict(model, text, tmp_path / "text.csv") == outcome
+    assert predict_file(model, text, tmp_path / "text.csv") == outcome
     assert (tmp_path / "all.csv").read_text() == (tmp_path / "text.csv").read_text()
     unlabelled = write(tmp_path / "new.parquet", pq.read_table(table).drop_columns("label"))
-    outcome = predict(model, unlabelled, tmp_path / "new.txt")
+    outcome = predict_file(model, unlabelled, tmp_path / "new.txt")
     assert (outcome.n_rows, outcome.n_known, outcome.accuracy) == (400, 0, None)
+    for ending in ("csv", "parquet"):  # no labels are made up
+        predict_file(model, unlabelled, tmp_path / f"new.{ending}")
+    assert (tmp_path / "new.csv").read_text().splitlines()[0] == '"prediction"'
+    assert pq.read_table(tmp_path / "new.parquet").column_names == ["prediction"]
 
 
 def write_text(folder, rows):

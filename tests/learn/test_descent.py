@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies
 from scipy import sparse
 
+from dkfeat.compiled import losses
 from dkfeat.errors import ShardError
 from dkfeat.learn import descent
 from dkfeat.learn.descent import LOSSES, Descent, Settings, Variant, Weights, run_epoch
@@ -143,15 +144,58 @@ def test_run_epoch__a_variant_is_not_touched_by_those_beside_it():
         assert first.tobytes() == second.tobytes()
 
 
-def test_run_epoch__a_weight_of_two_counts_as_a_step_twice_as_long():
+def test_run_epoch__a_weight_of_two_counts_as_a_step_twice_as_long_if_that_is_short():
     X, y = np.eye(N_COLUMNS, dtype=np.float32), np.full(N_COLUMNS, 4)
-    chosen = of("binary", fit_intercept=False)
-    once, twice = (
+    chosen = of("binary", ("hinge",), fit_intercept=False)
+    quarter, half, four = (
         run_epoch(Weights.zeros(chosen, N_COLUMNS), [(X, y, np.full(N_COLUMNS, weight))], chosen)
-        for weight in (1.0, 2.0)
+        for weight in (0.25, 0.5, 4.0)
     )
-    np.testing.assert_allclose(twice.coef, 2 * once.coef, rtol=1e-6)
-    assert not once.intercept.any()
+    np.testing.assert_allclose(half.coef, 2 * quarter.coef, rtol=1e-6)
+    np.testing.assert_allclose(four.coef, 2 * half.coef, rtol=1e-6)  # 1, where no loss is left
+    assert not half.intercept.any()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_run_epoch__rows_of_any_length_and_weight_do_what_a_plain_loop_does(loss, kind):
+    # lengths over six decades and weights over eight: explicit steps would be up to 1e14 times too long
+    rng = np.random.default_rng(3)
+    X = some_rows(60) * 10 ** rng.uniform(-3, 3, (60, 1)).astype(np.float32)
+    task = "binary" if loss in descent.CLASS_LOSSES else "regression"
+    weight, y = 10 ** rng.uniform(-4, 4, 60), labels(task, 60)
+    chosen = of(task, (loss,))
+    found = run_epoch(Weights.zeros(chosen, N_COLUMNS), [(layout(X, kind), y, weight)], chosen)
+    coef, intercept, *_ = reference.fit(
+        X.astype(np.float64),
+        wanted(task, y)[:, 0],
+        weight,
+        loss=loss,
+        alpha=1e-4,
+        step_size=LOSSES[loss][1],
+        intercept_rate=descent.INTERCEPT_RATE,
+    )
+    np.testing.assert_allclose(found.coef[:, 0], coef, rtol=1e-3, atol=1e-4 * np.abs(coef).max())
+    np.testing.assert_allclose(found.intercept[0], intercept, rtol=1e-3, atol=1e-4)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    loss=strategies.sampled_from(sorted(LOSSES)),
+    target=strategies.sampled_from([-1.0, 1.0]),
+    score=strategies.floats(-1e6, 1e6),
+    size=strategies.floats(0, 1e9),
+    length=strategies.floats(0, 1e9),
+)
+def test_step_and_loss__is_exact_and_goes_no_further_than_the_target(loss, target, score, size, length):
+    kind = LOSSES[loss][0]
+    step, value = losses.step_and_loss(kind, score, target, 0.1, size, length)
+    assert value == pytest.approx(reference.value(loss, score, target, 0.1), rel=1e-9, abs=1e-12)
+    exact = reference.implicit_step(loss, score, target, 0.1, size, length)
+    assert step == pytest.approx(exact, rel=1e-5, abs=1e-12)
+    if loss != "log_loss":  # whose target is beyond all scores
+        before, after = score - target, score + step * length - target
+        assert before * after >= -1e-9 * before**2
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])

@@ -1,6 +1,7 @@
 """Figures of evaluations against scikit-learn on all rows at once, whatever the rows came from."""
 
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -62,7 +63,11 @@ def test_evaluate__figures_are_those_of_scikit_learn(trained):
     for own, predicted_label, rows in found.confusion:
         matrix[own, predicted_label] = rows
     np.testing.assert_array_equal(matrix, metrics.confusion_matrix(y, labels))
-    assert sum(rows for _, _, rows in found.calibration) == found.n_rows == 240
+    right, told = labels == y, chances.max(axis=1)
+    bins = np.minimum((10 * told).astype(int), 9)
+    assert [rows for _, _, rows in found.calibration] == [count for count in np.bincount(bins) if count]
+    by_hand = [(told[bins == b].mean(), right[bins == b].mean()) for b in np.unique(bins)]
+    np.testing.assert_allclose([entry[:2] for entry in found.calibration], by_hand, rtol=1e-5)
 
 
 def test_evaluate__two_classes(trained):
@@ -75,8 +80,13 @@ def test_evaluate__two_classes(trained):
     assert found.summary["brier"] == pytest.approx(metrics.brier_score_loss(own == 4, model.predict_proba(X)[:, 1]))
     assert found.per_class[0].keys() == {"label", "precision", "recall", "f1", "support"}
     recall, precision = map(np.array, found.curves["precision_recall"])
-    assert (np.diff(recall) > 0).all()
-    assert ((precision >= 0) & (precision <= 1)).all()
+    for wanted, shown in zip(recall[1:], precision[1:], strict=True):  # 0 is the point that no rows make
+        least = np.sort(scores[own == 4])[::-1][math.ceil(wanted * (own == 4).sum() - 1e-9) - 1]
+        assert shown == pytest.approx((own[scores >= least] == 4).mean())
+    false, true, _ = metrics.roc_curve(own == 4, scores)
+    rates = found.curves["roc"]
+    np.testing.assert_allclose(rates[1], np.interp(rates[0], false, true), rtol=1e-12)
+    assert metrics.auc(*rates) == pytest.approx(found.summary["auc"], abs=0.01)
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", pytest.param("cluster", marks=pytest.mark.cluster)])
@@ -272,6 +282,11 @@ def test_predict__command_line_writes_folders_and_files(trained, tmp_path):
     run("predict", folder / "model", folder / "shards", "--out", tmp_path / "labels.parquet")
     assert pq.read_table(tmp_path / "labels.parquet")["prediction"].to_pylist() == labels
     run("predict", folder / "binary", pattern, "--out", tmp_path / "out", "--no-progress", status=4)
+    for command in ("predict", "evaluate"):
+        wrong = run(command, folder / "model", folder / "shards", "--blocksize", "1MiB", "--no-label", status=2)
+        assert "holds shards, which are read as they were made; leave out --blocksize, --no-label" in wrong.stderr
+    with pytest.raises(ConfigError, match=r"blocksize='1MiB' is for files that are cut; leave it out with .*shards"):
+        predicted(folder / "model", folder / "shards", tmp_path / "again", blocksize="1MiB")
     assert "not features" in run("predict", folder / "model", tmp_path / "out", status=2).stderr
     assert run("verify", tmp_path / "out").stdout
     assert "predictions" in run("inspect", tmp_path / "out").stdout

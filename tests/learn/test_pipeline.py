@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.base import is_classifier, is_regressor
 
 from dkfeat import FourierFeatures, GCWSFeatures
 from dkfeat.errors import ConfigError, InputError, SourceNotFoundError
@@ -50,6 +51,31 @@ def test_pipeline__gives_what_the_model_gives(feature_map, n_classes, tmp_path):
         np.testing.assert_array_equal(pipeline.classes_, model.classes)
         assert pipeline[-1].intercept_.shape == (len(model.coef),)
         assert pipeline.score(X, model.predict(X)) == 1
+
+
+@pytest.mark.parametrize("task", ["binary", "multilabel", "regression"])
+def test_pipeline__is_what_its_task_is(task):
+    gcws = GCWSFeatures(n_components=16, i_bits=4, random_state=0).fit_width(WIDTH)
+    rng = np.random.default_rng(0)
+    rows, classes = {"binary": (1, [0, 1]), "multilabel": (3, [0, 1, 2]), "regression": (1, [])}[task]
+    model = LinearModel(
+        map_spec=gcws.to_spec(),
+        classes=np.array(classes),
+        coef=rng.normal(size=(rows, gcws.n_features_out)),
+        intercept=np.zeros(rows),
+        task=task,
+    )
+    pipeline, X = load_pipeline(model), rng.normal(size=(40, WIDTH))
+    assert (is_classifier(pipeline), is_regressor(pipeline)) == (task != "regression", task == "regression")
+    predicted = pipeline.predict(X)
+    y = predicted[rng.permutation(40)]  # right by chance alone
+    expected = {
+        "binary": lambda: np.mean(y == predicted),
+        "multilabel": lambda: np.mean((y != predicted).sum(axis=1) == 0),
+        "regression": lambda: 1 - np.square(y - predicted).sum() / np.square(y - y.mean()).sum(),
+    }[task]()
+    assert pipeline.score(X, y) == pytest.approx(expected)
+    assert pipeline.score(X, predicted) == 1
 
 
 def test_pipeline__keeps_its_checks():

@@ -9,10 +9,10 @@ from sklearn.svm import LinearSVC
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
-from dkfeat.learn import predict as module
+from dkfeat.learn import predict_file as module
 from dkfeat.learn.baseline import raw_accuracy
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.predict import predict
+from dkfeat.learn.predict_file import predict_file
 from tests.learn.fakes import blobs
 
 
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
 def test_predict__files_shards_and_arrays_agree(trained):
     folder, (X, y), model = trained
     out = folder / "labels.txt"
-    outcome = predict(model, str(folder / "test.svm"), out)
+    outcome = predict_file(model, str(folder / "test.svm"), out)
     labels = np.loadtxt(out, dtype=int)
     np.testing.assert_array_equal(labels, model.predict(X))
     np.testing.assert_array_equal(labels, model.predict(dkfeat.open_shards(folder / "test").codes()))
@@ -53,9 +53,9 @@ def test_predict__files_shards_and_arrays_agree(trained):
 
 def test_predict__small_blocks_give_the_same_labels(trained, monkeypatch):
     folder, (X, _), model = trained
-    monkeypatch.setattr(module, "PIECE_ROWS", 7)
+    monkeypatch.setattr(module, "piece_rows", lambda *_, **__: 7)
     out = folder / "blocks.txt"
-    predict(model, str(folder / "test.svm"), out, blocksize=2000)
+    predict_file(model, str(folder / "test.svm"), out, blocksize=2000)
     np.testing.assert_array_equal(np.loadtxt(out, dtype=int), model.predict(X))
 
 
@@ -63,7 +63,7 @@ def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypa
     folder, _, model = trained
     read, asked = LibsvmSource.read, []
     monkeypatch.setattr(LibsvmSource, "read", lambda *a, **options: asked.append(options) or read(*a, **options))
-    predict(model, str(folder / "test.svm"))
+    predict_file(model, str(folder / "test.svm"))
     source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
     raw_accuracy(source, source, model.classes, epochs=1)
     assert [options["checksum"] for options in asked] == [False] * 3
@@ -87,7 +87,7 @@ def test_predict__tables_hold_predictions_and_labels(trained, suffix):
 def test_predict__placeholder_labels_give_no_accuracy(trained, tmp_path):
     _, (X, _), model = trained
     path = write_rows(tmp_path / "new.svm", X, np.zeros(X.shape[0]))
-    outcome = predict(model, str(path))
+    outcome = predict_file(model, str(path))
     assert outcome.n_rows == X.shape[0]
     assert outcome.accuracy is None
 
@@ -98,7 +98,7 @@ def test_predict__drops_no_row_in_silence(trained, tmp_path):
     settled = {key: model.input_spec[key] for key in ("n_features", "zero_based", "label_dtype")}
     source = LibsvmSource(str(tmp_path / "new.svm"), on_bad_row="quarantine", **settled)
     with pytest.raises(ConfigError, match="has one for each row, so on_bad_row must be 'raise'"):
-        predict(model, source, tmp_path / "labels.txt")
+        predict_file(model, source, tmp_path / "labels.txt")
     assert not (tmp_path / "labels.txt").exists()
 
 
@@ -108,25 +108,25 @@ def test_predict__a_column_beyond_the_model(trained, tmp_path):
     out = tmp_path / "labels.txt"
     out.write_text("earlier\n")
     with pytest.raises(ParseError, match=r"wide\.svm:2:3: .*99"):
-        predict(trained[2], str(path), out)
+        predict_file(trained[2], str(path), out)
     assert out.read_text() == "earlier\n"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["labels.txt", "wide.svm"]
 
 
 def test_predict__no_such_file(trained, tmp_path):
     with pytest.raises(SourceNotFoundError):
-        predict(trained[2], str(tmp_path / "none.svm"))
+        predict_file(trained[2], str(tmp_path / "none.svm"))
 
 
 def test_predict__a_model_without_input_options_needs_a_source(trained):
     folder, _, model = trained
     bare = LinearModel(**{**{n: getattr(model, n) for n in ("map_spec", "classes", "coef", "intercept")}})
-    with pytest.raises(ConfigError, match="give a source with all options"):
-        predict(bare, str(folder / "test.svm"))
+    with pytest.raises(ConfigError, match="needs n_features, zero_based"):
+        predict_file(bare, str(folder / "test.svm"))
     with pytest.raises(ConfigError, match="needs n_features"):
-        predict(bare, LibsvmSource(str(folder / "test.svm")))
+        predict_file(bare, LibsvmSource(str(folder / "test.svm")))
     source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
-    assert predict(bare, source) == predict(model, str(folder / "test.svm"))
+    assert predict_file(bare, source) == predict_file(model, str(folder / "test.svm"))
 
 
 def test_raw_accuracy__is_that_of_a_linear_model_on_unit_rows(trained):

@@ -312,9 +312,10 @@ def test_class_weights__name_long_labels_in_full():
     assert model.training["class_weight"] == {"1234567.5": 2.0}
 
 
-def test_train__losses_beyond_all_measure_are_told_as_diverged(tmp_path):
+@pytest.mark.parametrize("loss", ["squared_hinge", "squared_error"])
+def test_train__some_rows_are_far_longer_than_others(loss, tmp_path):
     X, y = blobs(300, 2, seed=1)
-    X = X.multiply(np.where(np.arange(300) % 20 == 7, 30.0, 1.0)[:, None]).tocsr()  # some rows 30 times as long
+    X = X.multiply(np.where(np.arange(300) % 20 == 7, 30.0, 1.0)[:, None]).tocsr()  # 27,000 times, for degree 3
     lines = [
         f"{label} " + " ".join(f"{j + 1}:{v:.5f}" for j, v in zip(row.indices, row.data, strict=True))
         for label, row in zip(y, X, strict=True)
@@ -322,8 +323,6 @@ def test_train__losses_beyond_all_measure_are_told_as_diverged(tmp_path):
     (tmp_path / "rows.svm").write_text("\n".join(lines))
     maclaurin = MaclaurinFeatures(n_components=32, kernel="polynomial", random_state=0)
     dkfeat.featurize(tmp_path / "rows.svm", maclaurin, tmp_path / "f", scheduler="synchronous", progress=False)
-    with pytest.raises(ConfigError, match=r"diverged .* alpha=1e-06 \(squared_hinge\)"):
-        train(tmp_path / "f", epochs=5, progress=False)
-    test = dkfeat.open_shards(tmp_path / "f")
-    model = train(tmp_path / "f", loss=["squared_hinge", "hinge"], validation=test, epochs=5, progress=False)
-    assert model.training["loss"] == "hinge", model.training["grid"]
+    model = train(tmp_path / "f", loss=loss, epochs=5, progress=False)
+    assert np.isfinite(model.coef).all()
+    assert np.isfinite(model.history[-1]["loss"])
