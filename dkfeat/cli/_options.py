@@ -1,4 +1,4 @@
-"""Options that several commands share, named like the Python parameters they set."""
+"""Options about how rows are read, named like the Python parameters they set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS
+from dkfeat.cli._run_options import run_options, together
 from dkfeat.cli._storage import parse_options
 from dkfeat.cli.build import source_of
 
@@ -55,7 +56,7 @@ class _Auto(click.ParamType):
 
 def source_options(command: Command) -> Command:
     """How rows are read."""
-    return _together(
+    return together(
         command,
         click.option("--n-features", type=click.IntRange(min=1), help="Columns. Left out: settled by a scan."),
         click.option("--zero-based", type=_Auto(), default="auto", show_default=True, help="Is the first column 0?"),
@@ -77,25 +78,6 @@ def source_options(command: Command) -> Command:
     )
 
 
-def run_options(command: Command) -> Command:
-    """Where tasks run; nothing here changes a byte of the result."""
-    return _together(
-        command,
-        click.option(
-            "--scheduler",
-            help="threads, processes, synchronous, cluster or an address. Left out: worker processes if --n-workers "
-            "or --memory-limit is given, else threads of this process.",
-        ),
-        click.option("--n-workers", type=click.IntRange(min=1), help="Workers. Default: one for each core."),
-        click.option("--threads-per-worker", type=click.IntRange(min=1), help="Threads in each worker process."),
-        click.option("--memory-limit", help="Memory of a worker process, as in 4GiB."),
-        click.option("--in-flight", type=click.IntRange(min=1), hidden=True, help="Tasks submitted at a time."),
-        click.option("--resume/--no-resume", default=True, show_default=True, help="Go on with an interrupted run."),
-        click.option("--break-lock", metavar="RUN_ID", help="Take over the lock of this run of another host."),
-        click.option("--progress/--no-progress", default=True, help="Report progress on standard error."),
-    )
-
-
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
     """Source of the paths given, from the options of `source_options` and `parquet_options`."""
     names = ("format", *SOURCE_PARAMETERS, *PARQUET_PARAMETERS)
@@ -105,9 +87,3 @@ def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
     if options.get("no_label"):
         given["label"] = None
     return source_of(urlpath, given, parse_options(options.get("storage_options", ()), "--storage-option"))
-
-
-def _together(command: Command, *options: Callable[[Command], Command]) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command

@@ -9,23 +9,14 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._map_options import make_map, map_options
-from dkfeat.cli._options import make_source, run_options, source_options
+from dkfeat.cli._options import make_source, source_options
 from dkfeat.cli._parquet_options import parquet_options
+from dkfeat.cli._run_options import RUN_PARAMETERS, max_bad_rows, on_bad_row, run_arguments, run_options, together
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
-__all__ = ["featurize", "plan"]
+__all__ = ["RUN_PARAMETERS", "featurize", "plan"]
 
-RUN_PARAMETERS = (
-    "scheduler",
-    "n_workers",
-    "threads_per_worker",
-    "memory_limit",
-    "in_flight",
-    "resume",
-    "break_lock",
-    "progress",
-)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -38,29 +29,15 @@ def _what_to_make(command: Command) -> Command:
         click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
         storage_option(),
         target_option,
-        click.option(
-            "--on-bad-row",
-            type=click.Choice(["raise", "quarantine"]),
-            default="raise",
-            show_default=True,
-            help="End the run at a wrong row, or set such rows aside; `dkfeat quarantine DIR` lists these.",
-        ),
+        on_bad_row,
         click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return together(command, *options)
 
 
 @click.command(cls=DkfeatCommand)
 @_what_to_make
-@click.option(
-    "--max-bad-rows",
-    default="1%",
-    show_default=True,
-    metavar="N",
-    help="Rows set aside at most: a number as 100, or a share as 1% or 0.01.",
-)
+@max_bad_rows
 @click.option(
     "--on-changed-source",
     type=click.Choice(["raise", "keep"]),
@@ -92,13 +69,16 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     from dkfeat.engine.featurize import featurize as run
 
     feature_map = make_map(ctx, options, like)
-    given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
-    log = log_of(ctx)
-    if log is not None and options["progress"]:
-        given["progress"] = log.progress
-    given |= {name: options[name] for name in ("on_bad_row", "max_bad_rows", "on_changed_source")}
-    given["target_options"] = parse_options(options["target_options"], "--target-option")
-    manifest = run(make_source(source, options), feature_map, out, like=like, layout=options["layout"], **given)
+    manifest = run(
+        make_source(source, options),
+        feature_map,
+        out,
+        like=like,
+        layout=options["layout"],
+        on_changed_source=options["on_changed_source"],
+        target_options=parse_options(options["target_options"], "--target-option"),
+        **run_arguments(ctx, options),
+    )
     size = sum(entry.size for entry in manifest.shards)
     set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
     facts(

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import holds_model, show_size, shown
 from dkfeat.cli._storage import parse_options, storage_option
 
@@ -18,13 +19,18 @@ __all__ = ["verify"]
 @click.argument("target")
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too; may be given again.")
 @storage_option("A setting of the store, of TARGET and of SOURCE")
-def verify(target: str, inputs: tuple[str, ...], storage_options: tuple[str, ...]) -> None:
+@where_options
+@click.pass_context
+def verify(
+    ctx: click.Context, /, target: str, inputs: tuple[str, ...], storage_options: tuple[str, ...], **where: Any
+) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
     Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
     anything is wrong. With --inputs the source is read again and compared with
-    what the shards were made from, byte by byte; 4 if it is no longer that.
+    what the shards were made from, byte by byte; 4 if it is no longer that. The
+    options of schedulers and progress are for that second part.
 
     For example:
       dkfeat verify features/train
@@ -40,7 +46,7 @@ def verify(target: str, inputs: tuple[str, ...], storage_options: tuple[str, ...
     else:
         _verify_shards(target, options)
         if inputs:
-            _verify_inputs(target, inputs, options)
+            _verify_inputs(target, inputs, options, run_arguments(ctx, where))
 
 
 def _verify_model(target: str) -> None:
@@ -75,13 +81,15 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None) -> None:
     click.echo(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")
 
 
-def _verify_inputs(target: str, source: tuple[str, ...], options: Mapping[str, Any] | None) -> None:
+def _verify_inputs(
+    target: str, source: tuple[str, ...], options: Mapping[str, Any] | None, where: Mapping[str, Any]
+) -> None:
     from dkfeat.engine.inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
     from dkfeat.io.remote import is_url
 
     at_url = options if is_url(target) else None
-    report = verify_inputs(target, source, storage_options=options, target_options=at_url)
+    report = verify_inputs(target, source, storage_options=options, target_options=at_url, **where)
     for problem in report.problems:
         click.echo(f"problem: {shown(problem)}")
     for name in report.touched:
