@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DATA   ?=
+MODE   ?= quick
 # Processes that run the tests side by side; ARGS='-n 0' runs them in one, for a debugger.
 PYTEST  = python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow faults kills test-nojit lint format types check bench docs lowest clean
+.PHONY: help demo test test-slow faults kills test-nojit lint format types check bench reproduce docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -55,6 +56,9 @@ check: lint types test  ## all that CI asks
 
 bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+reproduce: $(VENV)/.stamp-plot  ## the papers' tables and figures into report/; DATA=folder, MODE=full for hours
+	@$(BIN)/python jobs/reproduce.py $(if $(DATA),--data '$(DATA)') --mode $(MODE) $(ARGS)
 
 docs: $(VENV)/.stamp-test  ## run every example of the docstrings and the README
 	@$(BIN)/python -m pytest dkfeat tests/test_docs.py $(ARGS)

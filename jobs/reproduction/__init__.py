@@ -13,6 +13,8 @@ __all__ = ["NAMES", "experiment"]
 
 NAMES: tuple[str, ...] = (
     "svm_table",
+    "accuracy_curves",
+    "four_methods",
     "variance_theory",
     "gmm_convergence",
 )

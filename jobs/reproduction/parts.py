@@ -55,7 +55,7 @@ class Parts:
         self.folder = folder
         self.workers = workers
         self.seconds = 0.0
-        """Time that computing the parts took which were asked for so far, now or in earlier runs."""
+        """Processor time of the parts that were asked for so far, now or in earlier runs."""
 
     def cached(self, key: str, compute: Callable[[], Any], settings: Mapping[str, Any]) -> Any:
         """See `Context.cached`."""
@@ -119,9 +119,9 @@ def _begin() -> None:
 
 
 def _timed(compute: Callable[..., Any], others: Sequence[Any], task: Mapping[str, Any]) -> tuple[Any, float]:
-    began = time.perf_counter()
+    began = time.process_time()
     value = compute(*others, **task)
-    return value, time.perf_counter() - began
+    return value, time.process_time() - began
 
 
 def _load(file: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ class DataSet:
         )
 
 
+@lru_cache(maxsize=2)
 def load_rows(data: str | Path, name: str) -> DataSet | None:
-    """Read a data set, or None if the folder does not have it."""
+    """Read a data set, or None if the folder does not have it; the last ones are kept, and not to be changed."""
     files = [Path(data) / name / f"{part}.svm.xz" for part in ("train", "test")]
     if not all(file.is_file() for file in files):
         return None

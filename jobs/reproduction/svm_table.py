@@ -84,31 +84,42 @@ REPORTED: Mapping[str, Reported] = {
 }
 
 
-def linear_best(data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int) -> dict[str, float]:
+def linear_best(
+    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
+) -> dict[str, float]:
     """Best linear machine on rows of length 1."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, seed=seed)
+    found = found.some(rows, test_rows, seed)
     train, test = unit_rows(found)
     return _best(grid, linear_accuracies(train, found.y, test, found.y_test, grid, seed=seed))
 
 
-def gmm_best(data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int) -> dict[str, float]:
+def gmm_best(
+    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
+) -> dict[str, float]:
     """Best GMM machine on rows as they stand."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, seed=seed)
+    found = found.some(rows, test_rows, seed)
     gram, block = kernels.gmm(found.X), kernels.gmm(found.X_test, found.X)
     return _best(grid, kernel_accuracies(gram, found.y, block, found.y_test, grid))
 
 
 def rbf_best(
-    data: str, *, name: str, rows: int | None, grid: Sequence[float], gammas: Sequence[float], seed: int
+    data: str,
+    *,
+    name: str,
+    rows: int | None,
+    grid: Sequence[float],
+    gammas: Sequence[float],
+    seed: int,
+    test_rows: int | None = None,
 ) -> dict[str, float]:
     """Best RBF machine over C and γ, each tried on all rows, or on some where there are many."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, seed=seed)
+    found = found.some(rows, test_rows, seed)
     if len(found.y) > SEARCHED_ROWS:
         searched = _rbf_grid(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
         gammas = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
