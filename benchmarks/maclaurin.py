@@ -2,10 +2,10 @@
 
     python benchmarks/maclaurin.py [--quick]
 
-float32, one thread, both of a pair timed in turn in one process; medians of CPU time. Ours counts all of the work from
-the caller's rows to new rows. The peer multiplies rows by dense matrices of signs, one a factor, with NumPy or for
-sparse rows scipy, and the products with each other; its matrices, of n_features times factors, are drawn before and
-not counted.
+float32, one thread, both of a pair timed in turn in one process, for about as long: medians of CPU time and of the
+pairs' ratios. Ours counts all of the work from the caller's rows to new rows. The peer multiplies rows by dense
+matrices of signs, one a factor, with NumPy or for sparse rows scipy, and the products with each other; its matrices, of
+n_features times factors, are drawn before and not counted.
 """
 
 from __future__ import annotations

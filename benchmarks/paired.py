@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-COLUMNS = ("name", "ours_us", "peer_us", "ratio", "mark")
+COLUMNS = ("name", "ours_us", "peer_us", "ratio", "low", "high", "mark")
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
@@ -20,15 +20,30 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, mark: float) -> dict:
+    """Median of the ratios of some pairs.
+
+    A pair is a call of the peer between as many of ours as take about as long in all, half of them before it and half
+    after: what slows the machine for a while slows both alike, however much shorter a call of ours is.
+    """
     ours()
     peer()
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
+    around = max(1, min(64, round(cpu_seconds(peer) / cpu_seconds(ours) / 2)))
+    pairs = []
+    for _ in range(repeats):
+        before = [cpu_seconds(ours) for _ in range(around)]
+        theirs = cpu_seconds(peer)
+        after = [cpu_seconds(ours) for _ in range(around)]
+        pairs.append((statistics.mean(before + after), theirs))
+    ratios = [p / o for o, p in pairs]
+    low, ratio, high = statistics.quantiles(ratios, n=4) if repeats > 1 else ratios * 3
     return {
         "name": name,
         "rows": rows,
         "ours_us": round(statistics.median(o for o, _ in pairs) / rows * 1e6, 3),
         "peer_us": round(statistics.median(p for _, p in pairs) / rows * 1e6, 3),
-        "ratio": round(statistics.median(p / o for o, p in pairs), 2),
+        "ratio": round(ratio, 2),
+        "low": round(low, 2),
+        "high": round(high, 2),
         "mark": mark,
     }
 
@@ -45,10 +60,11 @@ def run(benchmark: str, description: str, parts: Iterable[Callable[[bool], Itera
                 record = {"benchmark": benchmark, **compared}
                 print(json.dumps(record), flush=True)
                 records.append(record)
-    print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'mark':>6}")
+    print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'quartiles':>16}{'mark':>6}")
     for record in records:
-        name, ours, peer, ratio, mark = (record[column] for column in COLUMNS)
-        print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{mark or '':>6}")
+        name, ours, peer, ratio, low, high, mark = (record[column] for column in COLUMNS)
+        quartiles = f"{low:.2f} - {high:.2f}"
+        print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{quartiles:>16}{mark or '':>6}")
     missed = [record["name"] for record in records if record["ratio"] < record["mark"]]
     if missed and not quick:
         print(f"below their marks: {'; '.join(missed)}", file=sys.stderr)

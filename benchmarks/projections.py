@@ -2,11 +2,11 @@
 
     python benchmarks/projections.py [--quick]
 
-float32, one thread, both of a pair timed in turn in one process; medians of CPU time. Ours counts all of the work from
-the caller's rows to new rows: norms, projection, phases and cosines. The peer's table is drawn before and not
-counted; ours is kept where it is small and drawn in the call where it is not. Laplace features with circulant
-projections stand against a product with all weights in memory by BLAS and NumPy's exponential, in batches and row by
-row.
+float32, one thread, both of a pair timed in turn in one process, for about as long: medians of CPU time and of the
+pairs' ratios. Ours counts all of the work from the caller's rows to new rows: norms, projection, phases and cosines.
+The peer's table is drawn before and not counted; ours is kept where it is small and drawn in the call where it is not.
+Laplace features with circulant projections stand against a product with all weights in memory by BLAS and NumPy's
+exponential, in batches and row by row, one call after the other.
 """
 
 from __future__ import annotations
