@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS
-from dkfeat.cli._run_options import run_options, together
+from dkfeat.cli._run_options import together
 from dkfeat.cli._storage import parse_options
 from dkfeat.cli.build import source_of
 
 if TYPE_CHECKING:
     from dkfeat.io.source import Source
 
-__all__ = ["make_source", "run_options", "source_options"]
+__all__ = ["make_source", "source_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.cli._group import DkfeatCommand, log_of
-from dkfeat.cli._options import run_options, source_options
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._options import source_options
 from dkfeat.cli._parquet_options import parquet_options
+from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import facts
 from dkfeat.cli._storage import storage_option
 from dkfeat.cli.predict import rows_given
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
-WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit", "in_flight", "progress")
 CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 
 
@@ -31,7 +31,7 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @storage_option()
 @source_options
 @parquet_options
-@run_options
+@where_options
 @click.pass_context
 def evaluate(
     ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, as_json: bool, **options: Any
@@ -52,11 +52,7 @@ def evaluate(
     if out is not None:
         check_plots()  # before the work, not after
     rows = rows_given(ctx, source, options)
-    given = {name: options[name] for name in WHERE if options[name] is not None}
-    log = log_of(ctx)
-    if log is not None and options["progress"]:
-        given["progress"] = log.progress
-    found = run(model, rows, **given)
+    found = run(model, rows, **run_arguments(ctx, options))
     if out is not None:
         found.save(out, f"{model} on {', '.join(source)}")
     if as_json:

@@ -11,11 +11,11 @@ from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._map_options import make_map, map_options
 from dkfeat.cli._options import make_source, source_options
 from dkfeat.cli._parquet_options import parquet_options
-from dkfeat.cli._run_options import RUN_PARAMETERS, max_bad_rows, on_bad_row, run_arguments, run_options, together
+from dkfeat.cli._run_options import max_bad_rows, on_bad_row, run_arguments, run_options, together
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
-__all__ = ["RUN_PARAMETERS", "featurize", "plan"]
+__all__ = ["featurize", "plan"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from dkfeat.cli._group import DkfeatCommand, log_of
-from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, run_options, source_options
+from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, source_options
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS, parquet_options
+from dkfeat.cli._run_options import max_bad_rows, on_bad_row, run_arguments, run_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
-from dkfeat.cli.featurize import RUN_PARAMETERS
 
 if TYPE_CHECKING:
     from dkfeat.learn.model import LinearModel
@@ -32,14 +32,8 @@ __all__ = ["predict", "rows_given"]
     "for labels alone.  [default: labels on standard output]",
 )
 @click.option("--scores/--no-scores", default=True, show_default=True, help="Keep scores in the folder.")
-@click.option(
-    "--on-bad-row",
-    type=click.Choice(["raise", "quarantine"]),
-    default="raise",
-    show_default=True,
-    help="End the run at a wrong row, or set such rows aside.",
-)
-@click.option("--max-bad-rows", default="1%", show_default=True, metavar="N", help="Rows set aside at most.")
+@on_bad_row
+@max_bad_rows
 @storage_option()
 @target_option
 @source_options
@@ -107,14 +101,9 @@ def _is_folder(out: str) -> bool:
 def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
     from dkfeat.learn.predictions import predict as run
 
-    given = {name: options[name] for name in RUN_PARAMETERS if options[name] is not None}
-    log = log_of(ctx)
-    if log is not None and options["progress"]:
-        given["progress"] = log.progress
-    given |= {name: options[name] for name in ("scores", "on_bad_row", "max_bad_rows")}
-    manifest = run(
-        model, rows, out, target_options=parse_options(options["target_options"], "--target-option"), **given
-    )
+    target_options = parse_options(options["target_options"], "--target-option")
+    given = run_arguments(ctx, options)
+    manifest = run(model, rows, out, scores=options["scores"], target_options=target_options, **given)
     set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
     size = sum(entry.size for entry in manifest.shards)
     facts(rows=f"{manifest.rows:,}", **set_aside, size=show_size(size, manifest.rows), predictions=out)
