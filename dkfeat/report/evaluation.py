@@ -63,7 +63,9 @@ def write_report(
 
 
 def _summary(facts: Mapping[str, Any]) -> str:
-    figures = {key: value for key, value in facts.items() if isinstance(value, float | int) and value != 0}
+    figures = {key: value for key, value in facts.items() if isinstance(value, float | int)}
+    if not figures["rows_of_unknown_label"]:
+        del figures["rows_of_unknown_label"]
     return table("Summary", [{"figure": key.replace("_", " "), "value": value} for key, value in figures.items()])
 
 

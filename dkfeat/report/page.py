@@ -40,18 +40,20 @@ def picture(png: bytes, what: str) -> str:
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> str:
-    """Table of rows with equal keys, numbers shown short; nothing for no rows.
+    """Table of rows, a column for each key of any of them, numbers shown short; nothing for no rows.
 
     Examples
     --------
-    >>> table("Classes", [{"label": 1, "f1": 0.5}]).splitlines()[-2:]
-    ['<tr><td>1</td><td>0.5000</td></tr>', '</table>']
+    >>> table("Classes", [{"label": 1}, {"label": 2, "f1": 0.5}]).splitlines()[-2:]
+    ['<tr><td>2</td><td>0.5000</td></tr>', '</table>']
     """
     if not rows:
         return ""
     lines = [f"<h2>{escape(title)}</h2>", *([f"<p>{escape(note)}</p>"] if note else []), "<table>"]
-    lines.append("<tr>" + "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0]) + "</tr>")
-    lines += ["<tr>" + "".join(f"<td>{escape(_shown(v))}</td>" for v in row.values()) + "</tr>" for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines.append("<tr>" + "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names) + "</tr>")
+    shown = [[escape(_shown(row.get(name))) for name in names] for row in rows]
+    lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in shown]
     return "\n".join([*lines, "</table>"])
 
 

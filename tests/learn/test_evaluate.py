@@ -1,5 +1,6 @@
 """Figures of evaluations against scikit-learn on all rows at once, whatever the rows came from."""
 
+import dataclasses
 import json
 import math
 import re
@@ -243,6 +244,20 @@ def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
     assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
     assert not {"script", "link", "iframe"} & {tag for tag, _ in tags.seen}
     assert not re.search(r"https?://", text)
+
+
+def test_save__page_tells_zeros_and_has_whole_tables(trained, tmp_path):
+    folder, _, X, y = trained
+    wrong = write_rows(tmp_path / "rows.svm", X, np.where(y == 3, 4, 3))  # each row has the other label
+    found = evaluated(folder / "binary", wrong)
+    assert found.summary["accuracy"] < 0.1
+    never = dataclasses.replace(found, summary={**found.summary, "accuracy": 0.0})
+    never.save(tmp_path / "report")
+    text = (tmp_path / "report" / "evaluation.html").read_text()
+    assert "<tr><td>accuracy</td><td>0.0000</td></tr>" in text
+    assert "unknown label" not in text
+    for table in re.findall(r"<table>.*?</table>", text, re.DOTALL):
+        assert len({row.count("<td>") + row.count("<th>") for row in table.split("</tr>")[:-1]}) == 1
 
 
 def test_evaluate__json_for_programs(trained):
