@@ -9,8 +9,8 @@ import pytest
 
 import dkfeat
 from dkfeat.cli import _options, _parquet_options, cli
+from dkfeat.cli._run_options import RUN_PARAMETERS
 from dkfeat.cli.build import build_source
-from dkfeat.cli.featurize import RUN_PARAMETERS
 from dkfeat.config import (
     EvaluateConfig,
     JobConfig,

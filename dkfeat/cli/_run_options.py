@@ -9,10 +9,9 @@ import click
 
 from dkfeat.cli._group import log_of
 
-__all__ = ["max_bad_rows", "on_bad_row", "run_arguments", "run_options", "together", "where_options"]
+__all__ = ["RUN_PARAMETERS", "max_bad_rows", "on_bad_row", "run_arguments", "run_options", "together", "where_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 RUN_PARAMETERS = (
     "scheduler",
@@ -23,9 +22,9 @@ RUN_PARAMETERS = (
     "progress",
     "resume",
     "break_lock",
-    "on_bad_row",
-    "max_bad_rows",
 )
+"""Keywords of `dkfeat.featurize` that say how a run goes."""
+BAD_ROW_PARAMETERS = ("on_bad_row", "max_bad_rows")
 
 on_bad_row = click.option(
     "--on-bad-row",
@@ -75,7 +74,7 @@ def run_options(command: Command) -> Command:
 
 def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Keywords for a run, from those of the options above that the command has; what was left out is left out."""
-    given = {name: options[name] for name in RUN_PARAMETERS if options.get(name) is not None}
+    given = {name: options[name] for name in (*RUN_PARAMETERS, *BAD_ROW_PARAMETERS) if options.get(name) is not None}
     log = log_of(ctx)
     if log is not None and given["progress"]:
         given["progress"] = log.progress

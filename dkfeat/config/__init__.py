@@ -1,0 +1,21 @@
+"""Job settings: frozen dataclasses read strictly from plain mappings, as YAML gives them."""
+
+from __future__ import annotations
+
+from dkfeat.config.featurize import FeaturizeConfig, MapConfig
+from dkfeat.config.job import JobConfig, RunConfig, load_config
+from dkfeat.config.predict import EvaluateConfig, PredictConfig
+from dkfeat.config.source import SourceConfig
+from dkfeat.config.train import TrainConfig
+
+__all__ = [
+    "EvaluateConfig",
+    "FeaturizeConfig",
+    "JobConfig",
+    "MapConfig",
+    "PredictConfig",
+    "RunConfig",
+    "SourceConfig",
+    "TrainConfig",
+    "load_config",
+]

@@ -1,0 +1,111 @@
+"""Job files: what they hold, and how their YAML is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dkfeat.config.featurize import FeaturizeConfig
+from dkfeat.config.predict import EvaluateConfig, PredictConfig
+from dkfeat.config.settings import Settings, at_least
+from dkfeat.config.train import TrainConfig
+from dkfeat.errors import ConfigError
+
+__all__ = ["JobConfig", "RunConfig", "load_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig(Settings):
+    """Where and how tasks run; nothing here changes a byte of the result."""
+
+    scheduler: str | None = None
+    """"threads", "processes", "synchronous", "cluster" (an embedded one) or an address. Left out: worker processes if
+    `n_workers` or `memory_limit` is given, else what Dask is set to, else threads of this process."""
+    n_workers: int | None = None
+    """Threads or worker processes, by the scheduler, at least 1; left out: one for each core."""
+    threads_per_worker: int | None = None
+    """Threads in each worker, at least 1."""
+    memory_limit: int | str | None = None
+    """Bytes a worker process may hold; None: its share of the machine's memory."""
+    in_flight: int | None = None
+    """Tasks handed to the scheduler at a time, at least 1."""
+    resume: bool = True
+    """Go on with an interrupted run."""
+    break_lock: str | None = None
+    """Id of the run whose lock is to be taken over."""
+    progress: bool = True
+    """Report progress on standard error."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_workers", "threads_per_worker", "in_flight"):
+            value = getattr(self, name)
+            if value is not None:
+                at_least(name, value, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig(Settings):
+    """What a job file holds: runs of featurize in order, training, predictions and evaluations, and where to run them.
+
+    Examples
+    --------
+    >>> job = JobConfig.from_mapping({"featurize": [
+    ...     {"source": {"urlpath": "day1.svm"}, "map": {"name": "gcws", "seed": 0}, "out": "features"}]})
+    >>> job.featurize[0].map.params
+    {'random_state': 0}
+    >>> JobConfig.from_mapping({"featurise": []})
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: featurise: unknown key; did you mean 'featurize'?
+    """
+
+    featurize: tuple[FeaturizeConfig, ...] = ()
+    """Runs of featurize, in order."""
+    train: TrainConfig | None = None
+    """Training, after all of them."""
+    predict: tuple[PredictConfig, ...] = ()
+    """Runs of predict, in order."""
+    evaluate: tuple[EvaluateConfig, ...] = ()
+    """Runs of evaluate, in order."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Where and how tasks run."""
+
+
+def load_config(path: str | Path) -> JobConfig:
+    """Read a job file.
+
+    Parameters
+    ----------
+    path : str or Path
+        YAML of plain values.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is not YAML of plain values, repeats a key, or holds settings that
+        `JobConfig.from_mapping` refuses. The text starts with the file's name.
+    """
+    try:
+        content = _StrictLoader(Path(path).read_text(encoding="utf-8")).get_single_data()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        message = f"{path}: cannot be read as a job file: {' '.join(str(error).split())}"
+        raise ConfigError(message) from None
+    try:
+        return JobConfig.from_mapping({} if content is None else content)
+    except ConfigError as error:
+        message = f"{path}: {error}"
+        raise ConfigError(message) from None
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """The safe loader, which also refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                message = f"key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+        return super().construct_mapping(node, deep)
