@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dkfeat.compiled import descent as compiled
+from dkfeat.compiled import losses
+from dkfeat.compiled.descent_rows import Rows
+from dkfeat.compiled.simd import LANES
 from dkfeat.errors import ShardError
 
 __all__ = ["CLASS_LOSSES", "LOSSES", "REAL_LOSSES", "Batches", "Descent", "Settings", "Variant", "Weights", "run_epoch"]
@@ -19,14 +23,14 @@ Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
 """Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
 
 CLASS_LOSSES: Mapping[str, tuple[int, float]] = {
-    "squared_hinge": (compiled.SQUARED_HINGE, 0.5),
-    "hinge": (compiled.HINGE, 1.0),
-    "log_loss": (compiled.LOG_LOSS, 4.0),
+    "squared_hinge": (losses.SQUARED_HINGE, 0.5),
+    "hinge": (losses.HINGE, 1.0),
+    "log_loss": (losses.LOG_LOSS, 3.96),
 }
 """Losses for classes: the compiled loop's number, and the step size for rows of unit length."""
 REAL_LOSSES: Mapping[str, tuple[int, float]] = {
-    "squared_error": (compiled.SQUARED_ERROR, 0.5),
-    "huber": (compiled.HUBER, 1.0),
+    "squared_error": (losses.SQUARED_ERROR, 1.0),
+    "huber": (losses.HUBER, 1.0),
 }
 """Losses for regression."""
 LOSSES = {**CLASS_LOSSES, **REAL_LOSSES}
@@ -66,8 +70,8 @@ class Settings:
     fit_intercept: bool = True
     class_weights: NDArray[np.float64] | None = None
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
-    largest_weight: float = 1.0
-    """Largest weight that a row may have; steps of squared losses, which grow with errors, are divided by it."""
+    typical_weight: float = 1.0
+    """Mean weight of the rows, each counted by its weight; steps are divided by the root of it, if it is above 1."""
     weight_scale: float = 1.0
     """Row weights are multiplied by this."""
     target_mean: float = 0.0
@@ -85,7 +89,7 @@ class Settings:
     def n_lanes(self) -> int:
         """Columns of the table of weights: outputs of all variants, filled up to a multiple of 16 if there are many."""
         used = self.n_outputs * len(self.variants)
-        return used if used == 1 else -(-used // compiled.LANES) * compiled.LANES
+        return used if used == 1 else -(-used // LANES) * LANES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +176,7 @@ def run_epoch(weights: Weights, batches: Batches, settings: Settings) -> Weights
     >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
     >>> weights = run_epoch(Weights.zeros(settings, 2), [(X, y, None)] * 3, settings)
     >>> weights.coef.round(2).T.tolist(), weights.steps
-    ([[-2.0, 2.0]], 6)
+    ([[-1.0, 1.0]], 6)
     """
     descent = Descent(weights, settings)
     for X, y, weight in batches:
@@ -262,20 +266,18 @@ class Descent:
 
 
 def _step_size(loss: str, settings: Settings) -> float:
-    """Step of a row of weight 1: where slopes have no bound, no row may step beyond what its own loss asks for."""
-    kind, size = LOSSES[loss]
-    unbounded = kind in (compiled.SQUARED_HINGE, compiled.SQUARED_ERROR)
-    return size / max(1.0, settings.largest_weight) if unbounded else size
+    """Step of a row of weight 1: so short that rows of the typical weight do not all step to their targets alike."""
+    return LOSSES[loss][1] / math.sqrt(max(1.0, settings.typical_weight))
 
 
-def _rows(X: Any, settings: Settings) -> compiled.Rows:
+def _rows(X: Any, settings: Settings) -> Rows:
     scale = settings.scale if settings.value is None else settings.value
     if issparse(X):
         values = np.empty(0, np.float32) if settings.value is not None else np.asarray(X.data, np.float32)
-        return compiled.Rows(X.indptr, X.indices, values, float(scale))
+        return Rows(X.indptr, X.indices, values, float(scale))
     X = np.ascontiguousarray(X, dtype=np.float32)
     indptr = np.arange(X.shape[0] + 1, dtype=np.int64) * X.shape[1]
-    return compiled.Rows(indptr, np.empty(0, np.int32), X.reshape(-1), float(scale))
+    return Rows(indptr, np.empty(0, np.int32), X.reshape(-1), float(scale))
 
 
 def _targets(y: Any, weight: NDArray[np.float64] | None, settings: Settings) -> compiled.Targets:

@@ -22,8 +22,6 @@ __all__ = ["Candidate", "Training", "score_name"]
 
 TOLERANCE = 1e-4
 """A score must grow by more than this to count as better."""
-DIVERGED = 1e3
-"""Mean loss of an epoch, about 1 for weights of 0, that no training comes back from."""
 
 Judge = Callable[[], Iterable[tuple[Any, Any]]]
 
@@ -133,8 +131,7 @@ class Training:
     def _judge(self, weights: Weights) -> None:
         settings, name = self.settings, score_name(self.settings.task)
         losses = self._epoch_losses(weights)
-        most = DIVERGED * max(1.0, settings.largest_weight)
-        alive = [weights.is_finite(settings, variant) and loss < most for variant, loss in enumerate(losses)]
+        alive = [weights.is_finite(settings, variant) and np.isfinite(loss) for variant, loss in enumerate(losses)]
         if not any(alive):
             raise ConfigError(self._diverged())
         scores = self._scores(weights)
@@ -230,8 +227,8 @@ class Training:
     def _diverged(self) -> str:
         told = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.settings.variants)
         return (
-            f"the weights diverged or were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
-            "are feature values or row weights very large? try hinge, log_loss or huber, or another map or scale"
+            f"the weights diverged: they were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
+            "lower alpha if it is far above 1; are feature values beyond 1e18? then scale the columns of the source"
         )
 
     def _save(self, descent: Descent) -> None:

@@ -23,7 +23,6 @@ from dkfeat.learn.training_rows import Survey, TrainingRows
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset import ShardDataset
@@ -111,7 +110,7 @@ def train(
         Return the mean of the weights over all steps instead of the last ones.
     class_weight : "balanced" or mapping of label to float, optional
         How much rows of a class count; 1 for labels that are not named. "balanced": in inverse proportion to the rows
-        of the class, 1 on average. With weights far above 10, squared losses take shorter steps and want more epochs.
+        of the class, 1 on average.
     patience : int, optional
         Stop after so many epochs in a row without a better score on the held-out rows, and return the model of the best
         epoch. By default all epochs are trained and the last one counts.
@@ -174,13 +173,15 @@ def train(
     A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
     in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
     features are scaled by the mean length of the rows of the first batch. The scale is folded into the weights
-    afterwards. The step size is constant, since averaging does what a falling one is for. Labels of a regression are
-    standardised in training, and `loss` values are in these units; "huber" turns from square to absolute at a tenth of
-    the labels' standard deviation.
+    afterwards. The step size is constant, since averaging does what a falling one is for, and implicit [2]_: no row is
+    carried beyond its target, whatever its length and weight. Labels of a regression are standardised in training, and
+    `loss` values are in these units; "huber" turns from square to absolute at a tenth of the labels' standard
+    deviation.
 
     References
     ----------
     .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
+    .. [2] B. Kulis and P. L. Bartlett, "Implicit online learning", ICML 2010.
     """
     if check_choice(solver, "solver", ("sgd", "liblinear")) == "liblinear":
         # scikit-learn's solvers load when they are asked for
@@ -317,16 +318,11 @@ def make_settings(
         value=1 / math.sqrt(data.map.n_components) if codes else None,
         scale=1.0 if abs(length - 1) < UNIT else 1 / length,
         class_weights=class_weights,
-        largest_weight=1.0 if survey is None else _largest_weight(survey, class_weights),
+        typical_weight=1.0 if survey is None else survey.typical_weight(class_weights),
         weight_scale=1.0 if survey is None else 1 / survey.mean_weight,
         target_mean=0.0 if survey is None else survey.label_mean,
         target_scale=(survey.label_deviation or 1.0) if survey is not None and task == "regression" else 1.0,
     )
-
-
-def _largest_weight(survey: Survey, class_weights: NDArray[np.float64] | None) -> float:
-    of_class = 1.0 if class_weights is None else float(class_weights[survey.class_counts > 0].max())
-    return of_class * survey.largest_weight / survey.mean_weight
 
 
 def _epochs_for(n_rows: int, n_classes: int) -> int:

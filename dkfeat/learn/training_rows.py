@@ -35,12 +35,24 @@ class Survey:
     n_held_out: int
     class_counts: NDArray[np.int64]
     """Rows of each class, shape (n_classes,); for lists of labels rows that have it."""
-    mean_weight: float
-    largest_weight: float
-    """Of one row; 1 without weights."""
+    weight_sums: NDArray[np.float64]
+    """Sum of the weights of each class's rows, 1 a row without weights; shape (1,) where rows have no single class."""
+    square_sums: NDArray[np.float64]
+    """Sum of their squares likewise."""
     label_mean: float
     label_deviation: float
     """Standard deviation of a regression's labels; 0 for classes."""
+
+    @property
+    def mean_weight(self) -> float:
+        """Of a row."""
+        return float(self.weight_sums.sum()) / self.n_rows
+
+    def typical_weight(self, class_weights: NDArray[np.float64] | None) -> float:
+        """Mean weight of a row, each row counted by its weight, if `mean_weight` is 1 before classes have weights."""
+        of_class = 1.0 if class_weights is None else class_weights
+        total = float((self.weight_sums * of_class).sum())
+        return float((self.square_sums * np.square(of_class)).sum()) / (total * self.mean_weight)
 
 
 def batch_rows(data: Any) -> int:
@@ -122,7 +134,9 @@ class TrainingRows:
         """
         n_rows = n_held = 0
         counts = np.zeros(len(classes), np.int64)
-        weights = largest = mean = spread = 0.0
+        single = len(classes) > 0 and not self._data.spec["input"].get("multilabel")
+        sums, squares = np.zeros((2, len(classes) if single else 1))
+        mean = spread = 0.0
         kept: list[tuple[Any, Any]] | None = []
         room = HELD_OUT_BYTES
         for encoded, y, weight, held in self._encoded(shuffle=False, seed=0):
@@ -136,28 +150,30 @@ class TrainingRows:
             n_held += len(out)
             if not len(rows):
                 continue
-            weights += float(len(rows) if weight is None else weight[rows].sum())
-            largest = max(largest, 1.0 if weight is None else float(weight[rows].max()))
-            own = y[rows]
+            own, own_weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
+            numbers = np.zeros(len(rows), np.intp)
             if sparse.issparse(own):
                 counts += np.bincount(own.indices, minlength=len(classes))
             elif len(classes):
-                counts += np.bincount(np.searchsorted(classes, own), minlength=len(classes))[: len(classes)]
+                numbers = np.searchsorted(classes, own)
+                counts += np.bincount(numbers, minlength=len(classes))[: len(classes)]
             else:
                 _check_finite(own)
                 total, own_mean = n_rows + len(rows), float(np.mean(own, dtype=np.float64))
                 spread += float(np.square(own - own_mean).sum())
                 spread += (own_mean - mean) ** 2 * n_rows * len(rows) / total
                 mean += (own_mean - mean) * len(rows) / total
+            sums += np.bincount(numbers, own_weights, minlength=len(sums))[: len(sums)]
+            squares += np.bincount(numbers, np.square(own_weights), minlength=len(sums))[: len(sums)]
             n_rows += len(rows)
         self._kept = kept
-        self._check(n_rows, n_held, weights)
+        self._check(n_rows, n_held, float(sums.sum()))
         return Survey(
             n_rows=n_rows,
             n_held_out=n_held,
             class_counts=counts,
-            mean_weight=weights / n_rows,
-            largest_weight=largest,
+            weight_sums=sums,
+            square_sums=squares,
             label_mean=mean,
             label_deviation=float(np.sqrt(spread / n_rows)),
         )
