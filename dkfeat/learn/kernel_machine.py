@@ -116,6 +116,9 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         grid_C = checked_grid(self.C)
         seed = check_integer(self.random_state, "random_state", low=0, high=2**64 - 1)
         fraction = check_real(self.validation_fraction, "validation_fraction", above=0)
+        if fraction >= 1:
+            message = f"validation_fraction={fraction:g}, but it must be below 1"
+            raise ConfigError(message)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
         if len(np.unique(y)) < 2:
             message = f"a classifier needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}"

@@ -60,5 +60,7 @@ def test_machine__refuses_by_size_and_by_setting(rows):
         KernelMachine("gm").fit(X, y)
     with pytest.raises(ConfigError, match="empty list"):
         KernelMachine(kernel_params=[]).fit(X, y)
+    with pytest.raises(ConfigError, match="validation_fraction=1, but it must be below 1"):
+        KernelMachine(validation_fraction=1).fit(X, y)
     with pytest.raises(InputError, match="two classes"):
         KernelMachine().fit(X, np.ones(len(y)))
