@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from dkfeat.compiled.group_lowering import F32, F64, I16, I32, WIDTH, Code, f64x8, register
+from dkfeat.compiled.group_lowering import F32X8, F64X8, I16, I16X8, I32, WIDTH, Code, f64x8, register
 
 __all__ = [
     "deal_4",
@@ -128,15 +128,13 @@ def store_single(array: Any, at: Any, step: Any, vectors: Any) -> None:
 
 def _emit_deal(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any, size: int) -> list:
     builder, places, parts = code.builder, code.steps(at, step, size), []
-    values, chosen = code.load(0, row, places, F32), code.load(1, choice, places, I16)
-    zero = ir.Constant(ir.VectorType(F32, WIDTH), [0.0] * WIDTH)
+    values, chosen = code.load(0, row, places, F32X8), code.load(1, choice, places, I16X8)
+    zero = ir.Constant(F32X8, [0.0] * WIDTH)
     for k in (first, builder.add(first, first.type(1))):
-        one = builder.insert_element(
-            ir.Constant(ir.VectorType(I16, WIDTH), ir.Undefined), builder.trunc(k, I16), I32(0)
-        )
+        one = builder.insert_element(ir.Constant(I16X8, ir.Undefined), builder.trunc(k, I16), I32(0))
         all_k = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(I32, WIDTH), None))
         parts += [
-            builder.fpext(builder.select(builder.icmp_unsigned("==", c, all_k), v, zero), f64x8.backend)
+            builder.fpext(builder.select(builder.icmp_unsigned("==", c, all_k), v, zero), F64X8)
             for v, c in zip(values, chosen, strict=True)
         ]
     return parts
@@ -159,15 +157,15 @@ def _emit_transposed(code: Code, group: list) -> list:
 def _emit_store(code: Code, array: Any, at: Any, step: Any, group: list) -> None:
     size = len(group) // 2
     for i, place in enumerate(code.steps(at, step, size)):
-        code.builder.store(group[i], code.place(0, array, place, F64), align=8)
+        code.builder.store(group[i], code.place(0, array, place, F64X8), align=8)
         imaginary = code.builder.add(place, ir.IntType(64)(WIDTH))
-        code.builder.store(group[i + size], code.place(0, array, imaginary, F64), align=8)
+        code.builder.store(group[i + size], code.place(0, array, imaginary, F64X8), align=8)
 
 
 def _emit_store_single(code: Code, array: Any, at: Any, step: Any, vectors: list) -> None:
     for value, place in zip(vectors, code.steps(at, step, len(vectors)), strict=True):
-        single = code.builder.fptrunc(value, ir.VectorType(F32, WIDTH))
-        code.builder.store(single, code.place(0, array, place, F32), align=4)
+        single = code.builder.fptrunc(value, F32X8)
+        code.builder.store(single, code.place(0, array, place, F32X8), align=4)
 
 
 def _emit_plus_mirrored(code: Code, group: list, other: list) -> list:

@@ -12,12 +12,13 @@ from numba.extending import lower_builtin
 
 from dkfeat.compiled.simd import Vector
 
-__all__ = ["F32", "F64", "I16", "I32", "WIDTH", "Code", "f64x8", "register"]
+__all__ = ["F32", "F32X8", "F64X8", "I16", "I16X8", "I32", "WIDTH", "Code", "f64x8", "register"]
 
 WIDTH = 8
 """Lanes of a vector of float64."""
 F32, F64, I16, I32 = ir.FloatType(), ir.DoubleType(), ir.IntType(16), ir.IntType(32)
 f64x8 = Vector("f64x8", F64, WIDTH)
+F64X8, F32X8, I16X8 = f64x8.backend, ir.VectorType(F32, WIDTH), ir.VectorType(I16, WIDTH)
 
 
 class Code(NamedTuple):
@@ -27,10 +28,10 @@ class Code(NamedTuple):
     builder: Any
     kinds: tuple
 
-    def place(self, argument: int, array: Any, at: Any, kind: ir.Type) -> Any:
+    def place(self, argument: int, array: Any, at: Any, vector: ir.VectorType) -> Any:
         """Pointer to the vector that begins at ``array[at]``; `argument` is the array's number in the call."""
         data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
-        return self.builder.bitcast(self.builder.gep(data, [at]), ir.VectorType(kind, WIDTH).as_pointer())
+        return self.builder.bitcast(self.builder.gep(data, [at]), vector.as_pointer())
 
     def steps(self, at: Any, step: Any, size: int) -> list:
         """Offsets `at`, `at` + `step`, ... ."""
@@ -39,20 +40,20 @@ class Code(NamedTuple):
             places.append(self.builder.add(places[-1], step))
         return places
 
-    def load(self, argument: int, array: Any, places: list, kind: ir.Type) -> list:
-        """Vectors of elements of this kind."""
-        align = {F64: 8, F32: 4, I16: 2}[kind]
-        return [self.builder.load(self.place(argument, array, at, kind), align=align) for at in places]
+    def load(self, argument: int, array: Any, places: list, vector: ir.VectorType) -> list:
+        """Vectors of this type, aligned as their elements."""
+        align = {F64: 8, F32: 4, I16: 2}[vector.element]
+        return [self.builder.load(self.place(argument, array, at, vector), align=align) for at in places]
 
     def numbers(self, argument: int, array: Any, at: Any, step: Any, size: int) -> list:
         """Vectors of a group of complex numbers."""
         places = self.steps(at, step, size)
         imaginary = [self.builder.add(at, ir.IntType(64)(WIDTH)) for at in places]
-        return self.load(argument, array, places + imaginary, F64)
+        return self.load(argument, array, places + imaginary, F64X8)
 
 
 def register(function: Callable, kinds: tuple, emit: Callable, result: Callable) -> None:
-    """Teach numba a function of arguments of these kinds, lowered by ``emit(builder, context, kinds, *values)``."""
+    """Teach numba a function of arguments of these kinds, lowered by ``emit(code, *values)``."""
 
     class _Template(AbstractTemplate):
         def generic(self, args: tuple, kws: dict) -> Any:
