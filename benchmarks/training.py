@@ -2,8 +2,10 @@
 
     python benchmarks/training.py [--quick] [--rows 100000] [--folder DIR]
 
-Speed of an epoch, memory with ever more shards and, with the papers' data sets (DKFEAT_DATA), the time to reach the
-accuracy of LinearSVC, reading included.
+Speed of epochs, both of hinge loss with averaging, in turn within one process: reading, decoding and mixing of rows are
+in ours, the peer has its CSR in memory. Memory with ever more shards and, with the papers' data sets (DKFEAT_DATA), the
+time to come within 0.1 points of the accuracy of LinearSVC, reading and scoring included. Compiling is in none of
+these. Ends with 1 where a mark is missed.
 """
 
 import argparse
@@ -28,6 +30,7 @@ COMPONENTS = 256
 SETS = ("rcv1", "sector", "adult_a9a")
 POINTS = 0.001  # so near counts as reached
 MARK = 0.8
+MOST_MEMORY = 1.2
 
 PEAK = """
 import resource, sys, dkfeat
@@ -38,14 +41,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 def emit(what, **values):
     print(json.dumps({"bench": "training", "what": what, **values}), flush=True)
-
-
-def labelled(n_rows):
-    """Rows with labels that a hidden linear rule gives."""
-    X = rcv1_like(n_rows)
-    rule = np.random.default_rng(1).normal(size=X.shape[1])
-    scores = X @ rule
-    return X, np.where(scores > np.median(scores), 1, -1)
 
 
 def featurized(X, y, folder, blocksize, copies=1):
@@ -62,29 +57,55 @@ def featurized(X, y, folder, blocksize, copies=1):
     return dkfeat.open_shards(folder / "shards")
 
 
-def speed(n_rows, folder, epochs):
-    data = featurized(*labelled(n_rows), folder, "4MiB")
-    X, y = data.to_scipy()
-    X.data /= COMPONENTS**0.5
+def speed(n_rows, n_classes, folder, epochs):
+    """Time epochs of both in turn, so that each pair sees the same machine; the first pair warms up both."""
+    X = rcv1_like(n_rows)
+    rules = np.random.default_rng(1).normal(size=(X.shape[1], n_classes))
+    scores = X @ rules
+    y = np.where(scores[:, 0] > scores[:, 1], 1, -1) if n_classes == 2 else scores.argmax(axis=1)
+    data = featurized(X, y, folder, "4MiB")
+    del X, scores, rules
+    features, labels = data.to_scipy()
+    features.data /= COMPONENTS**0.5
     peer = SGDClassifier(alpha=1e-6, learning_rate="constant", eta0=1.0, average=True, random_state=0)
-    peer.partial_fit(X[:100], y[:100], classes=np.unique(y))
-    started = time.perf_counter()
-    for _ in range(epochs):
-        peer.partial_fit(X, y)
-    alone = (time.perf_counter() - started) / epochs
-    del X
-    dkfeat.train(data, epochs=1, progress=False)  # compiled
-    ends = [time.perf_counter()]
-    dkfeat.train(data, epochs=epochs, progress=lambda _: ends.append(time.perf_counter()))
-    ours = (ends[-1] - ends[0]) / epochs
-    ratio = alone / ours
-    values = {"rows_per_second": round(n_rows / ours), "epochs_per_second": round(1 / ours, 3)}
-    emit("epoch from shards", rows=n_rows, **values, peer_rows_per_second=round(n_rows / alone), ratio=round(ratio, 3))
-    print(f"{'epoch from shards, scikit-learn in memory = 1':<60}{ratio:>8.2f}   mark {MARK}")
+    peer.partial_fit(features[:100], labels[:100], classes=np.unique(labels))
+    pairs, began = [], clocks()
+
+    def epoch_ended(_):
+        nonlocal began
+        between = clocks()
+        peer.partial_fit(features, labels)
+        ended = clocks()
+        pairs.append((between - began, ended - between))
+        began = clocks()
+
+    dkfeat.train(data, loss="hinge", epochs=epochs + 1, progress=epoch_ended)
+    wall, processor = (
+        {
+            "rows_per_second": round(n_rows / np.median([ours[clock] for ours, _ in pairs[1:]])),
+            "peer_rows_per_second": round(n_rows / np.median([theirs[clock] for _, theirs in pairs[1:]])),
+            "ratio": round(float(np.median([theirs[clock] / ours[clock] for ours, theirs in pairs[1:]])), 3),
+        }
+        for clock in (0, 1)
+    )
+    what = {"rows": n_rows, "classes": n_classes, "shards": data.n_shards, "pairs": epochs}
+    rate = round(wall["rows_per_second"] / n_rows, 3)
+    emit("epoch from shards", **what, epochs_per_second=rate, **wall, processor_time=processor)
+    told(f"epoch of {n_classes} classes from shards, scikit-learn in memory = 1", wall["ratio"], MARK)
+    return wall["ratio"] >= MARK
+
+
+def clocks():
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def told(what, figure, mark=None):
+    print(f"{what:<70}{figure:>8.2f}" + ("" if mark is None else f"   mark {mark}"), flush=True)
 
 
 def memory(n_rows, folder):
-    X, y = labelled(n_rows)
+    X = rcv1_like(n_rows)
+    y = np.where(X @ np.random.default_rng(1).normal(size=X.shape[1]) > 0, 1, -1)
     peaks = []
     for copies in (1, 4, 16):
         shards = featurized(X, y, folder, "256KiB", copies)
@@ -94,7 +115,8 @@ def memory(n_rows, folder):
         peaks.append(int(text) / 1024)
         emit("memory", shards=shards.n_shards, rows=shards.n_rows, peak_MiB=round(peaks[-1], 1))
     emit("memory of 16 times the shards", ratio=round(peaks[-1] / peaks[0], 3))
-    print(f"{'peak memory with 16 times the shards':<60}{peaks[-1] / peaks[0]:>8.2f}")
+    told("peak memory with 16 times the shards", peaks[-1] / peaks[0], MOST_MEMORY)
+    return peaks[-1] / peaks[0] <= MOST_MEMORY
 
 
 def reached(name, root, folder):
@@ -116,25 +138,25 @@ def reached(name, root, folder):
     aim = LinearSVC(random_state=0).fit(X, y).score(X_test, y_test)
     theirs = time.perf_counter() - started
     del X, X_test
-    seen = []
-    dkfeat.train(shards["train"], epochs=1, progress=False)  # compiled
+    seen, started = [], 0.0
+
+    def epoch_ended(entry):
+        seen.append((time.perf_counter() - started, entry["test_accuracy"]))
+
+    dkfeat.train(shards["train"], test=shards["test"], epochs=1, progress=False)  # compiled
     started = time.perf_counter()
-    told = {"progress": lambda entry: seen.append((time.perf_counter() - started, entry["test_accuracy"]))}
-    dkfeat.train(shards["train"], test=shards["test"], **told)
+    dkfeat.train(shards["train"], test=shards["test"], progress=epoch_ended)
     ours = next((seconds for seconds, accuracy in seen if accuracy >= aim - POINTS), None)
     best = max(accuracy for _, accuracy in seen)
     values = {"accuracy": round(aim, 4), "best": round(best, 4), "peer_seconds": round(theirs, 2)}
     if ours is None:
         emit(f"time to the accuracy of LinearSVC, {name}", **values, reached=False)
-        print(f"{name + ': LinearSVC ' + format(aim, '.2%'):<60} not reached, best {best:.2%}")
-    else:
-        emit(
-            f"time to the accuracy of LinearSVC, {name}",
-            **values,
-            seconds=round(ours, 2),
-            ratio=round(theirs / ours, 3),
-        )
-        print(f"{name + ': times faster to ' + format(aim, '.2%') + ' than LinearSVC':<60}{theirs / ours:>8.2f}")
+        print(f"{name}: the {aim:.2%} of LinearSVC are not reached, best {best:.2%}")
+        return False
+    ratio = theirs / ours
+    emit(f"time to the accuracy of LinearSVC, {name}", **values, seconds=round(ours, 2), ratio=round(ratio, 3))
+    told(f"{name}: times faster to {aim:.2%} than LinearSVC", ratio)
+    return True
 
 
 def main():
@@ -144,16 +166,16 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "dkfeat-bench-training")
     args = parser.parse_args()
     n_rows = 2000 if args.quick else args.rows
-    speed(n_rows, args.folder / "speed", 2 if args.quick else 5)
-    memory(500 if args.quick else n_rows // 10, args.folder / "memory")
+    kept = [speed(n_rows, n_classes, args.folder / "speed", 2 if args.quick else 9) for n_classes in (2, 8)]
+    kept.append(memory(500 if args.quick else n_rows // 10, args.folder / "memory"))
     root = os.environ.get("DKFEAT_DATA")
     if args.quick or not root:
         why = "--quick" if args.quick else "DKFEAT_DATA does not name the folder of the papers' data sets"
         print(f"time to the accuracy of LinearSVC: skipped, {why}")
-        return
-    for name in SETS:
-        reached(name, Path(root), args.folder)
+    else:
+        kept += [reached(name, Path(root), args.folder) for name in SETS]
+    return 0 if args.quick or all(kept) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
