@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import log_loss
 
 import dkfeat
+from dkfeat.io.reader import ShardReader
 from tests.programs import ROOT
 
 pytest.importorskip("dask_ml")
@@ -63,6 +67,47 @@ def test_to_dask__chunks_are_what_scikit_learn_takes(data):
         assert isinstance(chunk, sparse.csr_matrix)
         assert chunk.dtype == np.float32
         assert chunk.indices.dtype == chunk.indptr.dtype == np.int32
+        assert chunk.data.nbytes + chunk.indices.nbytes == 8 * 32 * chunk.shape[0]  # as the page counts GCWS rows
+
+
+def test_to_dask__reads_nothing_and_gives_arrays_for_dense_features(data, tmp_path, monkeypatch):
+    source = dkfeat.LibsvmSource(str(Path(data.shards.storage.url).parent / "rows.svm"), blocksize=8_000)
+    fourier = dkfeat.FourierFeatures(n_components=8, random_state=0)
+    dkfeat.featurize(source, fourier, tmp_path / "dense", progress=False)
+    dense = dkfeat.open_shards(tmp_path / "dense")
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardReader, "read", None)
+        patched.setattr(ShardReader, "batches", None)
+        X, _ = dense.to_dask(chunk_rows=200)
+    assert len(X.chunks[0]) < dense.n_shards  # small ones are joined
+    assert sum(X.chunks[0]) == 400
+    chunk = X.blocks[0].compute(scheduler="synchronous")
+    assert isinstance(chunk, np.ndarray)
+    np.testing.assert_array_equal(chunk, dense.to_scipy()[0][: len(chunk)])
+
+
+class Diary(BaseEstimator):
+    """Keeps what tells one batch from another, in the order in which it is shown them."""
+
+    def fit(self, X, y):
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X, y):
+        self.seen_ = [*getattr(self, "seen_", []), (X.shape[0], int(y.sum()), int(X.indices.sum()))]
+        return self
+
+
+def test_incremental__shows_each_chunk_once_in_a_random_order(data):
+    from dask_ml.wrappers import Incremental
+
+    X, y = data.to_dask()
+    orders = []
+    for seed in (0, 1):
+        with dask.config.set(scheduler="synchronous"):
+            orders.append(Incremental(Diary(), scoring="accuracy", random_state=seed).fit(X, y).estimator_.seen_)
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert len(set(orders[0])) == 6
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.cluster
@@ -142,14 +187,32 @@ def test_train_test_split__keeps_rows_with_labels(data):
     assert model.score(X_test, y_test) > 0.95
 
 
-def broken():
-    """What the page warns of; each takes X and y."""
+def broken_anywhere():
+    """What the page warns of on any arrays: by its name there, what the message holds, and what takes X and y."""
     import dask.array as da
     import pandas as pd
     from dask.dataframe import from_pandas
+    from dask_ml import compose, metrics, model_selection, preprocessing
+
+    frame = from_pandas(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 4.0]}), npartitions=2)
+    columns = compose.ColumnTransformer([("a", preprocessing.StandardScaler(), ["a"])])
+    return {
+        "ColumnTransformer": ("only supported for dataframes", lambda *_: columns.fit_transform(frame)),
+        "log_loss": (
+            "unexpected keyword argument",
+            lambda _, y: metrics.log_loss(y, da.full((400, 2), 0.5, chunks=(y.chunks[0], 2))),
+        ),
+        "shuffle=False": (
+            "not currently supported",
+            lambda X, _: model_selection.train_test_split(X, shuffle=False),
+        ),
+    }
+
+
+def broken_on_sparse_chunks():
+    """What the page warns of on sparse chunks; each takes X and y."""
     from dask_ml import (
         cluster,
-        compose,
         decomposition,
         linear_model,
         metrics,
@@ -158,13 +221,14 @@ def broken():
         preprocessing,
     )
 
-    frame = from_pandas(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 4.0]}), npartitions=2)
-    columns = compose.ColumnTransformer([("a", preprocessing.StandardScaler(), ["a"])])
-    return {
-        "ColumnTransformer": lambda *_: columns.fit_transform(frame),
-        "log_loss": lambda _, y: metrics.log_loss(y, da.full((400, 2), 0.5, chunks=(y.chunks[0], 2))),
-        "shuffle=False": lambda X, _: model_selection.train_test_split(X, shuffle=False),
-        "LogisticRegression": lambda X, y: linear_model.LogisticRegression(max_iter=2).fit(X, y > 0),
+    linear = {
+        f"{name} on {solver}": lambda X, y, name=name, solver=solver: getattr(linear_model, name)(
+            solver=solver, max_iter=2
+        ).fit(X, y > 0)
+        for name in ("LogisticRegression", "LinearRegression", "PoissonRegression")
+        for solver in ("admm", "gradient_descent", "newton", "lbfgs", "proximal_grad")
+    }
+    return linear | {
         "GaussianNB": lambda X, y: naive_bayes.GaussianNB(classes=[-1, 1]).fit(X, y),
         "StandardScaler": lambda X, _: preprocessing.StandardScaler(with_mean=False).fit(X),
         "MinMaxScaler": lambda X, _: preprocessing.MinMaxScaler().fit(X),
@@ -180,20 +244,51 @@ def broken():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_page__warns_of_what_still_fails(data):
+def test_page__warns_of_what_still_fails_on_sparse_chunks(data):
     X, y = data.to_dask()
-    for name, attempt in broken().items():
-        assert name in PAGE
+    for name, attempt in broken_on_sparse_chunks().items():
+        assert name.partition(" on ")[0] in PAGE
         with dask.config.set(scheduler="synchronous"), pytest.raises(Exception):  # noqa: B017, PT011 - any will do
+            attempt(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_page__warns_of_what_still_fails_on_any_arrays(data, form):
+    X, y = data.to_dask()
+    X = X if form == "sparse" else X.map_blocks(lambda chunk: chunk.toarray(), dtype=X.dtype, meta=np.empty((0, 0)))
+    for name, (message, attempt) in broken_anywhere().items():
+        assert re.search(rf"^\|.*{name}.*\|.*{message}", PAGE, re.MULTILINE), name
+        with dask.config.set(scheduler="synchronous"), pytest.raises(Exception, match=message):
             attempt(X, y)
 
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
 def test_page__warns_of_searches_that_still_fail(data, cluster_client):
-    from dask_ml.model_selection import HyperbandSearchCV
+    from dask_ml import model_selection
 
-    assert "`HyperbandSearchCV`" in PAGE
+    message = "asynchronous Client in a synchronous context"
+    (names,) = re.findall(rf"^\| (`.*`) \|.*{message}", PAGE, re.MULTILINE)
     X, y = data.to_dask()
-    with cluster_client.as_current(), pytest.raises(RuntimeError, match="asynchronous"):
-        HyperbandSearchCV(SGDClassifier(), {"alpha": [1e-5, 1e-4]}, max_iter=2).fit(X, y, classes=data.classes)
+    for name in re.findall(r"`(\w+)`", names):
+        search = getattr(model_selection, name)
+        few = {"n_initial_iter": 2} if name == "SuccessiveHalvingSearchCV" else {"max_iter": 2}
+        with cluster_client.as_current(), pytest.raises(RuntimeError, match=message):
+            search(SGDClassifier(), {"alpha": [1e-5, 1e-4]}, **few).fit(X, y, classes=data.classes)
+
+
+def test_page__advice_works(data):
+    from dask_ml.model_selection import KFold
+
+    X, y = data.to_dask()
+    rows, labels = data.to_scipy()
+    with dask.config.set(scheduler="synchronous"):
+        assert (X[:50].compute() != rows[:50]).nnz == 0
+        train, test = next(iter(KFold(3).split(X)))
+        train, test = (np.asarray(part.compute()) for part in (train, test))
+        assert sorted([*train, *test]) == list(range(400))
+        np.testing.assert_array_equal(y[train].compute(), labels[train])
+    model = SGDClassifier(loss="log_loss", random_state=0).fit(rows, labels)
+    assert log_loss(y.compute(scheduler="synchronous"), model.predict_proba(rows)) < 0.5
+    np.testing.assert_allclose(sparse.linalg.norm(rows, axis=1), 32**0.5)  # all rows of one length
