@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import sparse
 
-from dkfeat.blocks import PackedCodes
-from dkfeat.engine.landmarks import load_map
-from dkfeat.engine.prefetch import prefetch_calls
+from dkfeat.engine.dataset_rows import DatasetRows
 from dkfeat.engine.quarantine import quarantined_rows
-from dkfeat.engine.rows import ShardRows
-from dkfeat.engine.rows_cache import RowsCache
 from dkfeat.engine.settle import as_path
-from dkfeat.engine.shuffle import cut_batches
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
-from dkfeat.io.columns import RESERVED
 from dkfeat.io.storage import open_storage
 from dkfeat.validation import check_integer
 
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     import dask.array as da
     from numpy.typing import NDArray
 
-    from dkfeat.io.entries import ShardEntry
+    from dkfeat.blocks import PackedCodes
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.quarantine import QuarantinedRow
     from dkfeat.maps import FeatureMap
@@ -95,7 +86,7 @@ class ShardDataset:
 
     def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"], *, cache_bytes: int = 0) -> None:
         self._reader, self._verify = shards, verify
-        self._cache = RowsCache(cache_bytes)
+        self._rows = DatasetRows(shards, verify, cache_bytes)
 
     def __repr__(self) -> str:
         return f"ShardDataset({self._reader.storage.url!r}, {self.n_rows:,} rows, {self.n_shards:,} shards)"
@@ -120,10 +111,10 @@ class ShardDataset:
         """All that decided the shards' bytes: keys map, input, split, output."""
         return self._reader.spec
 
-    @cached_property
+    @property
     def map(self) -> FeatureMap:
         """The fitted map that made the features; one with landmarks reads them from their file."""
-        return load_map(self.spec["map"], self._reader.storage)
+        return self._rows.map
 
     def quarantine(self) -> Iterator[QuarantinedRow]:
         """Rows of the source that were set aside as bad, in its order.
@@ -151,11 +142,10 @@ class ShardDataset:
         """Rows, and columns of the decoded features."""
         return self.n_rows, int(self.spec["output"]["n_features_out"])
 
-    @cached_property
+    @property
     def classes(self) -> NDArray[Any] | None:
         """Sorted label set, int64 or float64; None beyond 10,000 labels."""
-        labels = self.manifest.labels
-        return None if labels is None else np.array(labels, dtype=self.spec["input"]["label_dtype"])
+        return self._rows.classes
 
     def batches(
         self,
@@ -234,14 +224,14 @@ class ShardDataset:
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
         loaders = check_integer(loaders, "loaders", low=1)
-        parts = (*self._parts(query_id, weight, kept), *(("number",) if number else ()))
+        parts = (*self._rows.parts(query_id, weight, kept), *(("number",) if number else ()))
         rng = np.random.default_rng(random_state) if shuffle else None
-        return self._batches(rows, rng, held if shuffle else 0, decode, parts, shards, loaders)
+        return self._rows.batches(rows, rng, held if shuffle else 0, decode, parts, shards, loaders)
 
     def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
         """All features and labels in memory, in the source's order, as `batches` gives them."""
-        parts = self._parts(query_id, weight, kept)
-        return self._handed(self._all_rows(parts), True, parts)
+        parts = self._rows.parts(query_id, weight, kept)
+        return self._rows.handed(self._rows.of_shards(self.manifest.shards, parts), True, parts)
 
     def codes(self) -> PackedCodes:
         """All packed codes in memory, in the source's order.
@@ -255,7 +245,7 @@ class ShardDataset:
         if layout != "codes":
             message = f"these shards hold the layout {layout!r}, not codes; use to_scipy"
             raise ConfigError(message)
-        codes: PackedCodes = self._all_rows().encoded
+        codes: PackedCodes = self._rows.of_shards(self.manifest.shards, ()).encoded
         return codes
 
     def labels(self) -> Any:
@@ -296,113 +286,12 @@ class ShardDataset:
         dkfeat.errors.ConfigError
             `chunk_rows` is below 1, or weights are asked where none are kept.
         """
-        from dkfeat.engine.dask_blocks import BlockArray, block_arrays  # 0.2 s, which most uses need not pay
+        from dkfeat.engine.dataset_arrays import dataset_arrays  # Dask's arrays: 0.2 s, which most uses need not pay
 
-        parts = self._parts(False, weight, False)
+        parts = self._rows.parts(False, weight, False)
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
-        manifest = self.manifest  # tasks carry a reader without the list of all shards
-        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)
-        light = ShardDataset(reader.ShardReader(self._reader.storage, self.spec, empty), self._verify)
-        groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
-        dense = self.spec["output"]["layout"] == "dense"
-        meta = np.empty((0, 0), np.float32) if dense else sparse.csr_matrix((0, 0), dtype=np.float32)
-        arrays = [BlockArray(0, "dkfeat-X", meta, (self.shape[1],))]
-        if self.spec["input"]["multilabel"]:
-            n_classes = 0 if self.classes is None else len(self.classes)
-            arrays.append(BlockArray(1, "dkfeat-y", sparse.csr_matrix((0, n_classes), dtype=np.uint8), (n_classes,)))
-        else:
-            arrays.append(BlockArray(1, "dkfeat-y", np.empty(0, self.spec["input"]["label_dtype"])))
-        if weight:
-            arrays.append(BlockArray(2, "dkfeat-weight", np.empty(0)))
-        return block_arrays(
-            _load,
-            (light, self.classes, parts),
-            groups,
-            [sum(entry.rows for entry in group) for group in groups],
-            arrays,
-            name="dkfeat",
-            token="-".join([manifest.sha256[:16], str(most), *parts]),
-        )
+        return dataset_arrays(self._rows, parts, most)
 
     def verify(self) -> reader.Report:
         """Read every shard in full and report every problem, and every file that no manifest lists."""
         return reader.verify(self._reader.storage)
-
-    def _rows(self, entry: ShardEntry, parts: Sequence[str], classes: NDArray[Any] | None) -> ShardRows:
-        """Rows of a shard, with no more of its columns than are asked."""
-        n_bytes = max(entry.size, entry.rows * int(self.spec["output"]["row_bytes"]))
-        return self._cache.get((entry.name, *parts), n_bytes, lambda: self._read(entry, parts, classes))
-
-    def _read(self, entry: ShardEntry, parts: Sequence[str], classes: NDArray[Any] | None) -> ShardRows:
-        kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
-        data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
-        return ShardRows.of(data, classes)
-
-    def _numbered_rows(self, entry: ShardEntry, first: int, parts: Sequence[str]) -> ShardRows:
-        return self._rows(entry, parts, self.classes).numbered(first)
-
-    def _all_rows(self, parts: Sequence[str] = ()) -> ShardRows:
-        return ShardRows.joined([self._rows(entry, parts, self.classes) for entry in self.manifest.shards])
-
-    def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
-        """Names of what is asked beside features and labels."""
-        if self.spec["output"]["layout"] == "predictions":
-            url = self._reader.storage.url
-            message = f"{url} holds predictions, not features; any Parquet reader reads {url}/data"
-            raise ConfigError(message)
-        has_weights = "weight" in self.manifest.schema
-        for asked, there, what in (
-            (query_id, self.spec["input"]["query_id"], "queries"),
-            (weight, has_weights, "weights"),
-        ):
-            if asked and not there:
-                message = f"{what} are asked, but the source was read without them"
-                raise ConfigError(message)
-        return tuple(name for name, asked in (("qid", query_id), ("weight", weight), ("kept", kept)) if asked)
-
-    def _handed(self, rows: ShardRows, decode: bool, parts: Sequence[str]) -> tuple[Any, ...]:
-        """Turn rows into what the caller asked for."""
-        features = rows.encoded
-        if decode and isinstance(features, PackedCodes):
-            features = self.map.decode(features)
-        return (features, rows.y, *(getattr(rows, part) for part in parts))
-
-    def _batches(
-        self,
-        rows: int,
-        rng: np.random.Generator | None,
-        held: int,
-        decode: bool,
-        parts: Sequence[str],
-        shards: Sequence[int] | None,
-        loaders: int,
-    ) -> Iterator[tuple[Any, ...]]:
-        entries = self.manifest.shards
-        firsts = np.cumsum([0, *(entry.rows for entry in entries)]).tolist()
-        places = [place for place in (range(len(entries)) if shards is None else shards) if entries[place].rows]
-        order = places if rng is None else [places[at] for at in rng.permutation(len(places))]
-        calls = (partial(self._numbered_rows, entries[at], firsts[at], parts) for at in order)
-        read = prefetch_calls(calls, threads=loaders)
-        for batch in cut_batches(read, rows, kept=held, rng=rng):
-            yield self._handed(batch, decode, parts)
-
-
-def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:
-    """Consecutive shards, together as long as they have at most so many rows."""
-    groups: list[list[ShardEntry]] = []
-    held = 0
-    for entry in entries:
-        if not groups or held + entry.rows > most_rows:
-            groups.append([])
-            held = 0
-        groups[-1].append(entry)
-        held += entry.rows
-    return [tuple(group) for group in groups]
-
-
-def _load(
-    shared: tuple[ShardDataset, NDArray[Any] | None, Sequence[str]], entries: Sequence[ShardEntry]
-) -> tuple[Any, ...]:
-    """Features and labels of some shards, and what else is asked."""
-    data, classes, parts = shared
-    return data._handed(ShardRows.joined([data._rows(entry, parts, classes) for entry in entries]), True, parts)
