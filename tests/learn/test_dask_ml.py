@@ -78,7 +78,7 @@ def test_to_dask__reads_nothing_and_gives_arrays_for_dense_features(data, tmp_pa
     with monkeypatch.context() as patched:
         patched.setattr(ShardReader, "read", None)
         patched.setattr(ShardReader, "batches", None)
-        X, _ = dense.to_dask(chunk_rows=200)
+        X, _ = dense.to_dask(chunk_rows=300)
     assert len(X.chunks[0]) < dense.n_shards  # small ones are joined
     assert sum(X.chunks[0]) == 400
     chunk = X.blocks[0].compute(scheduler="synchronous")
