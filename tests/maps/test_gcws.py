@@ -203,6 +203,9 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
     ]:
         with pytest.raises(InputError, match="packs 4 bytes a row"):
             features.decode(PackedCodes(codes, empty))
+    for call in (features.decode, features.estimate_kernel, features.estimate_correlation):
+        with pytest.raises(InputError, match="ndarray came where codes are needed; pass what encode"):
+            call(some_rows())
 
 
 @pytest.mark.fault("I-09")
@@ -373,15 +376,15 @@ def test_estimate_kernel__takes_levels_into_account(t_bits, binary):
     assert abs(estimate) < 4 * 0.0016
 
 
-@pytest.mark.parametrize(("rho", "sigma"), [(0.9, 1.0), (0.0, 1.0), (-0.6, 1.0), (0.5, 3.0)])
+@pytest.mark.parametrize(("rho", "sigma"), [(0.9, 1.0), (-0.6, 1.0), (0.5, 3.0)])
 def test_estimate_correlation__of_heavy_tails(rho, sigma):
     rng = np.random.default_rng(5)
-    normal = rng.multivariate_normal([0, 0], [[1, rho * sigma], [rho * sigma, sigma**2]], size=20_000)
-    X = (normal / np.sqrt(rng.chisquare(3, size=(20_000, 1)) / 3)).T  # t-distribution, 3 degrees of freedom
+    normal = rng.multivariate_normal([0, 0], [[1, rho * sigma], [rho * sigma, sigma**2]], size=5_000)
+    X = (normal / np.sqrt(rng.chisquare(3, size=(5_000, 1)) / 3)).T  # t-distribution, 3 degrees of freedom
     features = GCWSFeatures(2**14, t_bits=2, random_state=0).fit(X)
     found = features.estimate_correlation(features.encode(X), sigma=sigma)
-    # 4 standard errors of g: 4 * 0.5 / 2^7 = 0.016 from codes, 0.02 from columns; slope of rho in g at most 4 here
-    assert abs(found[0, 1] - rho) < 4 * (0.016 + 0.02)
+    # 4 standard errors of g: 4 * 0.5 / 2^7 = 0.016 from codes, 0.04 from columns; slope of rho in g at most 4 here
+    assert abs(found[0, 1] - rho) < 4 * (0.016 + 0.04)
     assert features.estimate_correlation(features.encode(X[:1]))[0, 0] == 1
 
 
