@@ -111,3 +111,5 @@ def test_train_page__commands_run(tmp_path, monkeypatch):
     assert json.loads(Path("report", "evaluation.json").read_text())["rows"] == 40
     assert Path("report", "evaluation.html").exists()
     assert Path("state", "checkpoint").exists()
+    made = {path.name for path in Path("comparison").iterdir()}
+    assert made == {"results.jsonl", "comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}

@@ -232,26 +232,44 @@ def test_predict__a_cluster_gives_the_same_bytes(trained, golden, tmp_path):
     assert dataset_state(tmp_path / "out") == dataset_state(golden)
 
 
-@pytest.mark.fault("P-01")
-@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:4", "after_publish:3", "before_manifest:1"])
-def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
-    folder, pattern, _, _ = trained
-    target = tmp_path / "out"
+def killed(kill_at, model, source, target, block):
+    """Predict in a process that kills itself at a point of the commit."""
     code = (
-        "import sys, dkfeat; model, pattern, target, block = sys.argv[1:]; "
-        "dkfeat.predict(model, pattern, target, blocksize=int(block), progress=False)"
+        "import sys, dkfeat; model, source, target, block = sys.argv[1:]; "
+        "dkfeat.predict(model, source, target, blocksize=int(block) or None, progress=False)"
     )
-    died = subprocess.run(
-        [sys.executable, "-c", code, str(folder / "model"), pattern, str(target), str(BLOCK)],
+    return subprocess.run(
+        [sys.executable, "-c", code, str(model), source, str(target), str(block)],
         cwd=ROOT,
         env={**os.environ, "DKFEAT_KILL_AT": kill_at},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.fault("P-01")
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:4", "after_publish:3", "before_manifest:1"])
+def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
+    folder, pattern, _, _ = trained
+    target = tmp_path / "out"
+    died = killed(kill_at, folder / "model", pattern, target, BLOCK)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert_dataset_whole(target, finished=False)
     predicted(folder / "model", pattern, target, blocksize=BLOCK)
     assert dataset_state(target) == dataset_state(golden)
     assert_dataset_whole(target, committed=True)
     kills.SURVIVED[kill_at.partition(":")[0]] += 1
+
+
+@pytest.mark.fault("P-01")
+def test_driver_killed__predicting_from_shards_resumes_too(trained, tmp_path):
+    folder, _, _, _ = trained
+    shards = str(folder / "shards")
+    died = killed("after_publish:3", folder / "model", shards, tmp_path / "out", 0)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert_dataset_whole(tmp_path / "out", finished=False)
+    predicted(folder / "model", shards, tmp_path / "out")
+    predicted(folder / "model", shards, tmp_path / "whole")
+    assert dataset_state(tmp_path / "out") == dataset_state(tmp_path / "whole")
+    kills.SURVIVED["after_publish"] += 1
