@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_good", "place_rows", "refused_row"]
 
+_FEW_ROWS = 8
+"""Rows that are decoded one by one once something is wrong with them: to halve them further would cost as much."""
 _SHOWN_ITEMS = 40
 """Columns of a row and values of a list that are looked at for the text of a record, which is cut at 160 characters."""
 
@@ -30,8 +32,8 @@ _SHOWN_ITEMS = 40
 def decode_good(source: ParquetSource, batch: Batch, first_row: int) -> tuple[Batch, Rows, list[BadRow]]:
     """Decode a batch without its bad rows, which are told in order.
 
-    Whether a row is bad, and why, depends on that row alone: what cannot be decoded is halved until single rows are
-    left. So a batch without bad rows is decoded once, and few bad ones cost little.
+    Whether a row is bad, and why, depends on that row alone: what cannot be decoded is halved until few rows are left,
+    which are decoded one by one. So a batch without bad rows is decoded once, and few bad ones cost little.
 
     Parameters
     ----------
@@ -58,6 +60,8 @@ def decode_good(source: ParquetSource, batch: Batch, first_row: int) -> tuple[Ba
         except RowError as error:
             if stop - start == 1:
                 bad[start] = _bad_row(batch, start, first_row, error)
+            elif stop - start <= _FEW_ROWS:
+                pending += [(row, row + 1) for row in reversed(range(start, stop))]
             else:
                 middle = (start + stop) // 2
                 pending += [(middle, stop), (start, middle)]

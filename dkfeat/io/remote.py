@@ -97,6 +97,8 @@ def printable(text: str) -> str:
     red \x1b[31m ftp://host/rows.svm
     """
     text = shown_url(text)
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
