@@ -36,7 +36,7 @@ class Result:
     row_bytes: int | None = None
     """Bytes of a row as shards keep it; for raw rows in memory."""
     row_microseconds: float | None = None
-    """Time on one core to turn a test row into features, compiled code and tables warm; None without a map."""
+    """Time to turn a test row, among many, into features, compiled code and tables warm; None without a map."""
     fit_seconds: float = 0.0
     """Time to try all C on the held-out rows and to fit the chosen one to all, of exact machines all gamma too."""
 
