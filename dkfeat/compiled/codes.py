@@ -30,6 +30,11 @@ def one_hot_columns(
     for i in range(packed.shape[0]):
         if empty[i]:
             continue
+        if bits == 8:  # a byte is a code: a loop that the compiler turns into one over vectors
+            for component in range(n_components):
+                columns[at + component] = (component << 8) | np.int64(packed[i, component])
+            at += n_components
+            continue
         window = np.int64(0)  # bits read and not yet used, the next one lowest
         held = 0
         byte = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Training", "score_name"]
 
+SCORES = 1 << 22
+"""Scores that are held at a time, about: 16 MiB."""
 TOLERANCE = 1e-4
 """A score must grow by more than this to count as better."""
 
@@ -201,7 +203,7 @@ class Training:
         found = [Score(settings.task) for _ in settings.variants]
         table, intercepts = weights.averaged
         factor = np.float32(settings.scale if settings.value is None else settings.value)
-        for X, y in prefetch(self.held_out()):
+        for X, y in _few_rows(prefetch(self.held_out()), settings.n_lanes):
             with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
                 all_scores = np.asarray(X @ table) * factor + intercepts.astype(np.float32)
             for variant, score in enumerate(found):
@@ -218,7 +220,7 @@ class Training:
         assert self.test is not None
         coef, intercept = weights.model(self.settings, variant)
         score = Score(self.settings.task)
-        for X, y in prefetch(self.test()):
+        for X, y in _few_rows(prefetch(self.test()), self.settings.n_outputs):
             scores = np.asarray(X @ coef.T, dtype=np.float32) + intercept.astype(np.float32)
             scores = scores[:, 0] if self.settings.task in ("binary", "regression") else scores
             score.add(predictions_of(self.settings.task, self.settings.classes, scores), y)
@@ -266,6 +268,17 @@ class Training:
             self.best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
         lanes = (arrays["intercept"], arrays.get("mean_coef"), arrays["mean_intercept"], arrays["loss"])
         return Weights(arrays["coef"], *lanes, state["steps"])
+
+
+def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tuple[Any, Any]]:
+    """Cut batches so that rows with so many scores each stay within `SCORES`."""
+    most = max(1, SCORES // n_scores)
+    for X, y in batches:
+        if y.shape[0] <= most:  # most often; slices of sparse rows are copies
+            yield X, y
+            continue
+        for start in range(0, y.shape[0], most):
+            yield X[start : start + most], y[start : start + most]
 
 
 def _orderable(score: float | None) -> float:

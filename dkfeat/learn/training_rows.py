@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Survey", "TrainingRows", "batch_rows"]
 
-BATCH_NONZEROS = 1 << 21
-"""Stored values in a batch, about: 16 MiB with their column numbers."""
+BATCH_NONZEROS = 1 << 19
+"""Stored values in a batch, about: 4 MiB with their column numbers, memory that the allocator uses again."""
 HELD_OUT_BYTES = 256 << 20
 """Held-out rows are kept in memory, encoded, up to this; more are read from the shards each time."""
 

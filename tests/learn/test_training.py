@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn import descent, training_rows
+from dkfeat.learn import descent, epochs, training_rows
 from dkfeat.learn.held_out import is_held_out
 from dkfeat.learn.sgd import train
 from dkfeat.learn.training_rows import TrainingRows
@@ -214,6 +214,14 @@ def test_held_out__more_than_fit_are_read_again(monkeypatch):
     monkeypatch.setattr(training_rows, "HELD_OUT_BYTES", 100)
     again = quiet(data, validation_fraction=0.3, epochs=2)
     assert kept.history == again.history
+
+
+def test_held_out__few_scores_are_held_at_a_time(monkeypatch):
+    data = FakeShards(*blobs(300, 3, seed=1))
+    whole = quiet(data, validation_fraction=0.3, test=data, epochs=2)
+    monkeypatch.setattr(epochs, "SCORES", 7 * 16)
+    cut = quiet(data, validation_fraction=0.3, test=data, epochs=2)
+    assert whole.history == cut.history
 
 
 def test_held_out__too_few_rows():
