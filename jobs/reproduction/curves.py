@@ -17,8 +17,21 @@ from .machines import linear_accuracies
 from .rows import load_rows
 from .svm_table import GAMMAS, rbf_best
 
-__all__ = ["GAMMA_ROWS", "Line", "Sizes", "best_gammas", "lines_of", "needed_k", "paint_lines", "plain", "point"]
+__all__ = [
+    "GAMMA_ROWS",
+    "PASSES",
+    "Line",
+    "Sizes",
+    "best_gammas",
+    "lines_of",
+    "needed_k",
+    "paint_lines",
+    "plain",
+    "point",
+]
 
+PASSES = 100
+"""Of LIBLINEAR over features, at most."""
 GAMMA_ROWS = 2_000
 """Training rows on which γ is chosen."""
 
@@ -115,7 +128,7 @@ def point(
     test = features.transform(found.X_test).astype(np.float64)
     if method == "gcws":  # rows of k ones: to length 1, as the others nearly are
         train, test = train / math.sqrt(k), test / math.sqrt(k)
-    return linear_accuracies(train, found.y, test, found.y_test, grid, loss="squared_hinge", seed=seed)
+    return linear_accuracies(train, found.y, test, found.y_test, grid, loss="squared_hinge", passes=PASSES, seed=seed)
 
 
 def lines_of(
