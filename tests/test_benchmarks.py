@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
         ("projections", "ratio"),
         ("maclaurin", "ratio"),
         ("latency", "ratio"),
-        ("training", "ratio"),
-        ("checks", "ratio"),
+        pytest.param("training", "ratio", marks=pytest.mark.slow),
+        pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
     ],
 )

@@ -211,7 +211,7 @@ def digest():
 
 
 @compiled
-@pytest.mark.parametrize("cpu", ["generic", "haswell"])
+@pytest.mark.parametrize("cpu", ["generic", pytest.param("haswell", marks=pytest.mark.slow)])
 def test_codes__same_bits_for_other_cpus(cpu, tmp_path):
     if cpu == "haswell" and "avx2" not in numba.core.codegen.get_host_cpu_features():
         pytest.skip("this CPU lacks AVX2")

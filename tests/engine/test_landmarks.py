@@ -262,6 +262,7 @@ def test_settle__without_a_way_to_draw_is_refused(source):
         settle(source, nystroem(), scan=dkfeat.scan)
 
 
+LATER_KILLS = ["after_tmp:3", "after_publish:3", "after_plan:1"]
 RUN = """
 import sys, dkfeat
 from tests.engine.test_landmarks import BLOCK, featurized, nystroem
@@ -269,7 +270,10 @@ featurized(dkfeat.LibsvmSource(sys.argv[1], blocksize=BLOCK), sys.argv[2], map=n
 """
 
 
-@pytest.mark.parametrize("kill_at", ["mid_write:3", "after_tmp:3", "after_publish:3", "before_tmp:4", "after_plan:1"])
+@pytest.mark.parametrize(
+    "kill_at",
+    ["mid_write:3", "before_tmp:4", *(pytest.param(kill_at, marks=pytest.mark.slow) for kill_at in LATER_KILLS)],
+)
 def test_driver_killed__resume_is_identical(kill_at, tiny_folder, source, golden, tmp_path):
     # passes 1 and 2 are those of a probe, 3 is the landmarks' file, 4 the spec
     command = [sys.executable, "-c", RUN, str(tiny_folder / "*.svm"), str(tmp_path / "out")]
@@ -293,6 +297,7 @@ def test_attach__a_damaged_leftover_is_set_aside(source, golden, tmp_path, caplo
     assert dataset_state(tmp_path / "out") == dataset_state(golden)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.fault("P-17")
 def test_workers_killed_in_turn_and_a_new_one__run_completes_identical(source, golden, tmp_path):

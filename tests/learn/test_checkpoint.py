@@ -123,13 +123,21 @@ OPTIONS = {
 
 
 @pytest.mark.fault("P-15", "D-10")
-def test_train__killed_at_any_point_goes_on_to_the_same_weights(shards, tmp_path):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        ("after_checkpoint:1", "mid_checkpoint:1"),
+        pytest.param(("before_checkpoint:2", "between_checkpoints:1"), marks=pytest.mark.slow),
+    ],
+    ids=lambda kills: " ".join(kills),
+)
+def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, shards, tmp_path):
     calm = train_process(shards, tmp_path / "calm.npz", OPTIONS)
     assert calm.returncode == 0, calm.stderr
     expected = dict(np.load(tmp_path / "calm.npz"))
     options = OPTIONS | {"checkpoint": str(tmp_path / "state")}
     # each run goes on where the one before was killed
-    for kill in ("after_checkpoint:1", "mid_checkpoint:1", "before_checkpoint:2", "between_checkpoints:1"):
+    for kill in kills:
         killed = train_process(shards, tmp_path / "never.npz", options, kill)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         if kill == "after_checkpoint:1":

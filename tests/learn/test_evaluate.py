@@ -91,10 +91,11 @@ def test_evaluate__two_classes(trained):
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", pytest.param("cluster", marks=pytest.mark.cluster)])
-def test_evaluate__text_shards_and_predictions_agree(trained, tmp_path, scheduler):
+def test_evaluate__text_shards_and_predictions_agree(trained, tmp_path, scheduler, request):
     folder, pattern, _, _ = trained
     predicted(folder / "model", pattern, tmp_path / "out", blocksize=BLOCK)
-    given = {"scheduler": scheduler, **({"n_workers": 2} if scheduler == "cluster" else {})}
+    of_session = scheduler == "cluster"
+    given = {"client": request.getfixturevalue("cluster_client")} if of_session else {"scheduler": scheduler}
     direct = evaluated(folder / "model", pattern, blocksize=BLOCK, **given)
     assert evaluated(folder / "model", folder / "shards", **given) == direct
     assert evaluated(folder / "model", tmp_path / "out", **given) == direct
