@@ -17,6 +17,8 @@ NAMES: tuple[str, ...] = (
     "four_methods",
     "variance_theory",
     "gmm_convergence",
+    "laplace_gram",
+    "maclaurin",
 )
 """Modules of experiments, in the order of the report."""
 
