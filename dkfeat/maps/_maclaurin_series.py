@@ -9,6 +9,7 @@ where coefficients and powers of R alone would overflow.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +24,8 @@ __all__ = ["MAX_DEGREE", "Measure", "Series", "degree_weights", "exponential", "
 
 MAX_DEGREE = 10_000
 """Largest degree of a series."""
+_LARGEST_COUNT = int(sys.float_info.max)
+"""Largest binomial coefficient that fits a float."""
 _PATIENCE = 16
 """Degrees at least that must be small at the end of a series of which only a callable is known."""
 
@@ -43,11 +46,22 @@ class Series:
 
 def polynomial(degree: int, coef0: float, square: float) -> Series:
     """(t + coef0)^degree, for R^2 = `square`."""
+    terms, count = [], 1
     try:
-        terms = [math.comb(degree, n) * coef0 ** (degree - n) * square**n for n in range(degree + 1)]
+        for n in range(degree + 1):
+            terms.append(_binomial_term(count, degree - n, coef0, n, square))
+            count = count * (degree - n) // (n + 1)
     except OverflowError:
         terms = [math.inf]
     return _finite(terms, "a smaller degree, coef0, radius or scale")
+
+
+def _binomial_term(count: int, rest: int, coef0: float, n: int, square: float) -> float:
+    if count <= _LARGEST_COUNT:
+        return count * coef0**rest * square**n
+    if coef0 == 0:
+        return 0.0
+    return math.exp(math.log(count) + rest * math.log(coef0) + n * math.log(square))
 
 
 def exponential(gamma: float, square: float, tolerance: float) -> Series:

@@ -30,6 +30,8 @@ _KEPT = 8
 """Tables that are kept, at most."""
 _TABLE_BYTES = 64 * 2**20
 """Tables that are drawn for some rows, and what they are made of, take no more: rows and columns are taken in parts."""
+_DRAW_BYTES = 128
+"""What drawing a component's degree takes."""
 _FULL = 8
 """Sparse rows with a nonzero in every eighth column or more are quicker as dense ones."""
 _CELLS = 2**20
@@ -86,10 +88,12 @@ def multiply_rows(
 
 
 def table_bytes(n_features: int, draws: Draws) -> int:
-    """Bytes that tables of signs take at a time, for dense and sparse rows of so many columns."""
-    sizes = [n_features * _bytes(tile) for tile in _tiles(draws)]
+    """Bytes at a time of tables for dense and sparse rows of so many columns, of sums of 16 rows, and of draws."""
+    tiles = list(_tiles(draws))
+    sizes = [n_features * _bytes(tile) for tile in tiles]
     kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
-    return 2 * kept + min(2 * max(sizes), _TABLE_BYTES)
+    sums = 4 * LANES * SUPERBLOCK * max(tile.count for tile in tiles)
+    return 2 * kept + min(2 * max(sizes), _TABLE_BYTES) + sums + _DRAW_BYTES * len(draws.degrees)
 
 
 def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
