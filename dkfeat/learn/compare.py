@@ -98,7 +98,7 @@ def compare(
     Raises
     ------
     ConfigError
-        For a setting out of range, or rows with lists of labels, without labels or with weights.
+        For a setting out of range, for shards, and for rows with lists of labels, without labels or with weights.
     SpecConflictError
         If `out` holds results of other settings or files.
     InputError
@@ -172,5 +172,11 @@ def compare(
 def _source(given: Any) -> Source:
     # readers load when there is something to read
     from dkfeat.engine.settle import as_source
+    from dkfeat.learn.prediction_source import dataset_reader
 
-    return as_source(given)
+    source = as_source(given)
+    for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:
+        if dataset_reader(path, source.storage_options) is not None:
+            message = f"{path} holds shards; a comparison makes features itself: give the rows they were made from"
+            raise ConfigError(message)
+    return source

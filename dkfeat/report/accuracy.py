@@ -10,7 +10,7 @@ from dkfeat.report.figures import draw
 if TYPE_CHECKING:
     from dkfeat.learn.comparison import Comparison
 
-__all__ = ["plot_accuracy"]
+__all__ = ["paint", "plot_accuracy"]
 
 # colours that people tell apart whatever colours they see (Okabe and Ito), each with a mark of its own
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"))
@@ -34,10 +34,11 @@ def plot_accuracy(comparison: Comparison) -> bytes:
     ConfigError
         If matplotlib, of the extra ``plot``, is not installed.
     """
-    return draw(lambda axes: _paint(axes, comparison), width=7.4, height=4.6)
+    return draw(lambda axes: paint(axes, comparison), width=7.4, height=4.6)
 
 
-def _paint(axes: Any, comparison: Comparison) -> None:
+def paint(axes: Any, comparison: Comparison) -> None:
+    """Draw a comparison on matplotlib axes."""
     from matplotlib.ticker import NullLocator  # `draw` has found it to be there
 
     mapped = [each for each in comparison.results if each.k is not None]

@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 import dkfeat.learn.compare as module
-from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource
+from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.learn.c_grid import split_held_out
 from dkfeat.learn.compare import compare
 from dkfeat.learn.compared_models import KERNELS, MAPS
 from dkfeat.learn.comparison import Comparison, Result
+from dkfeat.report import accuracy as report
 from dkfeat.report.accuracy import plot_accuracy
 
 FEW = {"maps": ["gcws", "nrff"], "k": [16, 64], "C": [0.1, 10.0], "gamma": [1.0, 10.0], "progress": False}
@@ -152,6 +154,12 @@ def test_compare__refuses_settings(paths, options, text):
         compare(paths[0], **{**FEW, **options})
 
 
+def test_compare__refuses_shards(paths, tmp_path):
+    featurize(paths[0], GCWSFeatures(n_components=16, random_state=0), tmp_path / "shards", progress=False)
+    with pytest.raises(ConfigError, match=r"shards holds shards; .* give the rows they were made from"):
+        compare(str(tmp_path / "shards"), **FEW)
+
+
 def test_compare__needs_two_classes(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n" * 40)
     with pytest.raises(InputError, match="two classes or more"):
@@ -229,6 +237,31 @@ def test_plot__is_a_picture_equal_for_equal_results(tmp_path):
     pixels = matplotlib.image.imread(tmp_path / "plot.png")
     assert pixels.shape[0] > 400
     assert (pixels[..., :3] < 0.5).any()
+
+
+def test_plot__shows_test_accuracy_over_the_logarithm_of_k():
+    comparison = made(
+        ("linear", None, 0.7, 4, None, 0.1),
+        ("a", 8, 0.8, 80, 1, 0.2),
+        ("a", 16, 0.9, 80, 1, 0.3),
+        ("b", 16, 0.85, 9, 1, 0.4),
+    )
+    axes = Figure().add_subplot()
+    report.paint(axes, comparison)
+    drawn = {line.get_label().partition("\n")[0]: line.get_xydata().tolist() for line in axes.get_lines()}
+    assert drawn == {
+        "a": [[8, 80], [16, 90]],
+        "b": [[16, 85]],
+        "linear": [[0, 70], [1, 70]],  # from edge to edge
+        "recommended": [[16, 85]],
+    }
+    assert axes.get_xscale() == "log"
+    assert axes.xaxis.get_transform().base == 2
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["8", "16"]
+    assert "components" in axes.get_xlabel()
+    assert "test accuracy (%)" in axes.get_ylabel()
+    styles = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.get_lines()}
+    assert len(styles) == 4
 
 
 def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monkeypatch):
