@@ -90,7 +90,7 @@ def _errors_table(errors: Cells, rows: dict[str, Any]) -> Table:
     table: list[list[Cell]] = []
     for source in SHOWN:
         if rows[source] is None:
-            table.append([f"{source}: not in the data folder", *[None] * (2 + len(METHODS))])
+            table.append([source, "no data", None, *[None] * len(METHODS)])
             continue
         for kernel in KERNELS:
             found = [errors[source, kernel, method] for method in METHODS]

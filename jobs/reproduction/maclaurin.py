@@ -107,7 +107,7 @@ def _table(machines: Machines, kernel: str, components: list[int]) -> Table:
     rows: list[list[Cell]] = []
     for name in SETS:
         if (name, kernel) not in machines:
-            rows.append([f"{name}: not in the data folder", *[None] * (5 + len(MAPS))])
+            rows.append([name, "no data", *[None] * (5 + len(MAPS))])
             continue
         found = machines[name, kernel]
         exact, h01 = found["exact"], found["linear"]["H0/1", most]

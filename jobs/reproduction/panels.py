@@ -67,7 +67,7 @@ def _paint(panels: list[dict[str, Any]], figure: Any, style: Style) -> None:
             ticks = sorted({x for curve in panel["curves"] if curve["look"] != "line" for x in curve["x"]})
             if len(ticks) <= 8:
                 axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
-                axes.minorticks_off()
+                axes.set_xticks([], minor=True)
         if not alike:
             axes.legend()
     if alike:

@@ -173,7 +173,7 @@ def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
         ),
         Verdict(
             f"Exponentiated GCWS has the variance of Theorem 4 from k = {ASYMPTOTIC} on.",
-            *on_theory(gcws, lambda cell: 2 * (cell["gamma"] + 1) ** 2 / cell["k"]),
+            *on_theory(gcws, lambda cell: (cell["gamma"] + 1) ** 2 / cell["k"]),
         ),
         Verdict(
             "Normalization never makes the variance larger, and makes it much smaller where rows are alike.",

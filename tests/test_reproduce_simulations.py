@@ -1,0 +1,133 @@
+"""The papers' simulations, and the experiments on features' errors and times, at small settings."""
+
+import importlib
+import io
+import json
+import lzma
+
+import numpy as np
+import pytest
+from reproduction import gmm_convergence, laplace_gram, laplace_measures, maclaurin, variance_theory
+from reproduction.experiment import Context
+from reproduction.figures import DARK, draw
+from reproduction.panels import Curve, Panel, panels_picture
+from reproduction.parts import Parts, Workers
+from reproduction.sampling import mean_squares, on_theory, seeds
+from sklearn.datasets import dump_svmlight_file
+
+SMALL = {
+    "variance_theory": {"sizes": [16, 256], "repeats": 40},
+    "gmm_convergence": {"sizes": [1, 10, 100], "repeats": 5},
+    "laplace_gram": {"rows": 40, "repeats": 3, "pairs_repeats": 5, "words": 128, "times": [64, 128]},
+    "maclaurin": {
+        "dimensions": [5, 10],
+        "sizes": [10, 50, 200],
+        "repeats": 2,
+        "rows": 60,
+        "components": [10, 30],
+        "machines": 2,
+        "grids": {"polynomial": [0.01], "exponential": [1.0]},
+    },
+}
+NEED_DATA = ("laplace_gram", "maclaurin")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Few repetitions and rows."""
+    for name, settings in SMALL.items():
+        module = importlib.import_module(f"reproduction.{name}")
+        monkeypatch.setitem(module.SETTINGS, "quick", settings)
+    for module in (laplace_gram, laplace_measures):
+        monkeypatch.setattr(module, "WIDTHS", (64, 128))
+        monkeypatch.setattr(module, "SHOWN", ("mnist10k", "news20", "synthetic-64"))
+
+
+@pytest.fixture(scope="module")
+def few_rows(tmp_path_factory):
+    """Two sets of counts in which the sum of two columns tells the class."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for name in ("nursery", "news20"):
+        (folder / name).mkdir()
+        for part, rows in (("train", 150), ("test", 60)):
+            X = random.poisson(0.7, size=(rows, 20)).astype(float)
+            text = io.BytesIO()
+            dump_svmlight_file(X, 1 + (X[:, 0] + X[:, 1] > 1), text, zero_based=False)
+            (folder / name / f"{part}.svm.xz").write_bytes(lzma.compress(text.getvalue()))
+    return folder
+
+
+def run_small(name, data, folder):
+    context = Context(data=data, mode="quick", seed=0, parts=Parts(folder, Workers(1)), tell=[].append)
+    return importlib.import_module(f"reproduction.{name}").EXPERIMENT.run(context)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", list(SMALL))
+def test_experiment__measures_and_draws(name, few_rows, tmp_path):
+    results = run_small(name, few_rows, tmp_path)
+    for table in results.tables:
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert {type(verdict.holds) for verdict in results.verdicts} <= {bool, type(None)}
+    assert any(verdict.holds is not None for verdict in results.verdicts)
+    assert len({picture.name for picture in results.pictures}) == len(results.pictures) >= 3
+    for picture in results.pictures:
+        json.dumps(picture.data, allow_nan=False)
+        assert len(draw(picture, DARK)) > 5_000
+    if name in NEED_DATA:
+        rows = [row for table in results.tables for row in table.rows]
+        assert any("no data" in row for row in rows)
+        assert any(row[0] in ("nursery", "news20") and "no data" not in row for row in rows)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", NEED_DATA)
+def test_experiment__without_data_says_so(name, tmp_path):
+    results = run_small(name, tmp_path, tmp_path / "parts")
+    missing = [row for table in results.tables for row in table.rows if "no data" in row]
+    assert len(missing) == (2 if name == "laplace_gram" else 2 * len(maclaurin.SETS))
+
+
+def test_variances__equal_seeds_give_equal_numbers():
+    task = {"gamma": 1.0, "k": 16, "normalize": True, "repeats": 10}
+    first, again = (variance_theory.fourier_errors(**task, seed=3) for _ in range(2))
+    assert first == again != variance_theory.fourier_errors(**task, seed=4)
+
+
+def test_pairs__are_of_the_t_distribution():
+    x, y = gmm_convergence.draw_pair(np.random.default_rng(0), 6.0, 0.5, 200_000)
+    # of 200,000 draws of 6 degrees of freedom: variance 1.5, standard error below 0.02, fixed seed
+    assert np.var(x) == pytest.approx(1.5, abs=0.08)
+    assert np.var(y) == pytest.approx(1.5, abs=0.08)
+    assert np.corrcoef(x, y)[0, 1] == pytest.approx(0.5, abs=0.03)
+
+
+def test_parameter__makes_the_median_one_over_e():
+    X = np.random.default_rng(0).dirichlet(np.full(32, 0.3), size=30)
+    for kernel, (exact, _, name) in laplace_measures.KERNELS.items():
+        gram = exact(X, **{name: laplace_measures.fitting_parameter(X, kernel)})
+        assert np.median(gram[np.triu_indices(30, 1)]) == pytest.approx(np.exp(-1), rel=0.01)
+
+
+def test_theory__a_wrong_one_is_told():
+    errors = np.random.default_rng(0).normal(size=(20_000, 3))  # standard error of the mean square 1 %
+    cell = mean_squares(errors)
+    right, detail = on_theory([{**cell, "theory": [1.0] * 3}])
+    assert right
+    assert "in 3 cells" in detail
+    assert not on_theory([{**cell, "theory": [1.0, 1.0, 0.9]}])[0]
+    assert on_theory([{**cell, "theory": [1.0, 1.0, 0.9]}], lambda _: 0.15)[0]
+
+
+def test_seeds__are_independent_of_their_number():
+    assert seeds(1, 5) == seeds(1, 9)[:5]
+    assert len(set(seeds(1, 100) + seeds(2, 100))) == 200
+
+
+def test_panels__hold_what_is_drawn():
+    curve = Curve("a", np.array([1, 10]), np.array([0.5, 0.25]), 0, error=[0.1, 0.1])
+    picture = panels_picture("a", "A", [Panel("left", "x", "y", [curve], "log")] * 2, "Two panels.")
+    drawn = picture.data["panels"][1]["curves"][0]
+    assert (drawn["x"], drawn["y"], drawn["error"]) == ([1, 10], [0.5, 0.25], [0.1, 0.1])
+    assert picture.height > picture.width / 2
