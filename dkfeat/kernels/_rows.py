@@ -138,7 +138,7 @@ def _checked(rows: Any, name: str, *, sparse: bool) -> Rows:
         return rows_as_csr(rows, name=name).astype(np.float64, copy=False)
     dense: NDArray[Any] = np.asarray(rows)
     if dense.ndim != 2 or dense.dtype.kind not in "fiub":
-        rows_as_csr(dense, name=name)  # raises
+        rows_as_csr(rows, name=name)  # raises
     finite = np.isfinite(dense).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())

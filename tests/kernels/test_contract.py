@@ -1,5 +1,6 @@
 """What every kernel function keeps, whatever it computes."""
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -129,6 +130,10 @@ def test_kernel__refuses_other_shapes_and_dtypes(name):
         kernel(np.ones(3))
     with pytest.raises(InputError, match=r"Y has shape .* dtype complex128"):
         kernel(np.ones((1, 2)) / 4, np.ones((1, 2), complex))
+    blocks = da.ones((4, 2), chunks=(2, 2)).map_blocks(sp.csr_matrix, dtype=float, meta=sp.csr_matrix((0, 0)))
+    for pair in ((blocks, None), (np.ones((1, 2)) / 4, blocks)):
+        with pytest.raises(InputError, match=r"is a Dask array of sparse blocks .* call dkfeat\.gram"):
+            kernel(*pair)
 
 
 def test_kernel__refuses_parameters_out_of_range(name):
