@@ -48,7 +48,7 @@ def main(
     picture its PNG files and NAME.json with the numbers drawn.
 
     \b
-    Quick mode takes minutes, full mode hours:
+    Quick mode takes minutes, full mode hours and up to 5 GiB a process:
       python jobs/reproduce.py --data data --out report
       python jobs/reproduce.py --data data --out report --mode full --docs docs/results.md
     """
