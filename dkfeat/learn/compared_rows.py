@@ -48,7 +48,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     Raises
     ------
     InputError
-        For no rows, or rows of one class.
+        For no rows, rows of one class, or labels most of which are of one row alone.
     ConfigError
         For lists of labels, no labels or weights, or a source that sets bad rows aside.
     PlanError
@@ -69,23 +69,35 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: they are all in memory")
     parts = [_read(each, found, width) for each, found in zip(given, scans, strict=True)]
     X, y = parts[0]
+    _check_classes(y)
     if test is None:
         held = split_held_out(y, test_fraction, seed + 1)  # other rows than those that choose C
         X, y, X_test, y_test = X[~held], y[~held], X[held], y[held]
     else:
         X_test, y_test = parts[1]
-    for name, labels in (("training", y), ("test", y_test)):
-        if not len(labels):
-            message = f"there are no {name} rows; give a source that has some"
-            raise InputError(message)
-    if len(np.unique(y)) < 2:
-        message = f"a comparison needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}"
+    if not len(y_test):
+        message = "there are no test rows; give a source that has some"
         raise InputError(message)
     read = [
         {"source": each.to_mapping(), "files": [dict(file.identity) for file in files]}
         for each, files in zip(given, (each.files() for each in given), strict=True)
     ]
     return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, identity={"read": read})
+
+
+def _check_classes(y: NDArray[Any]) -> None:
+    n_classes = len(np.unique(y))
+    message = None
+    if n_classes == 0:
+        message = "there are no training rows; give a source that has some"
+    elif n_classes == 1:
+        message = f"a comparison needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}"
+    elif n_classes > max(2, len(y) // 2):
+        message = (
+            f"the labels of {len(y):,} rows take {n_classes:,} values; a comparison is of classes, these are quantities"
+        )
+    if message is not None:
+        raise InputError(message)
 
 
 def _check_kind(source: Source) -> None:
