@@ -26,6 +26,7 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
     type=float,
     help="Instead: the share of the rows held out for that.  [default: 0.1 if there is something to choose]",
 )
+@click.option("--refit", is_flag=True, help="Train what they chose once more, on all rows.")
 @click.option("--out", metavar="MODEL", help="Folder to save the model in.")
 @click.option(
     "--task",
@@ -105,19 +106,21 @@ def train(
       dkfeat train features/train --n-workers 4 --out model
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
+    from dkfeat.io.remote import is_url
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.sgd import train as run
 
     weights = _class_weight(class_weight)  # before the work, not after
+    of_store = parse_options(storage_options, "--storage-option")
     if out is not None:
-        check_target(out)
+        check_target(out, of_store)
     model = run(
         shards,
         loss=loss or None,
         alpha=alpha or None,
         class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
         random_state=seed,
-        storage_options=parse_options(storage_options, "--storage-option"),
+        storage_options=of_store if is_url(shards) else None,
         progress=progress and (_teller(ctx) or True),
         **options,
     )
@@ -134,7 +137,7 @@ def train(
             if last.get(f"{part}_{name}") is not None:
                 shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
     if out is not None:
-        model.save(out)
+        model.save(out, storage_options=of_store)
     facts(**shown, model=out or "not saved; give --out MODEL to keep it")
 
 

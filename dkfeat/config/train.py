@@ -42,6 +42,8 @@ class TrainConfig(Settings):
     """Average the weights over the steps; None: the trainer's own choice."""
     class_weight: str | Mapping[str, Any] | None = None
     """"balanced", or weights by label; None: 1."""
+    refit: bool = False
+    """Train what the held-out rows chose once more, on all rows."""
     patience: int | None = None
     """Epochs without a better held-out score after which training stops, at least 1; None: all epochs are trained."""
     checkpoint: str | None = None

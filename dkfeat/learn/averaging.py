@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,7 +88,7 @@ class Averaging:
 
         task: Any = EpochTask(
             shards=self.pinned,
-            settings=self.settings,
+            settings=replace(self.settings, n_descents=self.n_parts),
             coef=weights.coef,
             intercept=weights.intercept,
             epoch=epoch,
@@ -190,7 +190,7 @@ def open_averaging(
     most = sum(entry.rows > 0 for entry in data.manifest.shards)
     if parts is not None and parts > most:
         message = (
-            f"parts={parts}, but only {most:,} shards have rows, and a shard belongs to one part; lower parts, "
+            f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower parts, "
             "or featurize with a smaller blocksize"
         )
         raise ConfigError(message)

@@ -72,6 +72,8 @@ class Settings:
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
     typical_weight: float = 1.0
     """Mean weight of the rows, each counted by its weight; steps are divided by the root of it, if it is above 1."""
+    n_descents: int = 1
+    """Descents whose weights are averaged, which shortens what each one learns: steps are multiplied by its root."""
     weight_scale: float = 1.0
     """Row weights are multiplied by this."""
     target_mean: float = 0.0
@@ -267,7 +269,7 @@ class Descent:
 
 def _step_size(loss: str, settings: Settings) -> float:
     """Step of a row of weight 1: so short that rows of the typical weight do not all step to their targets alike."""
-    return LOSSES[loss][1] / math.sqrt(max(1.0, settings.typical_weight))
+    return LOSSES[loss][1] * math.sqrt(settings.n_descents / max(1.0, settings.typical_weight))
 
 
 def _rows(X: Any, settings: Settings) -> Rows:

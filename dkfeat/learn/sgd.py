@@ -5,26 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dkfeat.errors import ConfigError, PlanError
+from dkfeat.errors import ConfigError
 from dkfeat.io.remote import is_url
-from dkfeat.learn.averaging import open_averaging
-from dkfeat.learn.checkpoint import Checkpoints
-from dkfeat.learn.descent import Settings
-from dkfeat.learn.epoch_lines import EpochLines
-from dkfeat.learn.epochs import Candidate, Training
-from dkfeat.learn.judges import judged_batches
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.sgd_options import Options, checked_options
+from dkfeat.learn.sgd_options import checked_options
+from dkfeat.learn.sgd_run import Run
 from dkfeat.learn.training_data import check_same_features, classes_of, task_of
-from dkfeat.learn.training_rows import Survey, TrainingRows
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dkfeat.engine.dataset import ShardDataset
 
 __all__ = ["train"]
@@ -32,10 +25,6 @@ __all__ = ["train"]
 ROWS_A_CLASS = 150_000
 """Rows that all epochs together should show the classifier, for each class."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
-WIDEST = 2**31 - 1
-"""Columns that are told apart."""
-UNIT = 0.01
-"""Rows whose lengths are so near to 1 are taken as they are."""
 
 
 def train(
@@ -44,6 +33,7 @@ def train(
     test: ShardDataset | str | os.PathLike[str] | None = None,
     validation: ShardDataset | str | os.PathLike[str] | None = None,
     validation_fraction: float | None = None,
+    refit: bool = False,
     task: Literal["auto", "classification", "regression"] = "auto",
     solver: Literal["sgd", "liblinear"] = "sgd",
     C: float | Sequence[float] | None = None,
@@ -86,6 +76,10 @@ def train(
     validation_fraction : float, optional
         Instead: the share of the rows, in (0, 1), that is held out of training for that. Which rows is decided by the
         seed and a row's place in the source alone. By default 0.1 where there is something to choose, else none.
+    refit : bool, default=False
+        Whether what was chosen by rows held out of training (loss, alpha and, with `patience`, epochs) is then trained
+        once more on all rows, as `GridSearchCV` does: that costs a second training, of one model. Otherwise the model
+        has not seen the rows held out, as with ``SGDClassifier(early_stopping=True)``. "liblinear" always refits.
     task : {"auto", "classification", "regression"}, default="auto"
         What labels are. "auto" takes them for classes, unless `loss` is one for regression. Shards with lists of labels
         are trained with one model a label, each against the rest.
@@ -115,9 +109,10 @@ def train(
         Stop after so many epochs in a row without a better score on the held-out rows, and return the model of the best
         epoch. By default all epochs are trained and the last one counts.
     checkpoint : str or path, optional
-        Local folder in which the state is saved every 30 seconds and at the end. A training that finds its own state
-        there goes on from it; remove the folder when the model is saved. It takes about twice the weights' size, 4 or 8
-        bytes for each feature and class.
+        Local folder in which the state is saved, and from which the same training on the same manifest goes on, within
+        an epoch too: every 30 seconds, at the first end of a window of 65,536 rows after that, and at the end. With
+        `parts`, which are averaged at the end of an epoch, it is saved after epochs. Remove the folder when the model
+        is saved. It takes about twice the weights' size, 4 or 8 bytes for each feature and class.
     resume : bool, default=True
         False begins anew whatever `checkpoint` holds.
     shuffle_rows : int, optional
@@ -240,45 +235,30 @@ def train(
             check_same_features(data, judges[name])
     if options.epochs is None:
         options = options.with_epochs(_epochs_for(data.n_rows, max(1, len(classes))))
-    lines = EpochLines(options.epochs or 0) if progress and not callable(progress) else None
-    rows = TrainingRows(
-        data, fraction=options.held_out, seed=options.seed, shuffle_rows=options.shuffle_rows, loaders=loaders
+    run = Run(
+        data=data,
+        task=kind,
+        classes=classes,
+        test=judges.get("test"),
+        loaders=loaders,
+        resume=resume,
+        progress=progress,
+        where={
+            "parts": parts,
+            "client": client,
+            "scheduler": scheduler,
+            "n_workers": n_workers,
+            "threads_per_worker": threads_per_worker,
+            "memory_limit": memory_limit,
+        },
     )
-    needs_survey = kind == "regression" or options.held_out or options.class_weight or rows.is_weighted
-    settings = make_settings(data, rows, kind, classes, options, rows.survey(classes) if needs_survey else None)
-    _check_memory(settings, data.map.n_features_out)
-    averaging = open_averaging(
-        data,
-        settings,
-        parts=parts,
-        client=client,
-        scheduler=scheduler,
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit,
-        fraction=options.held_out,
-        seed=options.seed,
-        shuffle_rows=options.shuffle_rows,
-    )
-    judge = rows.held_out if options.held_out else None
-    if "validation" in judges:
-        judge = judged_batches(judges["validation"], kind, classes)
-    training = Training(
-        rows=rows,
-        settings=settings,
-        n_features=data.map.n_features_out,
-        epochs=options.epochs or 0,
-        held_out=judge,
-        test=judged_batches(judges["test"], kind, classes) if "test" in judges else None,
-        patience=options.patience,
-        tell=progress if callable(progress) else lines,
-    )
-    with averaging as training.averaging, lines or nullcontext():
-        n_parts = None if training.averaging is None else training.averaging.n_parts
-        if checkpoint is not None:
-            training.checkpoints = Checkpoints(checkpoint, _pins(data, options, judges) | {"parts": n_parts})
-        chosen = training.run(resume=resume)
-    return _model(data, settings, training, chosen, options, n_parts)
+    model = run(options, judges.get("validation"), checkpoint)
+    if not (refit and options.held_out):
+        return model
+    again = run(options.for_refit(model.training), None, None if checkpoint is None else Path(checkpoint) / "refit")
+    kept = ("grid", "patience", "validation_fraction", "epochs")
+    told = {name: value for name, value in model.training.items() if name in kept and value is not None}
+    return replace(again, training={**again.training, **told, "refit": True})
 
 
 def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
@@ -291,87 +271,5 @@ def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
     return shards
 
 
-def make_settings(
-    data: Any, rows: TrainingRows, task: str, classes: NDArray[Any], options: Options, survey: Survey | None
-) -> Settings:
-    """Make the settings of the descent over the rows of a data set.
-
-    Parameters
-    ----------
-    data : ShardDataset
-    rows : TrainingRows
-        Of it.
-    task, classes
-        As in `LinearModel`.
-    options : Options
-    survey : Survey or None
-        Of the rows; None if they have no weights, are classes and count alike.
-    """
-    codes = data.map.layout == "codes"
-    length = 1.0 if codes else rows.row_length()
-    class_weights = None if survey is None else options.class_weights(classes, survey.class_counts)
-    return Settings(
-        task=task,
-        classes=classes,
-        variants=options.variants,
-        average=options.average,
-        value=1 / math.sqrt(data.map.n_components) if codes else None,
-        scale=1.0 if abs(length - 1) < UNIT else 1 / length,
-        class_weights=class_weights,
-        typical_weight=1.0 if survey is None else survey.typical_weight(class_weights),
-        weight_scale=1.0 if survey is None else 1 / survey.mean_weight,
-        target_mean=0.0 if survey is None else survey.label_mean,
-        target_scale=(survey.label_deviation or 1.0) if survey is not None and task == "regression" else 1.0,
-    )
-
-
 def _epochs_for(n_rows: int, n_classes: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_A_CLASS / n_rows)))
-
-
-def _pins(data: Any, options: Options, judges: Mapping[str, Any]) -> dict[str, Any]:
-    """Name what decides the weights after a number of rows."""
-    facts = options.to_mapping()
-    del facts["epochs"]
-    manifests = {name: judge.manifest.sha256 for name, judge in judges.items()}
-    return {"manifest": data.manifest.sha256, **facts, **manifests}
-
-
-def _model(
-    data: Any, settings: Settings, training: Training, chosen: Candidate, options: Options, n_parts: int | None
-) -> LinearModel:
-    variant = settings.variants[chosen.variant]
-    told = options.to_mapping() | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
-    del told["variants"]
-    if n_parts is not None:
-        told["parts"] = n_parts
-    if len(settings.variants) > 1:
-        told["grid"] = training.grid
-    return LinearModel(
-        map_spec=data.map.to_spec(),
-        map_arrays=data.map.fitted_arrays(),
-        input_spec=data.spec["input"],
-        classes=settings.classes,
-        coef=chosen.coef,
-        intercept=chosen.intercept,
-        task=settings.task,
-        training=told,
-        history=tuple(training.history),
-        manifest_sha256=data.manifest.sha256,
-    )
-
-
-def _check_memory(settings: Settings, width: int) -> None:
-    if width > WIDEST:
-        message = f"the features have {width:,} columns, more than {WIDEST:,}; lower n_components or i_bits"
-        raise ConfigError(message)
-    # float32: the tables of weights, and the model that is handed out with a second one while epochs are judged
-    tables = settings.n_lanes * (3 if settings.average else 1)
-    projected = 4 * width * (tables + 2 * settings.n_outputs)
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if projected > available:
-        message = (
-            f"weights of {settings.n_lanes:,} models and {width:,} columns need {projected / 2**30:,.1f} GiB, "
-            f"this machine has {available / 2**30:,.1f}; lower n_components or i_bits, or train fewer alphas at once"
-        )
-        raise PlanError(message)

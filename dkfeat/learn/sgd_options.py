@@ -73,6 +73,18 @@ class Options:
             raise ConfigError(message)
         return replace(self, losses=tuple(losses))
 
+    def for_refit(self, training: Mapping[str, Any]) -> Options:
+        """Options to train what was chosen on all rows, given the record of the training that chose."""
+        epochs = self.epochs if self.patience is None else training["epoch"]
+        return replace(
+            self,
+            losses=(training["loss"],),
+            alphas=(training["alpha"],),
+            epochs=epochs,
+            patience=None,
+            validation_fraction=None,
+        )
+
     def with_epochs(self, epochs: int) -> Options:
         """Options with a number of epochs."""
         return replace(self, epochs=epochs)

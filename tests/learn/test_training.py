@@ -196,6 +196,29 @@ def test_patience__stops_and_returns_the_best_epoch():
     assert model.coef.tobytes() == shorter.coef.tobytes()
 
 
+@pytest.mark.parametrize("patience", [None, 2])
+def test_refit__trains_what_was_chosen_on_all_rows(patience, tmp_path):
+    data = FakeShards(*blobs(400, 3, seed=1, spread=0.8))
+    options = {"alpha": [1e-6, 1e-2], "loss": ["hinge", "log_loss"], "epochs": 6, "patience": patience}
+    chosen = quiet(data, **options)
+    model = quiet(data, **options, refit=True, checkpoint=tmp_path)
+    again = quiet(data, **options, refit=True, checkpoint=tmp_path)  # from the checkpoint of either training
+    name = {key: chosen.training[key] for key in ("loss", "alpha")}
+    alone = quiet(data, **name, epochs=chosen.training["epoch"])
+    assert model.coef.tobytes() == alone.coef.tobytes() == again.coef.tobytes()
+    assert model.history[-1]["rows"] == 400 > chosen.history[-1]["rows"]
+    assert model.training["grid"] == chosen.training["grid"]
+    assert model.training["refit"]
+    assert model.training["epoch"] == chosen.training["epoch"]
+
+
+def test_refit__of_rows_that_were_all_trained_on_is_no_second_training():
+    data, other = FakeShards(*blobs(200, 2, seed=1)), FakeShards(*blobs(100, 2, seed=2))
+    model = quiet(data, validation=other, alpha=[1e-6, 1e-4], epochs=2, refit=True)
+    assert len(data.seeds) == 2
+    assert "refit" not in model.training
+
+
 def test_held_out__rows_are_those_of_the_seed_whatever_their_order():
     data = FakeShards(*blobs(1000, 2, seed=1))
     rows = TrainingRows(data, fraction=0.3, seed=5, shuffle_rows=None)
