@@ -8,6 +8,7 @@ from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
 from dkfeat.config import load_config
 from dkfeat.errors import ConfigError
+from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
 
@@ -28,14 +29,15 @@ def main(conf: str) -> None:
         raise ConfigError(message)
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
-    options["storage_options"] = resolve_options(options["storage_options"], "train.storage_options")
+    of_store = resolve_options(options["storage_options"], "train.storage_options")
+    options["storage_options"] = of_store if is_url(shards) else None
     if job.train.parts is not None:
         options |= {name: getattr(job.run, name) for name in WHERE}
     if out is not None:
-        check_target(out)  # before the work, not after
+        check_target(out, of_store)  # before the work, not after
     model = train(shards, **options, progress=job.run.progress)
     if out is not None:
-        model.save(out)
+        model.save(out, storage_options=of_store)
         print(f"{out}: model of {len(model.classes)} classes" if len(model.classes) else f"{out}: regression")
     last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
     if last.get("test_accuracy") is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,9 +20,13 @@ def facts(**values: str) -> None:
         click.echo(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
-def holds_model(target: str) -> bool:
-    """Whether a folder is a model rather than shards."""
-    return (Path(target) / "model.json").is_file()
+def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a folder or URL is a model rather than shards."""
+    if "://" not in target:
+        return (Path(target) / "model.json").is_file()
+    from dkfeat.io.storage import open_storage
+
+    return open_storage(target, storage_options).size("model.json") is not None
 
 
 def show_size(size: int, rows: int) -> str:

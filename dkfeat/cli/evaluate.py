@@ -12,7 +12,7 @@ from dkfeat.cli._options import source_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import facts
-from dkfeat.cli._storage import storage_option
+from dkfeat.cli._storage import parse_options, storage_option
 from dkfeat.cli.predict import rows_given
 
 if TYPE_CHECKING:
@@ -47,12 +47,14 @@ def evaluate(
       dkfeat evaluate model predictions
     """
     from dkfeat.learn.evaluate import evaluate as run
+    from dkfeat.learn.model import load_model
     from dkfeat.report.figures import check_plots
 
     if out is not None:
         check_plots()  # before the work, not after
     rows = rows_given(ctx, source, options)
-    found = run(model, rows, **run_arguments(ctx, options))
+    loaded = load_model(model, storage_options=parse_options(options["storage_options"], "--storage-option"))
+    found = run(loaded, rows, **run_arguments(ctx, options))
     if out is not None:
         found.save(out, f"{model} on {', '.join(source)}")
     if as_json:

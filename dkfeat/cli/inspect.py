@@ -20,7 +20,7 @@ LABELS_SHOWN = 12
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@storage_option("A setting of the store, of shards at a URL")
+@storage_option("A setting of the store, of a TARGET at a URL")
 def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """Tell what is in TARGET, a folder of shards or a model.
 
@@ -28,7 +28,8 @@ def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> Non
       dkfeat inspect features/train
       dkfeat inspect model --json
     """
-    known = _of_model(target) if holds_model(target) else _of_shards(target, storage_options)
+    options = parse_options(storage_options, "--storage-option")
+    known = _of_model(target, options) if holds_model(target, options) else _of_shards(target, options)
     if as_json:
         click.echo(json.dumps(known, sort_keys=True))
         return
@@ -36,10 +37,10 @@ def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> Non
     facts(**{key: value for key, value in shown.items() if value})
 
 
-def _of_shards(target: str, options: tuple[str, ...]) -> dict[str, Any]:
+def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     from dkfeat.engine.dataset import open_shards
 
-    data = open_shards(target, storage_options=parse_options(options, "--storage-option"))
+    data = open_shards(target, storage_options=options)
     manifest = data.manifest
     return {
         "kind": "shards",
@@ -62,10 +63,10 @@ def _of_shards(target: str, options: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _of_model(target: str) -> dict[str, Any]:
+def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     from dkfeat.learn.model import load_model
 
-    model = load_model(target)
+    model = load_model(target, storage_options=options)
     last = model.history[-1] if model.history else {}
     return {
         "kind": "model",

@@ -60,7 +60,7 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     """
     from dkfeat.learn.model import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, storage_options=parse_options(options["storage_options"], "--storage-option"))
     rows = rows_given(ctx, source, options)
     if out is not None and _is_folder(out):
         _to_folder(ctx, loaded, rows, out, options)

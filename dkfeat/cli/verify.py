@@ -38,22 +38,22 @@ def verify(
       dkfeat verify model
     """
     options = parse_options(storage_options, "--storage-option")
-    if holds_model(target):
+    if holds_model(target, options):
         if inputs:
             message = f"{target} is a model; --inputs is for the folder of shards that it was trained on"
             raise click.UsageError(message)
-        _verify_model(target)
+        _verify_model(target, options)
     else:
         _verify_shards(target, options)
         if inputs:
             _verify_inputs(target, inputs, options, run_arguments(ctx, where))
 
 
-def _verify_model(target: str) -> None:
+def _verify_model(target: str, options: Mapping[str, Any] | None) -> None:
     from dkfeat.errors import ConfigError, InputError, ShardError
     from dkfeat.learn.model import load_model
 
-    model = load_model(target)
+    model = load_model(target, storage_options=options)
     try:
         n_features = model.map.n_features_out
     except (ConfigError, InputError) as error:

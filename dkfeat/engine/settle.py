@@ -45,6 +45,7 @@ __all__ = [
     "target_spec",
 ]
 
+MODEL_FILE = "model.json"
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, however long its text."""
 
@@ -156,17 +157,36 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     storage = like_storage(like, options)
     if (spec := target_spec(storage)) is not None:
         return spec
-    model = Path(place) / "model.json"
-    if model.is_file():
-        check_length(model.stat().st_size, str(model))
-        facts = parse_object(model.read_bytes(), str(model))
+    model = f"{storage.url}/{MODEL_FILE}"
+    text = _model_text(place, storage)
+    if text is not None:
+        facts = parse_object(text, model)
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
         message = f"{model} does not say which map and input its model was trained on; train it again"
         raise ShardError(message)
     where = shown_url(place)
-    message = f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model (model.json is missing)"
+    message = f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
     raise SourceNotFoundError(message)
+
+
+def _model_text(place: str, storage: Storage) -> bytes | None:
+    where = f"{storage.url}/{MODEL_FILE}"
+    if "://" not in place:  # a model's own files may be links
+        path = Path(place) / MODEL_FILE
+        if path.is_file():
+            check_length(path.stat().st_size, where)
+        return path.read_bytes() if path.is_file() else None
+    try:
+        size = storage.size(MODEL_FILE)
+        if size is not None:
+            check_length(size, where)
+        return None if size is None else storage.read(MODEL_FILE)
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        message = f"{where} cannot be read: {fault.strerror or fault}"
+        raise ShardError(message) from fault
 
 
 def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:

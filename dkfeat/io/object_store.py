@@ -122,6 +122,10 @@ class ObjectStorage(Storage):
             raise CommitError(message)
         self._is_proved = True
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Put an object, in place of the one of that name if there is one, by one request."""
+        self._put(name, data, exclusive=False)
+
     def _create_twice(self) -> bool:
         name = f"{META}/{PROBE}{uuid.uuid4().hex}"
         try:
@@ -194,7 +198,7 @@ class ObjectStorage(Storage):
             return None
 
     def list(self, folder: str) -> dict[str, int]:  # noqa: D102 -- Storage says it
-        path = self._path(folder)
+        path = self._path(folder) if folder else self._root
 
         def ls() -> Iterable[Mapping[str, Any]]:
             self._system.invalidate_cache(path)

@@ -88,7 +88,7 @@ def evaluate(
     (1.0, 1.0)
     """
     if not isinstance(model, LinearModel):
-        model = load_model(fspath(model))
+        model = load_model(fspath(model), storage_options=storage_options)
     task, splits = evaluation_work(model, source, blocksize, storage_options)
     total = tally_for(model)
     waiting: dict[int, Tally] = {}

@@ -256,13 +256,14 @@ class LinearModel:
 
         return predict_file(self, source, out=out, **options)
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the model into a folder.
+    def save(self, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with the options of its store.
 
         On disk: ``model.json``, and the weights and intercepts as plain ``.npy`` files that it names by their hash; the
         landmarks of a Nyström map beside them.
-        An earlier model in the folder is replaced in one step, by the rename of the new ``model.json``: a reader, or
-        a reader after a crash, finds the whole old model or the whole new one. Saving again is safe.
+        An earlier model there is replaced in one step, by the rename of the new ``model.json``, in a store by one
+        request: a reader, or a reader after a crash, finds the whole old model or the whole new one. Saving again is
+        safe.
 
         Raises
         ------
@@ -280,7 +281,8 @@ class LinearModel:
             "history": [dict(entry) for entry in self.history],
             "manifest_sha256": self.manifest_sha256,
         }
-        write_model(folder, facts, {"coef": self.coef, "intercept": self.intercept}, self.map_arrays)
+        arrays = {"coef": self.coef, "intercept": self.intercept}
+        write_model(folder, facts, arrays, self.map_arrays, storage_options)
 
     @property
     def _rows_at_a_time(self) -> int:
@@ -288,13 +290,15 @@ class LinearModel:
         return max(1, SCORED_BYTES // ones)
 
 
-def load_model(folder: str | PathLike[str]) -> LinearModel:
+def load_model(folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> LinearModel:
     """Read a model that `LinearModel.save` wrote.
 
     Parameters
     ----------
     folder : str or path
-        Where it was saved.
+        Where it was saved: a folder or a URL.
+    storage_options : mapping or None
+        For a URL, as fsspec takes them.
 
     Returns
     -------
@@ -309,7 +313,7 @@ def load_model(folder: str | PathLike[str]) -> LinearModel:
     SpecConflictError
         If a newer dkfeat wrote it.
     """
-    facts, arrays, map_arrays = read_model(folder)
+    facts, arrays, map_arrays = read_model(folder, storage_options)
     kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
     try:
         return LinearModel(

@@ -6,22 +6,19 @@ import hashlib
 import io
 import os
 import re
-import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dkfeat.archives import pack_arrays
-from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.landmarks import LANDMARKS_NAME, landmarks_file, read_landmarks
-from dkfeat.io.storage import open_storage
 from dkfeat.io.strict_json import check_length, dumps, parse_object
+from dkfeat.learn.model_places import MODEL_FILE, LocalPlace, StorePlace, model_place
 
-__all__ = ["MODEL_FILE", "check_target", "read_model", "write_model"]
+__all__ = ["MODEL_FILE", "check_target", "read_facts", "read_model", "write_model"]
 
-MODEL_FILE = "model.json"
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
 ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
@@ -37,8 +34,8 @@ FACTS: dict[str, type | tuple[type, ...]] = {
 MAX_ARRAY_BYTES = 1 << 40
 
 
-def check_target(folder: str | os.PathLike[str]) -> None:
-    """Find out, without writing, whether a model can be saved in a folder: ask before training, not after.
+def check_target(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+    """Find out whether a model can be saved in a folder or at a URL: ask before training, not after. Nothing is left.
 
     Raises
     ------
@@ -47,14 +44,7 @@ def check_target(folder: str | os.PathLike[str]) -> None:
     CommitError
         If files cannot be made there.
     """
-    root = Path(folder)
-    if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
-        message = f"{root} holds something that is not a dkfeat model; choose another folder for it"
-        raise ConfigError(message)
-    existing = next(path for path in (root, *root.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        message = f"{root} cannot be written: {existing} is not a folder in which files can be made; choose another"
-        raise CommitError(message)
+    model_place(folder, storage_options).check()
 
 
 def write_model(
@@ -62,23 +52,25 @@ def write_model(
     facts: Mapping[str, Any],
     arrays: Mapping[str, Any],
     map_arrays: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model folder; `LinearModel.save` says what a crash leaves.
 
     Parameters
     ----------
     folder : str or path
-        Made if missing, its parents too.
+        Made if missing, its parents too; or a URL.
     facts : mapping
         Plain JSON values, keys as in `FACTS`.
     arrays : mapping of str to ndarray
         Keys as in `ARRAYS`.
     map_arrays : mapping of str to ndarray, optional
         Landmarks that the map's spec names.
+    storage_options : mapping, optional
+        For a URL.
     """
-    root = Path(folder)
-    check_target(root)
-    root.mkdir(parents=True, exist_ok=True)
+    place = model_place(folder, storage_options)
+    place.check()
     listed = {}
     for name in ARRAYS:
         buffer = io.BytesIO()
@@ -86,60 +78,68 @@ def write_model(
         data = buffer.getvalue()
         digest = hashlib.sha256(data).hexdigest()
         listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
-        _replace(root / str(listed[name]["file"]), data)
+        place.replace(str(listed[name]["file"]), data)
     kept = {entry["file"] for entry in listed.values()}
     if map_arrays:
         name = landmarks_file(facts["map"].get("landmarks"))
-        _replace(root / name, pack_arrays(map_arrays))
+        place.replace(name, pack_arrays(map_arrays))
         kept.add(name)
-    _replace(root / MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
-    for path in root.iterdir():
-        if (ARRAY_NAME.fullmatch(path.name) or LANDMARKS_NAME.fullmatch(path.name)) and path.name not in kept:
-            path.unlink()
+    place.replace(MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
+    for name in place.names():
+        if (ARRAY_NAME.fullmatch(name) or LANDMARKS_NAME.fullmatch(name)) and name not in kept:
+            place.remove(name)
 
 
-def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def read_model(
+    folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Read and check a model folder: the facts and the arrays that `write_model` was given, the map's last."""
-    root = Path(folder)
-    try:
-        check_length((root / MODEL_FILE).stat().st_size, str(root / MODEL_FILE))
-        text = (root / MODEL_FILE).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        message = f"{root} holds no model ({MODEL_FILE} is missing); make one by `dkfeat train SHARDS --out {root}`"
-        raise SourceNotFoundError(message) from None
-    facts = {"task": "", **parse_object(text, str(root / MODEL_FILE))}  # models from before there were tasks: classes
-    if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
+    place = model_place(folder, storage_options)
+    text = read_facts(place)
+    if text is None:
         message = (
-            f"{root / MODEL_FILE}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"
+            f"{place.where} holds no model ({MODEL_FILE} is missing); "
+            f"make one by `dkfeat train SHARDS --out {place.where}`"
         )
+        raise SourceNotFoundError(message)
+    where = f"{place.where}/{MODEL_FILE}"
+    facts = {"task": "", **parse_object(text, where)}  # models from before there were tasks: classes
+    if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
+        message = f"{where}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"
         raise SpecConflictError(message)
     listed = facts.get("arrays")
     wrong = [key for key, kind in FACTS.items() if key not in facts or not isinstance(facts[key], kind)]
     if facts.get("format") != FORMAT or wrong or not isinstance(listed, dict):
-        message = (
-            f"{root / MODEL_FILE}: not a model of format {FORMAT}; missing or of another type: {wrong or 'arrays'}"
-        )
+        message = f"{where}: not a model of format {FORMAT}; missing or of another type: {wrong or 'arrays'}"
         raise ShardError(message)
-    arrays = {name: _read_array(root, name, listed.get(name)) for name in ARRAYS}
+    arrays = {name: _read_array(place, name, listed.get(name)) for name in ARRAYS}
     sha256 = facts["map"].get("landmarks")
-    map_arrays = {} if sha256 is None else read_landmarks(open_storage(root), sha256, folder="")
+    map_arrays = {} if sha256 is None else read_landmarks(place.storage, sha256, folder="")
     return {key: facts[key] for key in FACTS}, arrays, map_arrays
 
 
-def _read_array(root: Path, name: str, entry: Any) -> Any:
+def read_facts(place: LocalPlace | StorePlace) -> bytes | None:
+    """Text of ``model.json``, or None where there is none."""
+    size = place.size(MODEL_FILE)
+    if size is None:
+        return None
+    check_length(size, f"{place.where}/{MODEL_FILE}")
+    return place.read(MODEL_FILE)
+
+
+def _read_array(place: LocalPlace | StorePlace, name: str, entry: Any) -> Any:
     file = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(file, str) or not ARRAY_NAME.fullmatch(file) or not file.startswith(f"{name}-"):
-        message = f"{root / MODEL_FILE}: {name} is not listed under a name that dkfeat gives"
+        message = f"{place.where}/{MODEL_FILE}: {name} is not listed under a name that dkfeat gives"
         raise ShardError(message)
-    path = root / file
-    try:
-        if path.stat().st_size > MAX_ARRAY_BYTES:
-            message = f"{path}: {path.stat().st_size:,} bytes are more than a model may have"
-            raise ShardError(message)
-        data = path.read_bytes()
-    except FileNotFoundError:
+    path, size = f"{place.where}/{file}", place.size(file)
+    if size is None:
         message = f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file"
-        raise ShardError(message) from None
+        raise ShardError(message)
+    if size > MAX_ARRAY_BYTES:
+        message = f"{path}: {size:,} bytes are more than a model may have"
+        raise ShardError(message)
+    data = place.read(file)
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         message = f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged"
         raise ShardError(message)
@@ -150,21 +150,3 @@ def _read_array(root: Path, name: str, entry: Any) -> Any:
         )
         raise ShardError(message)
     return array
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Give a file these bytes in one step: temporary beside it, flushed to disk, renamed."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

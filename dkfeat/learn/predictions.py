@@ -81,7 +81,7 @@ def predict(
     progress : bool or callable, default=True
         As in `dkfeat.featurize`.
     storage_options, target_options : mapping or None
-        For sources given by URL, and for a target given by URL.
+        For sources and a model given by URL, and for a target given by URL.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def predict(
     [1, -1]
     """
     if not isinstance(model, LinearModel):
-        model = load_model(fspath(model))
+        model = load_model(fspath(model), storage_options=storage_options)
     asked = treating(prediction_source(model, source, blocksize, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, asked)
     storage = open_place(as_path(target, "target"), target_options)

@@ -1,0 +1,122 @@
+"""Where models are kept: in a folder of a local disk, or at a place in an object store."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.errors import CommitError, ConfigError
+from dkfeat.io.remote import is_url
+from dkfeat.io.storage import open_storage
+
+if TYPE_CHECKING:
+    from dkfeat.io.storage import Storage
+
+__all__ = ["MODEL_FILE", "LocalPlace", "StorePlace", "model_place"]
+
+MODEL_FILE = "model.json"
+
+
+class LocalPlace:
+    """A folder; a file in it is replaced in one step."""
+
+    def __init__(self, folder: str) -> None:
+        self._root = Path(folder)
+        self.where = str(self._root)
+        """The folder, for messages."""
+
+    @property
+    def storage(self) -> Storage:
+        """The same for what only reads."""
+        return open_storage(self._root)
+
+    def check(self) -> None:
+        """Find out, without writing, whether a model can be saved here; see `check_target`."""
+        root = self._root
+        if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
+            raise _other(self.where)
+        existing = next(path for path in (root, *root.absolute().parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            message = f"{root} cannot be written: {existing} is not a folder in which files can be made; choose another"
+            raise CommitError(message)
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, or None if there is none."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return (self._root / name).stat().st_size
+        return None
+
+    def read(self, name: str) -> bytes:
+        """All bytes of a file."""
+        return (self._root / name).read_bytes()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Give a file these bytes in one step: temporary beside it, flushed to disk, renamed."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        path = self._root / name
+        temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        folder = os.open(self._root, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def names(self) -> list[str]:
+        """Names of the files."""
+        return [path.name for path in self._root.iterdir()]
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        (self._root / name).unlink(missing_ok=True)
+
+
+class StorePlace:
+    """A place in an object store; an object is replaced by one request."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
+        from dkfeat.io.object_store import ObjectStorage  # its kind is decided by the URL
+
+        storage = open_storage(url, storage_options)
+        if not isinstance(storage, ObjectStorage):
+            message = f"{storage.url} is no place in an object store"
+            raise ConfigError(message)
+        self.storage = storage
+        """The same for what only reads."""
+        self.where = storage.url
+        """Its URL, for messages."""
+        self.size, self.read, self.replace, self.remove = storage.size, storage.read, storage.replace, storage.remove
+
+    def check(self) -> None:
+        """Find out, leaving nothing behind, whether a model can be saved here; see `check_target`."""
+        self.storage.check_writable()
+        names = self.names()
+        if names and MODEL_FILE not in names:
+            raise _other(self.where)
+
+    def names(self) -> list[str]:
+        """Names of the objects."""
+        return list(self.storage.list(""))
+
+
+def model_place(
+    folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> LocalPlace | StorePlace:
+    """Place of a model at a path or URL; options are for a URL alone."""
+    text = os.fspath(folder)
+    return StorePlace(text, storage_options) if "://" in text and is_url(text) else LocalPlace(text)
+
+
+def _other(where: str) -> ConfigError:
+    return ConfigError(f"{where} holds something that is not a dkfeat model; choose another folder for it")
