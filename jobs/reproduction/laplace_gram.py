@@ -40,7 +40,7 @@ from .sampling import WIDE, on_theory
 
 SETTINGS: dict[str, Any] = {
     "quick": {"rows": 60, "repeats": 30, "pairs_repeats": 400, "words": 4096, "times": [1024, 4096]},
-    "full": {"rows": 200, "repeats": 100, "pairs_repeats": 2000, "words": 16_384, "times": [1024, 4096, 16_384]},
+    "full": {"rows": 200, "repeats": 60, "pairs_repeats": 2000, "words": 16_384, "times": [1024, 4096, 16_384]},
 }
 Cells = dict[tuple[str, str, str], Any]
 """What was measured, by rows, kernel and method."""

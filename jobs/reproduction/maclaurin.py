@@ -152,13 +152,14 @@ def _error_verdicts(errors: Errors, settings: dict[str, Any]) -> list[Verdict]:
 
 def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict]:
     most = components[-1]
-    near, faster, better = (
+    near, trains, tests, better = (
         f"With {most} components a linear machine comes within 5 points of the exact one.",
-        "It trains and tests faster than the exact one.",
+        "It trains faster than the exact one.",
+        "It tests faster than the exact one.",
         "H0/1 needs fewer components than RF.",
     )
     if not machines:
-        return [Verdict(sentence, None, "No data.") for sentence in (near, faster, better)]
+        return [Verdict(sentence, None, "No data.") for sentence in (near, trains, tests, better)]
     losses = {
         f"{name}, {kernel}": found["exact"]["accuracy"] - max(found["linear"][m, most]["accuracy"] for m in MAPS)
         for (name, kernel), found in machines.items()
@@ -173,7 +174,8 @@ def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict
         Verdict(
             near, losses[worst] < 5, f"The best map of each: at most {losses[worst]:.1f} points below, on {worst}."
         ),
-        _faster(machines, most, faster),
+        _faster(machines, most, "train", trains),
+        _faster(machines, most, "test", tests),
         Verdict(
             better,
             float(np.mean(h01)) > 0,
@@ -183,20 +185,21 @@ def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict
     ]
 
 
-def _faster(machines: Machines, most: int, sentence: str) -> Verdict:
+def _faster(machines: Machines, most: int, part: str, sentence: str) -> Verdict:
     """Judge times where there are rows enough for an exact machine to be slow."""
-    large = {place: found for place, found in machines.items() if found["rows"] >= ENOUGH}
-    if not large:
+    gains = {
+        f"{name}, {kernel}": found["exact"][part] / max(found["linear"]["H0/1", most][part], 1e-3)
+        for (name, kernel), found in machines.items()
+        if found["rows"] >= ENOUGH
+    }
+    if not gains:
         return Verdict(sentence, None, f"Of fewer than {ENOUGH:,} rows both take fractions of a second.")
-    train, test = (
-        [found["exact"][part] / max(found["linear"]["H0/1", most][part], 1e-3) for found in large.values()]
-        for part in ("train", "test")
-    )
+    slowest = min(gains, key=lambda place: gains[place])
     return Verdict(
         sentence,
-        min(train + test) > 1,
-        f"H0/1 with {most} components, sets of {ENOUGH:,} rows and more: training {min(train):.1f} to "
-        f"{max(train):.1f}, testing {min(test):.1f} to {max(test):.1f} times faster.",
+        gains[slowest] > 1,
+        f"H0/1 with {most} components, sets of {ENOUGH:,} rows and more: {gains[slowest]:.1f} times ({slowest}) to "
+        f"{max(gains.values()):.1f} times.",
     )
 
 
@@ -242,9 +245,10 @@ EXPERIMENT = Experiment(
         "rows (quick: 1,500) and twice as many for testing, drawn by seed; columns standardised, rows of length 1."
     ),
     differences=[
-        "The paper's Cod-RNA is not at hand; ijcnn1val and covtype20k are parts of its IJCNN and Covertype, nursery is "
-        "coded by ordinals. Its accuracies and times are therefore not set beside ours, only its statements.",
-        "The exact machine computes all kernel values first and LIBSVM takes them; times are of one core.",
+        "Cod-RNA is not at hand; ijcnn1val and covtype20k are parts of IJCNN and Covertype, with the latter's seven "
+        "classes; nursery is coded by ordinals. So the paper's statements are judged, not its accuracies and times.",
+        "The exact machine makes all kernel values by a product of matrices before LIBSVM takes them, which is fast for "
+        "our few rows: gains in training are small. Times are of one core.",
         "Each machine is told at the best of several C by test accuracy, which favours all of them alike.",
         "Beside the paper's measure on degrees, 1 / 2ⁿ⁺¹, our default is shown, which follows the kernel's weights.",
         "For ⟨x, y⟩¹⁰ the paper's measure draws the one degree that counts once in 2,048 components: for small D RF is "
