@@ -247,8 +247,8 @@ EXPERIMENT = Experiment(
     differences=[
         "Cod-RNA is not at hand; ijcnn1val and covtype20k are parts of IJCNN and Covertype, with the latter's seven "
         "classes; nursery is coded by ordinals. So the paper's statements are judged, not its accuracies and times.",
-        "The exact machine makes all kernel values by a product of matrices before LIBSVM takes them, which is fast for "
-        "our few rows: gains in training are small. Times are of one core.",
+        "The exact machine makes all kernel values by a product of matrices before LIBSVM takes them, which is fast "
+        "for our few rows: gains in training are small. Times are of one core.",
         "Each machine is told at the best of several C by test accuracy, which favours all of them alike.",
         "Beside the paper's measure on degrees, 1 / 2ⁿ⁺¹, our default is shown, which follows the kernel's weights.",
         "For ⟨x, y⟩¹⁰ the paper's measure draws the one degree that counts once in 2,048 components: for small D RF is "
