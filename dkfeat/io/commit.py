@@ -39,6 +39,8 @@ __all__ = ["Run", "begin", "check_free", "existing_entry", "hold", "publish"]
 
 logger = logging.getLogger(__name__)
 
+KEEP = 'on_changed_source="keep", --on-changed-source keep'
+
 
 def begin(
     storage: Storage,
@@ -252,7 +254,7 @@ def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], 
     changed = []
     for source in manifest.sources:
         try:
-            remedy = 'keep its rows as they are committed (on_changed_source="keep"), or choose another target'
+            remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
             check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
         except SpecConflictError:
             if not keep:

@@ -98,7 +98,10 @@ def settled_options(source: ParquetSource, schema: Schema) -> dict[str, Any]:
         else:
             features = tuple(schema.numbers(used))
         if not features:
-            reason = "no column of numbers is left for features; name them: features="
+            reason = (
+                "no column of numbers is left for features; name those to read by features= (--features), a column of "
+                "vectors for instance"
+            )
             raise schema.error(_VECTOR, reason)
     types = [schema.type_of(name, "features") for name in features]
     if features_as == "auto":

@@ -109,7 +109,7 @@ GROWTH = """
     rows = read(sys.argv[2])
     print(rows, high_water() - before)
 """
-on_linux = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs the kernel's high-water mark")  # noqa: PTH110
+on_linux = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs the kernel's high-water mark")  # noqa: PTH110 -- at import, once
 
 
 @on_linux
