@@ -32,7 +32,8 @@ def main(conf: str) -> None:
         rows = build_rows(part)
         found = evaluate(part.model, **rows, **{name: getattr(job.run, name) for name in WHERE})
         if part.out is not None:
-            found.save(part.out, f"{part.model} on {part.shards or part.source.urlpath}")
+            given = part.shards or part.source.urlpath
+            found.save(part.out, f"{part.model} on {given if isinstance(given, str) else ', '.join(given)}")
         figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
         print(f"{part.model}: {found.n_rows:,} rows, {figures}")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import is_classifier, is_regressor
 
-from dkfeat import FourierFeatures, GCWSFeatures
+from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
 from dkfeat.errors import ConfigError, InputError, SourceNotFoundError
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.pipeline import load_pipeline
@@ -51,6 +51,22 @@ def test_pipeline__gives_what_the_model_gives(feature_map, n_classes, tmp_path):
         np.testing.assert_array_equal(pipeline.classes_, model.classes)
         assert pipeline[-1].intercept_.shape == (len(model.coef),)
         assert pipeline.score(X, model.predict(X)) == 1
+
+
+def test_pipeline__brings_the_landmarks_of_its_map(tmp_path):
+    X = np.random.default_rng(0).random((50, WIDTH))
+    nystroem = NystroemFeatures(n_components=8, random_state=0).fit(X)
+    model = LinearModel(
+        map_spec=nystroem.to_spec(),
+        map_arrays=nystroem.fitted_arrays(),
+        classes=np.array([0, 1]),
+        coef=np.random.default_rng(1).normal(size=(1, nystroem.n_features_out)),
+        intercept=np.zeros(1),
+    )
+    model.save(tmp_path / "model")
+    pipeline = pickle.loads(pickle.dumps(load_pipeline(tmp_path / "model")))
+    np.testing.assert_array_equal(pipeline.predict(X[:3]), model.predict(X[:3]))
+    np.testing.assert_array_equal(pipeline.decision_function(X), model.decision_function(X))
 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel", "regression"])
