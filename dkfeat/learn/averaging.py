@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError, PlanError
-from dkfeat.learn.descent import Settings, Weights
+from dkfeat.learn.descent import Weights
+from dkfeat.learn.descent_settings import Settings
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:

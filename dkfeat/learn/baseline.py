@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.preprocessing import normalize
 
 from dkfeat.engine.prefetch import prefetch
-from dkfeat.learn.descent import Settings, Variant, Weights, run_epoch
+from dkfeat.learn.descent import Weights, run_epoch
+from dkfeat.learn.descent_settings import Settings, Variant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,86 +11,19 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dkfeat.compiled import descent as compiled
-from dkfeat.compiled import losses
 from dkfeat.compiled.descent_rows import Rows
-from dkfeat.compiled.simd import LANES
 from dkfeat.errors import ShardError
+from dkfeat.learn.descent_settings import LOSSES, Settings
 
-__all__ = ["CLASS_LOSSES", "LOSSES", "REAL_LOSSES", "Batches", "Descent", "Settings", "Variant", "Weights", "run_epoch"]
+__all__ = ["INTERCEPT_RATE", "Batches", "Descent", "Weights", "run_epoch"]
 
 Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
 """Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
-
-CLASS_LOSSES: Mapping[str, tuple[int, float]] = {
-    "squared_hinge": (losses.SQUARED_HINGE, 0.5),
-    "hinge": (losses.HINGE, 1.0),
-    "log_loss": (losses.LOG_LOSS, 3.96),
-}
-"""Losses for classes: the compiled loop's number, and the step size for rows of unit length."""
-REAL_LOSSES: Mapping[str, tuple[int, float]] = {
-    "squared_error": (losses.SQUARED_ERROR, 1.0),
-    "huber": (losses.HUBER, 1.0),
-}
-"""Losses for regression."""
-LOSSES = {**CLASS_LOSSES, **REAL_LOSSES}
 
 INTERCEPT_RATE = 0.01
 """Step of the intercept, which every row has, as a share of the step of the weights, which it shares with few rows."""
 WINDOW_ROWS = 65_536
 """Rows after which a window of averaging ends at the latest, at the end of their batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One of the models that are trained side by side."""
-
-    loss: str
-    """One of `LOSSES`."""
-    alpha: float
-    """Strength of the l2 penalty, above 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Settings:
-    """All that decides, beside the rows and where weights start, where they go."""
-
-    task: str
-    """Of the `LinearModel` to be."""
-    classes: NDArray[Any]
-    """All labels, ascending; of no length for regression."""
-    variants: tuple[Variant, ...]
-    """Models to train side by side, at least one."""
-    average: bool = True
-    """Whether the mean of the weights over all steps is wanted, too."""
-    value: float | None = None
-    """Stored values all count as this: for ones-only features. None: as they are, times `scale`."""
-    scale: float = 1.0
-    """Stored values are multiplied by this; it is folded into the weights that `Weights.model` gives."""
-    fit_intercept: bool = True
-    class_weights: NDArray[np.float64] | None = None
-    """Weight of the rows of each class, shape (n_classes,); None: 1."""
-    typical_weight: float = 1.0
-    """Mean weight of the rows, each counted by its weight; steps are divided by the root of it, if it is above 1."""
-    n_descents: int = 1
-    """Descents whose weights are averaged, which shortens what each one learns: steps are multiplied by its root."""
-    weight_scale: float = 1.0
-    """Row weights are multiplied by this."""
-    target_mean: float = 0.0
-    """Regression: labels less this, divided by `target_scale`, are what is trained on."""
-    target_scale: float = 1.0
-    epsilon: float = 0.1
-    """Error, in units of `target_scale`, at which the Huber loss turns from square to absolute."""
-
-    @property
-    def n_outputs(self) -> int:
-        """Rows of weights that one model has."""
-        return len(self.classes) if self.task in ("multiclass", "multilabel") else 1
-
-    @property
-    def n_lanes(self) -> int:
-        """Columns of the table of weights: outputs of all variants, filled up to a multiple of 16 if there are many."""
-        used = self.n_outputs * len(self.variants)
-        return used if used == 1 else -(-used // LANES) * LANES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +106,7 @@ def run_epoch(weights: Weights, batches: Batches, settings: Settings) -> Weights
 
     Examples
     --------
+    >>> from dkfeat.learn.descent_settings import Variant
     >>> settings = Settings(task="binary", classes=np.array([-1, 1]), variants=(Variant("hinge", 1e-6),))
     >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
     >>> weights = run_epoch(Weights.zeros(settings, 2), [(X, y, None)] * 3, settings)
@@ -209,7 +142,7 @@ class Descent:
         kinds, step_sizes, alphas = np.zeros(n_lanes, np.int64), np.zeros(n_lanes), np.zeros(n_lanes)
         for values, given in (
             (kinds, [LOSSES[variant.loss][0] for variant in settings.variants]),
-            (step_sizes, [_step_size(variant.loss, settings) for variant in settings.variants]),
+            (step_sizes, [settings.step_size(variant.loss) for variant in settings.variants]),
             (alphas, [variant.alpha for variant in settings.variants]),
         ):
             values[:used] = np.repeat(given, settings.n_outputs)
@@ -265,11 +198,6 @@ class Descent:
             mean = self._mean.reshape(-1)
             compiled.settle(self._lanes, self._window, self._steps, self._coef.reshape(-1), self._lag, mean)
             self._steps, self._window = self._steps + self._window, 0
-
-
-def _step_size(loss: str, settings: Settings) -> float:
-    """Step of a row of weight 1: so short that rows of the typical weight do not all step to their targets alike."""
-    return LOSSES[loss][1] * math.sqrt(settings.n_descents / max(1.0, settings.typical_weight))
 
 
 def _rows(X: Any, settings: Settings) -> Rows:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dkfeat.engine.prefetch import prefetch
 from dkfeat.errors import ConfigError
-from dkfeat.learn.descent import Descent, Settings, Weights
+from dkfeat.learn.descent import Descent, Weights
+from dkfeat.learn.descent_settings import Settings
 from dkfeat.learn.score import Score, predictions_of
 
 if TYPE_CHECKING:

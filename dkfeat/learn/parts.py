@@ -19,7 +19,8 @@ from dkfeat.engine.process_cache import ProcessCache
 from dkfeat.engine.runners import Stopped
 from dkfeat.io.metadata import read_numbered, read_spec
 from dkfeat.io.reader import ShardReader
-from dkfeat.learn.descent import Descent, Settings, Weights
+from dkfeat.learn.descent import Descent, Weights
+from dkfeat.learn.descent_settings import Settings
 from dkfeat.learn.training_rows import TrainingRows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.learn.descent import CLASS_LOSSES, LOSSES, REAL_LOSSES, Variant
+from dkfeat.learn.descent_settings import CLASS_LOSSES, LOSSES, REAL_LOSSES, Variant
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice, check_integer, check_real
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.errors import ConfigError
 from dkfeat.learn.averaging import open_averaging
 from dkfeat.learn.checkpoint import Checkpoints
-from dkfeat.learn.descent import Settings
+from dkfeat.learn.descent_settings import Settings
 from dkfeat.learn.epoch_lines import EpochLines
 from dkfeat.learn.epochs import Candidate, Training
 from dkfeat.learn.judges import judged_batches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.descent import REAL_LOSSES
+from dkfeat.learn.descent_settings import REAL_LOSSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

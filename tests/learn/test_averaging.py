@@ -17,7 +17,8 @@ from dkfeat.engine.cluster import local_cluster
 from dkfeat.engine.rows_cache import RowsCache
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.learn import averaging
-from dkfeat.learn.descent import Settings, Variant, Weights, run_epoch
+from dkfeat.learn.descent import Weights, run_epoch
+from dkfeat.learn.descent_settings import Settings, Variant
 from dkfeat.learn.parts import Homes, PinnedShards, assign_shards
 from dkfeat.learn.training_rows import TrainingRows
 from tests.conftest import ROWS, libsvm_text

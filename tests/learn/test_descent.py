@@ -10,7 +10,8 @@ from scipy import sparse
 from dkfeat.compiled import losses
 from dkfeat.errors import ShardError
 from dkfeat.learn import descent
-from dkfeat.learn.descent import LOSSES, Descent, Settings, Variant, Weights, run_epoch
+from dkfeat.learn.descent import Descent, Weights, run_epoch
+from dkfeat.learn.descent_settings import CLASS_LOSSES, LOSSES, Settings, Variant
 from tests.reference import descent as reference
 
 N_COLUMNS = 37
@@ -162,7 +163,7 @@ def test_run_epoch__rows_of_any_length_and_weight_do_what_a_plain_loop_does(loss
     # lengths over six decades and weights over eight: explicit steps would be up to 1e14 times too long
     rng = np.random.default_rng(3)
     X = some_rows(60) * 10 ** rng.uniform(-3, 3, (60, 1)).astype(np.float32)
-    task = "binary" if loss in descent.CLASS_LOSSES else "regression"
+    task = "binary" if loss in CLASS_LOSSES else "regression"
     weight, y = 10 ** rng.uniform(-4, 4, 60), labels(task, 60)
     chosen = of(task, (loss,))
     found = run_epoch(Weights.zeros(chosen, N_COLUMNS), [(layout(X, kind), y, weight)], chosen)

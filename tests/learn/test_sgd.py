@@ -6,7 +6,7 @@ from sklearn.svm import LinearSVC
 
 from dkfeat import GCWSFeatures
 from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
-from dkfeat.learn import descent, memory, sgd
+from dkfeat.learn import descent, descent_settings, memory, sgd
 from tests.learn.fakes import FakeShards, blobs
 from tests.reference import descent as reference
 
@@ -15,7 +15,7 @@ def quiet(*arguments, **options):
     return sgd.train(*arguments, progress=False, **options)
 
 
-@pytest.mark.parametrize("loss", descent.CLASS_LOSSES)
+@pytest.mark.parametrize("loss", descent_settings.CLASS_LOSSES)
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_train__comes_near_a_batch_solver(n_classes, loss):
     train, test = FakeShards(*blobs(600, n_classes, seed=1)), FakeShards(*blobs(600, n_classes, seed=2))

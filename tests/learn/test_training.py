@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn import descent, epochs, training_rows
+from dkfeat.learn import descent_settings, epochs, training_rows
 from dkfeat.learn.held_out import is_held_out
 from dkfeat.learn.sgd import train
 from dkfeat.learn.training_rows import TrainingRows
@@ -28,7 +28,7 @@ def numbers(n_rows, seed, noise=0.05):
     return X, 1000 + 50 * (rows[:, 0] - rows[:, 1] + noise * rng.standard_normal(n_rows))
 
 
-@pytest.mark.parametrize("loss", descent.REAL_LOSSES)
+@pytest.mark.parametrize("loss", descent_settings.REAL_LOSSES)
 def test_regression__comes_near_scikit_learn(loss):
     train_rows, test_rows = FakeShards(*numbers(2000, 1)), FakeShards(*numbers(1000, 2))
     model = quiet(train_rows, test=test_rows, loss=loss, alpha=[1e-6, 1e-4, 1e-3])
