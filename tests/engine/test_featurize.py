@@ -282,27 +282,32 @@ def test_featurize__malformed_text_found_late_keeps_what_is_made(tmp_path):
 
 
 def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1\n1 7:1 5:1\n")
-    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), n_features=7, zero_based=False, label_dtype="int64")
+    (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 7:1 5:1\n")
+    source = dkfeat.LibsvmSource(
+        str(tmp_path / "a.svm"), n_features=7, zero_based=False, label_dtype="int64", blocksize=600
+    )
     with pytest.raises(ParseError):
-        featurized(source, tmp_path / "features")
-    (tmp_path / "a.svm").write_text("1 1:1\n1 5:1 7:1\n1 6:1\n")
+        featurized(source, tmp_path / "features", scheduler="synchronous")
+    (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n1 6:1\n")
     with pytest.raises(SpecConflictError, match=r"restore it, or give the .* up with `dkfeat abort .*features`"):
         featurized(source, tmp_path / "features")
     dkfeat.abort(tmp_path / "features")
-    assert featurized(source, tmp_path / "features").rows == 3
+    assert featurized(source, tmp_path / "features").rows == 102
 
 
 def test_featurize__changed_file_of_a_later_batch_keeps_what_is_committed(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
-    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=7, zero_based=False, label_dtype="int64")
-    featurized(source, tmp_path / "features")
-    (tmp_path / "b.svm").write_text("1 7:1 5:1\n")
+    source = dkfeat.LibsvmSource(
+        str(tmp_path / "*.svm"), n_features=7, zero_based=False, label_dtype="int64", blocksize=600
+    )
+    manifest = featurized(source, tmp_path / "features")
+    (tmp_path / "b.svm").write_text("1 1:1\n" * 100 + "1 7:1 5:1\n")
     with pytest.raises(ParseError):
-        featurized(source, tmp_path / "features")
-    (tmp_path / "b.svm").write_text("1 5:1 7:1\n1 6:1\n")
+        featurized(source, tmp_path / "features", scheduler="synchronous")
+    (tmp_path / "b.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n")
     with pytest.raises(SpecConflictError, match=r"b\.svm' changed .*; restore it, or give the"):
         featurized(source, tmp_path / "features")
+    assert dkfeat.open_shards(tmp_path / "features").manifest == manifest
 
 
 @pytest.mark.fault("C-10")
