@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Averaging", "open_averaging"]
 
+EARLIER = 0.5
+"""What steps of earlier epochs count for in the mean of the weights: epoch t then has a share of 2 / (t + 1), as in the
+averages of Shamir and Zhang (2013), eta = 1. Parts begin worse than one descent, and an even mean remembers that."""
 CACHE_SHARE = 4
 """A worker keeps encoded rows in memory up to this part of what one of its tasks may use."""
 CACHE_BYTES = 1 << 30
@@ -75,8 +78,8 @@ class Averaging:
         Returns
         -------
         weights : Weights
-            The mean of the parts' weights, each counting by its rows; their mean over all steps of all epochs likewise.
-            A function of data, settings, seed and number of parts, bit for bit.
+            The mean of the parts' weights, each counting by its rows; their mean over the steps of all epochs likewise,
+            with epoch t, from 1, counting t times. A function of data, settings, seed and number of parts, bit for bit.
 
         Raises
         ------
@@ -137,12 +140,13 @@ class _Mean:
         self._rows += part.steps
         own = part.steps / self._rows
         overall = part.steps / (self._before.steps + self._rows)
+        late = part.steps / (EARLIER * self._before.steps + self._rows)
         with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
             _move(self._coef, part.coef, own)
             _move(self._intercept, part.intercept, own)
             if self._mean_coef is not None and part.mean_coef is not None:
-                _move(self._mean_coef, part.mean_coef, overall)
-            _move(self._mean_intercept, part.mean_intercept, overall)
+                _move(self._mean_coef, part.mean_coef, late)
+            _move(self._mean_intercept, part.mean_intercept, late)
             _move(self._loss, part.loss, overall)
 
     def result(self) -> Weights:

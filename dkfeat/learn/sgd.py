@@ -101,7 +101,8 @@ def train(
     epochs : int, optional
         Passes over the shards, at least 1. By default as many as show 150,000 rows a class, between 5 and 40.
     average : bool, default=True
-        Return the mean of the weights over all steps instead of the last ones.
+        Return the mean of the weights over all steps instead of the last ones; with `parts`, steps of the t-th epoch
+        count t times.
     class_weight : "balanced" or mapping of label to float, optional
         How much rows of a class count; 1 for labels that are not named. "balanced": in inverse proportion to the rows
         of the class, 1 on average.
