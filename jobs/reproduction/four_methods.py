@@ -13,7 +13,6 @@ must come out: RBF-RFF needs many more features than GMM-GCWS, and GMM-NYS is a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -176,8 +175,6 @@ def _picture(each: Mapping[str, Any], plan: Sizes) -> Picture:
 def _paint(each: Mapping[str, Any], figure: Any, style: Style) -> None:
     axes = figure.subplots()
     paint_lines(axes, each["lines"], range(len(METHODS)), {"linear": each["linear"]}, style)
-    means = [each["linear"], *(mean for line in each["lines"] for mean in line.mean)]
-    axes.set_ylim(max(0.0, math.floor(min(means) - 1)), min(100.5, max(means) + 1))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 

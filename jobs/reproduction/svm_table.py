@@ -41,7 +41,7 @@ GAMMAS = tuple(
     )
 )
 """The paper's 58."""
-QUICK_GAMMAS = (0.2, 1.0, 4.0, 10.0, 30.0, 90.0, 200.0)
+QUICK_GAMMAS = (0.1, 0.5, 1.0, 4.0, 10.0, 30.0, 90.0, 200.0, 500.0, 1000.0)
 QUICK_ROWS = 1200
 SEARCHED_ROWS = 2000
 """Training rows on which γ is searched where a set has more; the best few are then tried on all."""
@@ -153,7 +153,7 @@ def run(ctx: Context) -> Results:
     most = QUICK_ROWS if ctx.quick else None
     shared = {"rows": most, "seed": ctx.seed}
     linear_c = decades(-2, 3) if ctx.quick else decades(-2, 3, 4)
-    kernel_c = decades(0, 2) if ctx.quick else decades(-2, 3)
+    kernel_c = decades(0, 4) if ctx.quick else decades(-1, 4)
     gammas = list(QUICK_GAMMAS if ctx.quick else GAMMAS)
     # the largest first, so that no process waits long for another at the end
     names = sorted(here, key=lambda name: -len(here[name].y))
