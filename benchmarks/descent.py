@@ -1,0 +1,60 @@
+"""Epochs of gradient descent over GCWS features in memory, beside scikit-learn's: the table of decision 0016.
+
+    DKFEAT_DATA=DIR python benchmarks/descent.py [--quick]
+
+Both train on one thread, with averaging, and pairs are timed in turn by processor time, after an epoch of each.
+"""
+
+import lzma
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+from paired import compare, run
+from sklearn.datasets import load_svmlight_file
+from sklearn.linear_model import SGDClassifier
+
+from dkfeat import GCWSFeatures
+from dkfeat.learn.descent import Descent, Weights
+from dkfeat.learn.descent_settings import Settings, Variant
+
+COMPONENTS, ALPHA = 512, 1e-6
+SETS = ("rcv1", "spambase", "satimage", "letter")
+MARK = 1.0
+
+
+def epochs(name, loss, quick):
+    with lzma.open(Path(os.environ["DKFEAT_DATA"]) / name / "train.svm.xz") as file:
+        X, y = load_svmlight_file(file)
+    rows = np.random.default_rng(0).permutation(len(y))[: 500 if quick else None]
+    features, y = GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0).fit_transform(X[rows]), y[rows]
+    classes = np.unique(y)
+    settings = Settings(
+        task="binary" if len(classes) == 2 else "multiclass",
+        classes=classes,
+        variants=(Variant(loss, ALPHA),),
+        value=COMPONENTS**-0.5,
+    )
+    descent = Descent(Weights.zeros(settings, features.shape[1]), settings)
+    scaled = features * np.float32(COMPONENTS**-0.5)
+    peer = SGDClassifier(loss=loss, alpha=ALPHA, learning_rate="constant", eta0=1.0, average=True, shuffle=False)
+    peer.partial_fit(scaled[:1], y[:1], classes=classes)
+    return compare(
+        f"{name}, {len(classes)} classes, {loss}",
+        lambda: descent.show(features, y),
+        lambda: peer.partial_fit(scaled, y),
+        len(y),
+        1 if quick else 5,
+        MARK,
+    )
+
+
+def tables(quick):
+    for name in SETS:
+        for loss in ("hinge", "log_loss"):
+            yield epochs(name, loss, quick)
+
+
+if __name__ == "__main__":
+    sys.exit(run("descent", __doc__, [tables], name_width=44))
