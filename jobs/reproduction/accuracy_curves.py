@@ -44,7 +44,7 @@ FEWER_ROWS = {"shuttle": 5_000}
 """Training rows of full mode where more change nothing but the time."""
 FEW_BITS_MOST_K = 512
 """Beyond it only 8 bits and more are measured."""
-EXACT_C = (1.0, 10.0, 100.0)
+EXACT_C = decades(0, 4)
 LOOKS = {1: 4, 2: 3, 4: 5, 8: 0, 12: 2}
 """Colours and marks by the number of bits; NRFF has those of 1."""
 NRFF = "NRFF"
@@ -271,8 +271,8 @@ EXPERIMENT = Experiment(
     source="P. Li, Linearized GMM Kernels and Normalized Random Fourier Features, KDD 2017: figures 10 to 17",
     split_note=(
         "Training and test rows as in the files, at most 15,000 of each drawn at random, 5,000 training rows of "
-        "Shuttle. GCWS takes values as they "
-        "stand, NRFF and the linear machine rows of length 1. The best test accuracy over C is told."
+        "Shuttle. GCWS takes values as they stand, NRFF and the linear machine rows of length 1. The best test accuracy "
+        "over C is told."
     ),
     differences=(
         f"Machines on features are LIBLINEAR's with squared hinge loss, no bias, its own tolerance of 0.1 and at most "
@@ -286,8 +286,8 @@ EXPERIMENT = Experiment(
         "The exact machines are LIBSVM's, one class against one; those on features one against the rest. With few rows "
         "of each of many classes, as on Sector, that alone puts the exact ones behind.",
         f"Fewer than 8 bits are measured up to k = {FEW_BITS_MOST_K:,}. On Sector, with 105 classes, k ends at 1,024.",
-        "Covertype, IJCNN, RCV1 and Webspam are "
-        "parts of the paper's sets, and Sector is in its place among large sparse ones.",
+        "Covertype, IJCNN, RCV1 and Webspam are parts of the paper's sets, and Sector stands among them as a large "
+        "sparse one.",
         f"Quick mode takes at most {QUICK_ROWS[0]:,} training and {QUICK_ROWS[1]:,} test rows, and k up to 1,024.",
     ),
     run=run,

@@ -13,7 +13,7 @@ from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
 
 from .experiment import Context
 from .figures import MARKERS, Style
-from .machines import linear_accuracies
+from .machines import decades, linear_accuracies
 from .rows import load_rows
 from .svm_table import GAMMAS, rbf_best
 
@@ -73,7 +73,7 @@ class Sizes:
 def best_gammas(ctx: Context, trained: Mapping[str, int]) -> dict[str, float]:
     """γ of the best exact RBF machine of each set, on at most `GAMMA_ROWS` of its training rows."""
     gammas = list(GAMMAS[2::6] if ctx.quick else GAMMAS[2::3])
-    shared = {"grid": [1.0, 10.0, 100.0], "gammas": gammas, "seed": ctx.seed}
+    shared = {"grid": decades(0, 4), "gammas": gammas, "seed": ctx.seed}
     tasks = {f"gamma-{name}": {**shared, "name": name, "rows": min(rows, GAMMA_ROWS)} for name, rows in trained.items()}
     found = ctx.cached_all(rbf_best, tasks, str(ctx.data))
     return {name: float(found[f"gamma-{name}"]["gamma"]) for name in trained}
