@@ -271,8 +271,8 @@ EXPERIMENT = Experiment(
     source="P. Li, Linearized GMM Kernels and Normalized Random Fourier Features, KDD 2017: figures 10 to 17",
     split_note=(
         "Training and test rows as in the files, at most 15,000 of each drawn at random, 5,000 training rows of "
-        "Shuttle. GCWS takes values as they stand, NRFF and the linear machine rows of length 1. The best test accuracy "
-        "over C is told."
+        "Shuttle. GCWS takes values as they stand, NRFF and the linear machine rows of length 1. The best test "
+        "accuracy over C is told."
     ),
     differences=(
         f"Machines on features are LIBLINEAR's with squared hinge loss, no bias, its own tolerance of 0.1 and at most "
