@@ -52,27 +52,14 @@ def run(context: Context) -> Results:
     """Measure errors, covariances and times."""
     settings = SETTINGS[context.mode]
     rows = histograms(context, settings["rows"], settings["words"])
-    errors: Cells = {}
-    covariances: Cells = {}
+    repeats, pairs_repeats = settings["repeats"], settings["pairs_repeats"]
+    errors, first, covariances = ({} for _ in range(3))
     for source, X in rows.items():
-        if X is None:
-            continue
-        size = f"{source}-{X.shape[0]}x{X.shape[1]}"
-        for found, compute, repeats, methods in (
-            (errors, gram_errors, settings["repeats"], list(METHODS) if source in SHOWN else []),
-            (covariances, neighbours, settings["pairs_repeats"], list(METHODS)[1:]),
-        ):
-            keys = {
-                (source, kernel, method): f"{compute.__name__}-{size}-{kernel}-{i}"
-                for kernel in KERNELS
-                for i, method in enumerate(methods)
-            }
-            tasks = {
-                key: {"kernel": kernel, "method": method, "repeats": repeats, "seed": context.seed}
-                for (_, kernel, method), key in keys.items()
-            }
-            values = context.cached_all(compute, tasks, X)
-            found |= {place: values[key] for place, key in keys.items()}
+        if X is not None and source in SHOWN:
+            errors |= _measured(context, gram_errors, source, X, list(METHODS), repeats=repeats, blocks=list(BLOCKS))
+            first |= _measured(context, gram_errors, source, X, ["random"], repeats=10 * repeats, blocks=[BLOCKS[0]])
+        if X is not None:
+            covariances |= _measured(context, neighbours, source, X, list(METHODS)[1:], repeats=pairs_repeats)
     times = {}
     for d in settings["times"]:
         context.progress(f"times, d = {d:,}")
@@ -81,8 +68,18 @@ def run(context: Context) -> Results:
         tables=[_errors_table(errors, rows), _covariances_table(covariances), _times_table(times)],
         pictures=[_errors_picture(errors, kernel) for kernel in KERNELS]
         + [_covariances_picture(covariances), _times_picture(times)],
-        verdicts=_verdicts(errors, covariances, times),
+        verdicts=_verdicts(errors, first, covariances, times),
     )
+
+
+def _measured(context: Context, compute: Any, source: str, X: Any, methods: list[str], **settings: Any) -> Cells:
+    """Ask a function for its measurements on rows, for both kernels and some methods."""
+    name = f"{compute.__name__}-{source}-{X.shape[0]}x{X.shape[1]}"
+    keys = {(source, kernel, method): f"{name}-{kernel}-{i}" for kernel in KERNELS for i, method in enumerate(methods)}
+    common = {**settings, "seed": context.seed}
+    tasks = {key: {"kernel": kernel, "method": method, **common} for (_, kernel, method), key in keys.items()}
+    values = context.cached_all(compute, tasks, X)
+    return {place: values[key] for place, key in keys.items()}
 
 
 def _errors_table(errors: Cells, rows: dict[str, Any]) -> Table:
@@ -121,13 +118,12 @@ def _times_table(times: Times) -> Table:
     return Table("Time of a row", ["row", "d", *columns], rows, note)
 
 
-def _verdicts(errors: Cells, covariances: Cells, times: Times) -> list[Verdict]:
-    whole, wrong, dense = BLOCKS.index(1), [], []
+def _verdicts(errors: Cells, first: Cells, covariances: Cells, times: Times) -> list[Verdict]:
+    whole, wrong = BLOCKS.index(1), []
     for source, kernel in dict.fromkeys(place[:2] for place in errors):
         means = [errors[source, kernel, method]["mean"][whole] for method in METHODS]
         if means != sorted(means):
             wrong.append(f"{source}, {kernel}")
-        dense.append(errors[source, kernel, "random"])
     off = [(cell["ratio"] - cell["theory"]) / cell["error"] for cell in covariances.values()]
     gains = {
         method: [[found["random"][place] / found[method][place] for found in times.values()] for place in (0, 1)]
@@ -140,9 +136,9 @@ def _verdicts(errors: Cells, covariances: Cells, times: Times) -> list[Verdict]:
             not wrong,
             f"At d components, otherwise for {'; '.join(wrong)}."
             if wrong
-            else f"At d components, all {len(dense)} times.",
+            else f"At d components, all {len(first)} times.",
         ),
-        Verdict("Random Laplace features have the variance of Theorem 1.", *on_theory(dense)),
+        Verdict("Random Laplace features have the variance of Theorem 1.", *on_theory(first.values())),
         Verdict(
             "Neighbouring components covary as Theorems 2 and 3 say.",
             max(map(abs, off)) < WIDE,

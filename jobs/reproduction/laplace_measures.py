@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -86,11 +86,11 @@ def fitting_parameter(X: Any, kernel: str) -> float:
     return float(np.exp(brentq(excess, -8, 8, xtol=1e-3)))
 
 
-def gram_errors(X: Any, *, kernel: str, method: str, repeats: int, seed: int) -> Any:
-    """Relative errors, squared, of Gram matrices in the Frobenius norm, by number of components."""
+def gram_errors(X: Any, *, kernel: str, method: str, blocks: Sequence[float], repeats: int, seed: int) -> Any:
+    """Relative errors, squared, of Gram matrices in the Frobenius norm, by number of components in units of d."""
     exact, _, name = KERNELS[kernel]
     parameter = {name: fitting_parameter(X, kernel)}
-    gram, sizes = exact(X, **parameter), [int(times * X.shape[1]) for times in BLOCKS]
+    gram, sizes = exact(X, **parameter), [int(times * X.shape[1]) for times in blocks]
     errors = np.empty((repeats, len(sizes)))
     for i, state in enumerate(seeds(seed, repeats)):
         for j, size in enumerate(sizes):

@@ -250,7 +250,9 @@ EXPERIMENT = Experiment(
         "The exact machine makes all kernel values by a product of matrices before LIBSVM takes them, which is fast "
         "for our few rows: gains in training are small. Times are of one core.",
         "Each machine is told at the best of several C by test accuracy, which favours all of them alike.",
-        "Beside the paper's measure on degrees, 1 / 2ⁿ⁺¹, our default is shown, which follows the kernel's weights.",
+        "Beside the paper's measure on degrees, 1 / 2ⁿ⁺¹, our default is shown, which follows the kernel's weights. It "
+        "has the smaller errors. But few components of the polynomial kernel, mostly products of five sums then, hold "
+        "little to learn from, where the paper's measure draws low degrees: its accuracies are higher.",
         "For ⟨x, y⟩¹⁰ the paper's measure draws the one degree that counts once in 2,048 components: for small D RF is "
         "mostly 0.",
     ],
