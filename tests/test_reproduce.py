@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import reproduction
 from click.testing import CliRunner
-from reproduction import accuracy_curves, curves, four_methods, svm_table
+from reproduction import accuracy_curves, best_machines, curves, four_methods, svm_table
 from reproduction.curves import Line, Sizes, needed_k
 from reproduction.experiment import Context, Experiment, Picture, Results, Table, Verdict
 from reproduction.figures import DARK, LIGHT, draw
@@ -146,7 +146,7 @@ def test_docs__keep_full_runs_only(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--only", "toi"), "did you mean 'toy'?"),
+        (("--only", "tooy"), "did you mean 'toy'?"),
         (("--data", "nowhere"), "there is no such folder"),
         (("--mode", "slow"), "'slow' is not one of"),
         (("--jobs", "0"), "0 is not in the range"),
@@ -220,9 +220,9 @@ def test_needed_k__goes_straight_over_log_k(level, k):
 
 
 def test_gammas__are_the_papers_58():
-    assert len(svm_table.GAMMAS) == len(set(svm_table.GAMMAS)) == 58
-    assert list(svm_table.GAMMAS) == sorted(svm_table.GAMMAS)
-    assert (svm_table.GAMMAS[0], svm_table.GAMMAS[-1]) == (0.001, 1000.0)
+    assert len(best_machines.GAMMAS) == len(set(best_machines.GAMMAS)) == 58
+    assert list(best_machines.GAMMAS) == sorted(best_machines.GAMMAS)
+    assert (best_machines.GAMMAS[0], best_machines.GAMMAS[-1]) == (0.001, 1000.0)
 
 
 def test_experiments__use_public_names_only():

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from .best_machines import gmm_best, linear_best, rbf_best
 from .curves import GAMMA_ROWS, PASSES, Line, Sizes, best_gammas, lines_of, needed_k, paint_lines, plain
 from .experiment import Context, Experiment, Picture, Results, Table, Verdict
 from .figures import Style
 from .machines import decades
-from .svm_table import gmm_best, linear_best, rbf_best
 
 SETS: Mapping[str, str] = {
     "letter": "Letter",

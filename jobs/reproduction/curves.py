@@ -11,11 +11,11 @@ import numpy as np
 
 from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
 
+from .best_machines import GAMMAS, rbf_best
 from .experiment import Context
 from .figures import MARKERS, Style
 from .machines import decades, linear_accuracies
 from .rows import load_rows
-from .svm_table import GAMMAS, rbf_best
 
 __all__ = [
     "GAMMA_ROWS",

@@ -18,34 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
-from dkfeat import kernels
-
+from .best_machines import BEST_GAMMAS, GAMMAS, SEARCHED_ROWS, gmm_best, linear_best, rbf_best
 from .experiment import Context, Experiment, Picture, Results, Table, Verdict
 from .figures import MARKERS, Style
-from .machines import decades, kernel_accuracies, linear_accuracies, unit_rows
-from .rows import load_rows
+from .machines import decades
 
 MACHINES = ("linear", "RBF", "GMM")
-GAMMAS = tuple(
-    float(f"{gamma:.6g}")
-    for gamma in (
-        *(0.001, 0.01),
-        *(tenths / 10 for tenths in range(1, 21)),
-        2.5,
-        *range(3, 21),
-        *range(25, 51, 5),
-        *range(60, 101, 10),
-        *(120, 150, 200, 300, 500, 1000),
-    )
-)
-"""The paper's 58."""
 QUICK_GAMMAS = (0.1, 0.5, 1.0, 4.0, 10.0, 30.0, 90.0, 200.0, 500.0, 1000.0)
 QUICK_ROWS = 1200
-SEARCHED_ROWS = 2000
-"""Training rows on which γ is searched where a set has more; the best few are then tried on all."""
-BEST_GAMMAS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,69 +62,6 @@ REPORTED: Mapping[str, Reported] = {
     "vowel": Reported("sizes", 39.39, 94.70, 96.97, "Vowel"),
     "webspam500": Reported("subset", 93.31, title="Webspam"),
 }
-
-
-def linear_best(
-    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
-) -> dict[str, float]:
-    """Best linear machine on rows of length 1."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.some(rows, test_rows, seed)
-    train, test = unit_rows(found)
-    return _best(grid, linear_accuracies(train, found.y, test, found.y_test, grid, seed=seed))
-
-
-def gmm_best(
-    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
-) -> dict[str, float]:
-    """Best GMM machine on rows as they stand."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.some(rows, test_rows, seed)
-    gram, block = kernels.gmm(found.X), kernels.gmm(found.X_test, found.X)
-    return _best(grid, kernel_accuracies(gram, found.y, block, found.y_test, grid))
-
-
-def rbf_best(
-    data: str,
-    *,
-    name: str,
-    rows: int | None,
-    grid: Sequence[float],
-    gammas: Sequence[float],
-    seed: int,
-    test_rows: int | None = None,
-) -> dict[str, float]:
-    """Best RBF machine over C and γ, each tried on all rows, or on some where there are many."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.some(rows, test_rows, seed)
-    if len(found.y) > SEARCHED_ROWS:
-        searched = _rbf_grid(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
-        gammas = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
-        best_c = searched[gammas[0]]["C"]
-        grid = [C for C in grid if best_c / 11 < C < best_c * 11]
-    tried = _rbf_grid(found, grid, gammas)
-    best = max(tried, key=lambda gamma: tried[gamma]["accuracy"])
-    return {**tried[best], "gamma": best}
-
-
-def _rbf_grid(found: Any, grid: Sequence[float], gammas: Sequence[float]) -> dict[float, dict[str, float]]:
-    """Best C for each γ; kernels of all γ are powers of one."""
-    gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
-    power, power_block = np.empty_like(gram), np.empty_like(block)
-    tried = {}
-    for gamma in gammas:
-        np.power(gram, gamma, out=power)
-        np.power(block, gamma, out=power_block)
-        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid))
-    return tried
-
-
-def _best(grid: Sequence[float], accuracies: Sequence[float]) -> dict[str, float]:
-    at = int(np.argmax(accuracies))
-    return {"accuracy": accuracies[at], "C": grid[at]}
 
 
 def run(ctx: Context) -> Results:
