@@ -19,7 +19,8 @@ MOST_REFUSALS = 1 << 13
 """Rows of one piece that a map may refuse before they count as a wrong map rather than as wrong rows."""
 
 _ROWS_AT_A_TIME = 1024
-_PLACE = re.compile(r" at row [\d,]+, column [\d,]+ \(counted from 0\)")
+_CELL = re.compile(r" at row [\d,]+, column [\d,]+ \(counted from 0\)")
+_ROW = re.compile(r"\brow [\d,]+ \(counted from 0\)")
 
 
 def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: Piece) -> tuple[Any, Piece]:
@@ -54,7 +55,7 @@ def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: 
         if error.row is None:
             raise
         if source.on_bad_row == "raise":
-            first = Refusal(error.row, error.column or 0, _reason(encode, piece.block.X, error.row))
+            first = Refusal(error.row, error.column, _reason(encode, piece.block.X, error.row))
             raise source.refused(split, piece, first) from None
     found = refusals(encode, piece.block.X)
     left = piece.without([refusal.row for refusal in found], source.refused_rows(split, piece, found))
@@ -89,7 +90,7 @@ def refusals(encode: Callable[[Any], Any], X: Any) -> list[Refusal]:
                 if error.row is None:
                     raise
                 row = start + error.row
-                found.append(Refusal(row, error.column or 0, _reason(encode, X, row)))
+                found.append(Refusal(row, error.column, _reason(encode, X, row)))
                 start = row + 1
         if len(found) > MOST_REFUSALS:
             message = (
@@ -105,6 +106,6 @@ def _reason(encode: Callable[[Any], Any], X: Any, row: int) -> str:
     try:
         encode(X[row : row + 1])
     except InputError as error:
-        return _PLACE.sub("", str(error))
+        return _ROW.sub("the row", _CELL.sub("", str(error)))
     message = f"the map refuses row {row:,} of a block, but takes it alone"
     raise InputError(message)

@@ -33,8 +33,9 @@ def place_rows(source: LibsvmSource, split: Split, piece: Piece, refusals: Seque
             continue
         row += 1
         if row in wanted:
-            column = _column(source, line, wanted[row].column)
-            token = token_at(memoryview(line), column)
+            blamed = wanted[row].column
+            column = 0 if blamed is None else _column(source, line, blamed)
+            what = "this row" if blamed is None else token_at(memoryview(line), column)
             found.append(
                 BadRow(
                     file=position,
@@ -42,7 +43,7 @@ def place_rows(source: LibsvmSource, split: Split, piece: Piece, refusals: Seque
                     line=number,
                     column=column + 1,
                     reason=REFUSED,
-                    message=cut_message(f"the map refuses {token}: {wanted[row].reason}"),
+                    message=cut_message(f"the map refuses {what}: {wanted[row].reason}"),
                     text=shown_text(line),
                 )
             )

@@ -38,11 +38,15 @@ class Batch:
     columns: dict[str, pa.Array]
     """Plain arrays by column name: no dictionaries, no extensions."""
 
-    def error(self, column: str, row: int, reason: str, word: str = RowError.word) -> RowError:
-        """Make an error about the value of a column in the row at a position of the batch."""
+    def error(self, column: str | None, row: int, reason: str, word: str = RowError.word) -> RowError:
+        """Make an error about the row at a position of the batch, or about its value of a column."""
         place = int(self.rows[row])
         error = RowError(
-            reason, path=printable(self.file.url), row_group=self.row_group, row=place, column=printable(column)
+            reason,
+            path=printable(self.file.url),
+            row_group=self.row_group,
+            row=place,
+            column=None if column is None else printable(column),
         )
         error.word = word
         return error

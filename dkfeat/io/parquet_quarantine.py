@@ -104,12 +104,12 @@ def _found(
 
 
 def _refusal_error(source: ParquetSource, batch: Batch, position: int, refusal: Refusal) -> RowError:
-    names, reason = source.features or (), refusal.reason
+    names, reason, column = source.features or (), refusal.reason, refusal.column
+    if column is None:
+        return batch.error(None, position, reason, REFUSED)
     if source.features_as == "columns":
-        name = names[refusal.column]
-    else:
-        name, reason = names[-1], f"{reason} (column {refusal.column:,} of the features)"
-    return batch.error(name, position, reason, REFUSED)
+        return batch.error(names[column], position, reason, REFUSED)
+    return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
 
 
 def _bad_row(batch: Batch, position: int, first_row: int, error: RowError) -> BadRow:

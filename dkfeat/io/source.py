@@ -59,8 +59,8 @@ class Refusal(NamedTuple):
 
     row: int
     """In the piece, from 0."""
-    column: int
-    """Column of the value to blame, from 0."""
+    column: int | None
+    """Column of the value to blame, from 0; None where it is the whole row."""
     reason: str
     """What the map says, without a place."""
 

@@ -12,13 +12,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dkfeat
 from dkfeat.engine import job
-from dkfeat.errors import ConfigError, InputError, ParseError, ShardError
+from dkfeat.errors import ConfigError, InputError, ParquetError, ParseError, ShardError
 from dkfeat.io import libsvm_parser, lines, quarantine
 from tests.engine.helpers import featurized
 
@@ -394,6 +396,27 @@ def test_refused__resume_has_the_labels_of_the_first_run(tmp_path, monkeypatch):
     with pytest.raises(ParseError, match=r"a\.svm:[0-9]+:[0-9]+: the map refuses"):
         featurized(source, tmp_path / "features", map=laplace)
     assert run(source, tmp_path / "features", map=laplace).labels == (1,)
+
+
+LONG = ["1 1:0.5", "1 1:0.25 2:3", "-1 3:1", "1 2:4"]
+
+
+def test_refused__whole_row_is_blamed_at_its_place(tmp_path):
+    """Of a row that is too long no single value is to blame, and its number in a block says nothing to anybody."""
+    maclaurin = dkfeat.MaclaurinFeatures(8, kernel="exponential", radius=2.0, random_state=0)
+    source = dkfeat.LibsvmSource(str(written(tmp_path / "a.svm", LONG)), **GIVEN)
+    with pytest.raises(ParseError, match=r"a\.svm:2:1: the map refuses this row: the row has the l2 norm 3\.01"):
+        featurized(source, tmp_path / "text", map=maclaurin)
+    table = pa.table({"label": [1, 1, -1, 1], "x": [[0.5, 0, 0], [0.25, 3, 0], [0, 0, 1], [0, 4.0, 0]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), features="x")
+    with pytest.raises(ParquetError, match=r"a\.parquet: row group 0, row 1: the row has the l2 norm 3\.01"):
+        featurized(source, tmp_path / "parquet", map=maclaurin)
+    source = dkfeat.LibsvmSource(str(written(tmp_path / "b.svm", LONG)), **GIVEN)
+    assert run(source, tmp_path / "aside", map=maclaurin).rows == 2
+    found = dkfeat.open_shards(tmp_path / "aside").quarantine()
+    assert [row.place.rpartition("/")[2] for row in found] == ["b.svm:2:1", "b.svm:4:1"]
+    assert all(row.message.startswith("the map refuses this row: the row has the l2 norm") for row in found)
 
 
 def test_refused__too_many_are_a_wrong_map(tmp_path, monkeypatch):
