@@ -269,7 +269,7 @@ def small(monkeypatch):
     monkeypatch.setattr(svm_table, "QUICK_GAMMAS", (1.0, 4.0))
     monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
     for module in (accuracy_curves, four_methods):
-        monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0, 10.0)))
+        monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))
 
 
 def run_small(name, data, folder):

@@ -48,14 +48,15 @@ def linear_accuracies(
     *,
     loss: str = "hinge",
     fit_intercept: bool = False,
+    dual: bool = True,
     tol: float = 0.1,
     passes: int = 1000,
     seed: int = 0,
 ) -> list[float]:
-    """Test accuracy in percent of LIBLINEAR's dual solver at each C, one class against the rest.
+    """Test accuracy in percent of LIBLINEAR at each C, one class against the rest.
 
-    A tolerance of 0.1 and at most 1,000 passes are LIBLINEAR's own. Where C is large it often ends at the last pass,
-    before the optimum.
+    A tolerance of 0.1 and at most 1,000 passes are LIBLINEAR's own for its dual solver. Where C is large that often
+    ends at the last pass, before the optimum; the primal one does not, but knows no hinge loss.
     """
     found = []
     for each in C:
@@ -64,7 +65,7 @@ def linear_accuracies(
             machine = LinearSVC(
                 C=each,
                 loss=loss,
-                dual=True,
+                dual=dual,
                 fit_intercept=fit_intercept,
                 tol=tol,
                 max_iter=passes,
