@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -22,11 +21,9 @@ def facts(**values: str) -> None:
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether a folder or URL is a model rather than shards."""
-    if "://" not in target:
-        return (Path(target) / "model.json").is_file()
-    from dkfeat.io.storage import open_storage
+    from dkfeat.io.model_places import MODEL_FILE, model_place  # pyarrow, which the help need not pay
 
-    return open_storage(target, storage_options).size("model.json") is not None
+    return model_place(target, storage_options).size(MODEL_FILE) is not None
 
 
 def show_size(size: int, rows: int) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dkfeat.engine.arguments import as_path
 from dkfeat.engine.dataset_rows import DatasetRows
 from dkfeat.engine.quarantine import quarantined_rows
-from dkfeat.engine.settle import as_path
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
 from dkfeat.io.storage import open_storage

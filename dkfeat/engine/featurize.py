@@ -8,6 +8,7 @@ from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.arguments import as_path, as_source, open_place
 from dkfeat.engine.batch import run_batch
 from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
@@ -16,15 +17,8 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import BadRowLimit, treating
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import run_scan
-from dkfeat.engine.settle import (
-    as_path,
-    as_source,
-    binding_spec,
-    like_spec,
-    like_storage,
-    open_place,
-    settle,
-)
+from dkfeat.engine.settle import settle
+from dkfeat.engine.specs import binding_spec, like_spec, like_storage
 from dkfeat.errors import ConfigError
 from dkfeat.io import commit, shards
 from dkfeat.io.remote import shown_url

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dkfeat.engine.arguments import as_source
 from dkfeat.engine.landmarks import load_map
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners import Stopped, open_runner
 from dkfeat.engine.scan import largest_first
-from dkfeat.engine.settle import as_source, settle
+from dkfeat.engine.settle import settle
 from dkfeat.errors import DkfeatError
 from dkfeat.io import metadata
 from dkfeat.io.source import Source

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.arguments import as_path, as_source, open_place
 from dkfeat.engine.landmarks import load_map
-from dkfeat.engine.settle import (
-    PIECE_BYTES,
-    Settled,
-    as_path,
-    as_source,
-    binding_spec,
-    like_spec,
-    like_storage,
-    open_place,
-    settle,
-)
+from dkfeat.engine.settle import PIECE_BYTES, Settled, settle
+from dkfeat.engine.specs import binding_spec, like_spec, like_storage
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.io.plans import OTHER_TARGET
 from dkfeat.io.remote import shown_url

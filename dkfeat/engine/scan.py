@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.arguments import as_source
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import suggested
 from dkfeat.engine.runners import Runner, Stopped, open_runner
-from dkfeat.engine.settle import as_source
 from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Source
 

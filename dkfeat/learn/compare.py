@@ -171,7 +171,7 @@ def compare(
 
 def _source(given: Any) -> Source:
     # readers load when there is something to read
-    from dkfeat.engine.settle import as_source
+    from dkfeat.engine.arguments import as_source
     from dkfeat.learn.prediction_source import dataset_reader
 
     source = as_source(given)

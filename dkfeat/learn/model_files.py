@@ -14,10 +14,10 @@ import numpy as np
 from dkfeat.archives import pack_arrays
 from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.landmarks import LANDMARKS_NAME, landmarks_file, read_landmarks
-from dkfeat.io.strict_json import check_length, dumps, parse_object
-from dkfeat.learn.model_places import MODEL_FILE, LocalPlace, StorePlace, model_place
+from dkfeat.io.model_places import MODEL_FILE, LocalPlace, StorePlace, model_place, read_facts
+from dkfeat.io.strict_json import dumps, parse_object
 
-__all__ = ["MODEL_FILE", "check_target", "read_facts", "read_model", "write_model"]
+__all__ = ["check_target", "read_model", "write_model"]
 
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
@@ -116,15 +116,6 @@ def read_model(
     sha256 = facts["map"].get("landmarks")
     map_arrays = {} if sha256 is None else read_landmarks(place.storage, sha256, folder="")
     return {key: facts[key] for key in FACTS}, arrays, map_arrays
-
-
-def read_facts(place: LocalPlace | StorePlace) -> bytes | None:
-    """Text of ``model.json``, or None where there is none."""
-    size = place.size(MODEL_FILE)
-    if size is None:
-        return None
-    check_length(size, f"{place.where}/{MODEL_FILE}")
-    return place.read(MODEL_FILE)
 
 
 def _read_array(place: LocalPlace | StorePlace, name: str, entry: Any) -> Any:

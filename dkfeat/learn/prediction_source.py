@@ -8,8 +8,9 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
+from dkfeat.engine.adopt import adopt_source
+from dkfeat.engine.arguments import as_source
 from dkfeat.engine.dataset import ShardDataset
-from dkfeat.engine.settle import adopt_source, as_source
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.metadata import differences
 from dkfeat.io.parquet import ParquetSource

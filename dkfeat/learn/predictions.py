@@ -9,13 +9,14 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
+from dkfeat.engine.arguments import as_path, open_place
 from dkfeat.engine.batch import run_batch
 from dkfeat.engine.landmarks import attached_files
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import BadRowLimit, treating
 from dkfeat.engine.runners import Runner, open_runner
-from dkfeat.engine.settle import Settled, as_path, open_place
+from dkfeat.engine.settle import Settled
 from dkfeat.io import commit
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import PredictJob, model_file, prediction_schema, prediction_spec

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import dkfeat
-from dkfeat.engine.settle import as_source, like_spec, settle
+from dkfeat.engine.arguments import as_source
+from dkfeat.engine.settle import settle
+from dkfeat.engine.specs import like_spec
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from tests.engine.helpers import featurized, gcws
 from tests.io.parquet_rows import write

@@ -170,7 +170,7 @@ def test_save__will_not_write_into_a_folder_of_something_else(tmp_path):
 
 
 def test_save__will_not_write_where_no_files_can_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.learn.model_places.os.access", lambda path, _mode: str(path) != str(tmp_path))
+    monkeypatch.setattr("dkfeat.io.model_places.os.access", lambda path, _mode: str(path) != str(tmp_path))
     with pytest.raises(CommitError, match="cannot be written"):
         make_model().save(tmp_path / "a" / "model")
     assert list(tmp_path.iterdir()) == []

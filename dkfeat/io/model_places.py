@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitError, ConfigError
-from dkfeat.io.remote import is_url
+from dkfeat.io.remote import is_url, protocol_of
 from dkfeat.io.storage import open_storage
+from dkfeat.io.strict_json import check_length
 
 if TYPE_CHECKING:
     from dkfeat.io.storage import Storage
 
-__all__ = ["MODEL_FILE", "LocalPlace", "StorePlace", "model_place"]
+__all__ = ["MODEL_FILE", "LocalPlace", "StorePlace", "model_place", "read_facts"]
 
 MODEL_FILE = "model.json"
 
@@ -113,9 +114,20 @@ class StorePlace:
 def model_place(
     folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> LocalPlace | StorePlace:
-    """Place of a model at a path or URL; options are for a URL alone."""
+    """Place of a model at a path or URL; options are for an object store alone."""
     text = os.fspath(folder)
-    return StorePlace(text, storage_options) if "://" in text and is_url(text) else LocalPlace(text)
+    if "://" not in text or not is_url(text):
+        return LocalPlace(text)
+    return LocalPlace(text.partition("://")[2]) if protocol_of(text) == "file" else StorePlace(text, storage_options)
+
+
+def read_facts(place: LocalPlace | StorePlace) -> bytes | None:
+    """Text of ``model.json``, or None where there is none."""
+    size = place.size(MODEL_FILE)
+    if size is None:
+        return None
+    check_length(size, f"{place.where}/{MODEL_FILE}")
+    return place.read(MODEL_FILE)
 
 
 def _other(where: str) -> ConfigError:

@@ -1,0 +1,63 @@
+"""What callers name by paths and URLs: sources, and places for what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+from dkfeat.errors import ConfigError
+from dkfeat.io.libsvm import LibsvmSource
+from dkfeat.io.parquet import ParquetSource
+from dkfeat.io.parquet_splits import looks_like_parquet
+from dkfeat.io.remote import is_url
+from dkfeat.io.source import Source
+from dkfeat.io.storage import Storage, open_storage
+
+__all__ = ["as_path", "as_source", "open_place"]
+
+
+def as_source(
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    storage_options: Mapping[str, Any] | None = None,
+    kind: object = None,
+) -> Source:
+    """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
+
+    Without a `kind`, "libsvm" or "parquet", names that end in .parquet, .parq or .pq, and folders of this machine with
+    Parquet files in them, are a `ParquetSource`, all else is a `LibsvmSource`.
+
+    Raises
+    ------
+    ConfigError
+        For anything else, and for storage options beside a source that has its own.
+    """
+    if isinstance(source, Source):
+        if storage_options is not None:
+            message = f"storage_options are given twice; a {type(source).__name__} carries its own"
+            raise ConfigError(message)
+        return source
+    if isinstance(source, str | PathLike):
+        source = [source]
+    if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
+        paths = tuple(fspath(item) for item in source)
+        if looks_like_parquet(paths) if kind is None else kind == ParquetSource.kind:
+            return ParquetSource(paths, storage_options=storage_options)
+        return LibsvmSource(paths, storage_options=storage_options)
+    message = f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source"
+    raise ConfigError(message)
+
+
+def as_path(path: object, name: str) -> str:
+    """Text of a path or URL that was given for the setting `name`; anything else is a `ConfigError`."""
+    if isinstance(path, str | PathLike) and isinstance(text := fspath(path), str):
+        return text
+    message = f"{name}={path!r:.100}, but it must be a path or a URL"
+    raise ConfigError(message)
+
+
+def open_place(place: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
+    """Storage at a path or URL; a local one takes no options, unless they are for the URL `beside` it."""
+    if beside is not None and not is_url(place) and is_url(as_path(beside, "like")):
+        options = None
+    return open_storage(place, options)
