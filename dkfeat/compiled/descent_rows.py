@@ -15,6 +15,9 @@ from dkfeat.compiled.simd import LANES, broadcast, load, splat, store
 
 __all__ = ["Rows", "add", "add_to_one", "product", "product_of_one", "squared_length"]
 
+_LEAST, _MOST = 1e-30, 1e38
+"""Between these a sum of squares keeps its digits in float32."""
+
 
 class Rows(NamedTuple):
     """Features of a batch, flat."""
@@ -45,7 +48,12 @@ def squared_length(rows: Any, begin: Any, end: Any, parts: Any) -> Any:
         total += part
     for j in range(whole, end):
         total += values[j] * values[j]
-    return np.float64(total) * rows.value * rows.value
+    exact = np.float64(total)
+    if not _LEAST < exact < _MOST:
+        exact = 0.0
+        for j in range(begin, end):
+            exact += np.float64(values[j]) * np.float64(values[j])
+    return exact * rows.value * rows.value
 
 
 @inlined

@@ -231,7 +231,8 @@ class Training:
         told = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.settings.variants)
         return (
             f"the weights diverged: they were no longer finite in epoch {len(self.history) + 1} with alpha={told}; "
-            "lower alpha if it is far above 1; are feature values beyond 1e18? then scale the columns of the source"
+            "lower alpha if it is far above 1; are feature values beyond 1e35, or all below 1e-35? then scale the "
+            "columns of the source"
         )
 
     def _save(self, descent: Descent) -> None:

@@ -181,8 +181,8 @@ class TrainingRows:
     def row_length(self) -> float:
         """Root mean square of the l2 lengths of the first batch's rows in the source's order; 1 if all are 0."""
         for X, *_ in self._data.batches(batch_rows(self._data), shuffle=False):
-            squares = X.multiply(X).sum() if sparse.issparse(X) else np.square(X, dtype=np.float64).sum()
-            length = float(np.sqrt(squares / X.shape[0]))
+            values = X.data if sparse.issparse(X) else X
+            length = float(np.sqrt(np.square(values, dtype=np.float64).sum() / X.shape[0]))
             return length if length > 0 else 1.0
         return 1.0
 

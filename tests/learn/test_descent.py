@@ -180,6 +180,18 @@ def test_run_epoch__rows_of_any_length_and_weight_do_what_a_plain_loop_does(loss
     np.testing.assert_allclose(found.intercept[0], intercept, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("unit", [2.0**-110, 2.0**110])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_run_epoch__rows_whose_squares_float32_does_not_hold_are_learnt_like_others(task, kind, unit):
+    X, y = some_rows(), labels(task, 200)
+    plain, scaled = of(task, ("squared_hinge",)), of(task, ("squared_hinge",), scale=1 / unit)
+    expected = run_epoch(Weights.zeros(plain, N_COLUMNS), [(layout(X, kind), y, None)], plain)
+    found = run_epoch(Weights.zeros(scaled, N_COLUMNS), [(layout(X * np.float32(unit), kind), y, None)], scaled)
+    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-4, atol=1e-6)
+    assert np.abs(expected.coef).max() > 0.1
+
+
 @settings(deadline=None, max_examples=200)
 @given(
     loss=strategies.sampled_from(sorted(LOSSES)),
