@@ -252,9 +252,9 @@ def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], 
     """Refuse committed sources that are not what they were, or name them."""
     found = {file.name: file for file in files}
     changed = []
+    remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
     for source in manifest.sources:
         try:
-            remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
             check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
         except SpecConflictError:
             if not keep:

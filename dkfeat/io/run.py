@@ -88,6 +88,9 @@ class Run:
 
     def _withdraw(self) -> None:
         """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
+        holder = self._storage.holder()
+        if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may be another run's by now
+            return
         if self.plan is None or planned_shards(self.plan, self._storage.list(DATA)):
             return
         self._storage.remove(f"{META}/{plan_name(self.plan.number)}")
@@ -184,7 +187,7 @@ class Run:
         except ShardError as fault:
             message = f"{self._storage.url}: the batch is not complete: {fault}"
             raise CommitError(message) from fault
-        self.manifest = self._publish(manifest)
+        self.manifest = self._publish(manifest, self.plan)
         return self.manifest
 
     def _confirm(self, manifest: Manifest) -> None:
@@ -234,12 +237,15 @@ class Run:
                 )
                 raise CommitError(message)
 
-    def _publish(self, manifest: Manifest) -> Manifest:
+    def _publish(self, manifest: Manifest, plan: PinnedPlan) -> Manifest:
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         killpoints.passed("before_manifest")
         try:
+            if self._storage.size(f"{META}/{plan_name(plan.number)}") is None:  # no reader takes a manifest without it
+                message = f"{self._storage.url}: batch {plan.number} was given up by another run meanwhile; run again"
+                raise CommitConflictError(message)
             try:
                 self._storage.create(name, text)
             except (FileExistsError, FileNotFoundError):  # the latter: a rival that won swept our temporary file

@@ -9,16 +9,13 @@ from dkfeat.io import commit, metadata
 from dkfeat.io.storage import open_storage
 from tests.engine.helpers import featurized
 from tests.invariants import assert_dataset_whole
-from tests.io.tiny_job import TinyJob
+from tests.io.tiny_job import TinyJob, write_sources
 
 
 @pytest.fixture
 def job(tmp_path):
     """A committed job whose first source was then edited, and whose second vanished."""
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for name in ("day1.txt", "day2.txt"):
-        (sources / name).write_text("".join(f"{name} row {i}\n" for i in range(20)))
+    sources = write_sources(tmp_path / "sources", first=1)
     made = TinyJob(sources, tmp_path / "features")
     made.run()
     made.transforms.clear()
@@ -66,10 +63,7 @@ def test_keep__a_lost_shard_of_a_changed_source_cannot_be_made_again(job, name):
 
 @pytest.mark.fault("V-05")
 def test_keep__shards_of_unchanged_sources_are_repaired_beside_changed_ones(tmp_path):
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for name in ("day1.txt", "day2.txt"):
-        (sources / name).write_text(f"{name}\n")
+    sources = write_sources(tmp_path / "sources", first=1)
     job = TinyJob(sources, tmp_path / "features")
     manifest = job.run()
     (sources / "day2.txt").unlink()

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 import dkfeat
-from dkfeat.errors import ParseError, SpecConflictError
-from dkfeat.io import commit, metadata
-from dkfeat.io.storage import SPEC, open_storage
+from dkfeat.errors import CommitConflictError, ConfigError, ParseError, SpecConflictError
+from dkfeat.io import commit, metadata, shards
+from dkfeat.io.storage import LOCK, SPEC, open_storage
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.tiny_job import TinyJob
+from tests.io.tiny_job import ROW_BYTES, TinyJob, write_sources
 
 BAD, GOOD = "1 9:1\n", "1 1:1 2:2\n"
 SETTLED = {"zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
@@ -20,11 +20,7 @@ SETTLED = {"zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
 
 @pytest.fixture
 def job(tmp_path):
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for name in ("day1.txt", "day2.txt"):
-        (sources / name).write_text("".join(f"{name} row {i}\n" for i in range(20)))
-    return TinyJob(sources, tmp_path / "features")
+    return TinyJob(write_sources(tmp_path / "sources"), tmp_path / "features")
 
 
 def interrupt(job, n_splits):
@@ -68,6 +64,27 @@ def test_replaced_spec__a_run_that_dies_in_between_leaves_a_free_target(job):
     open_storage(job.target).remove(SPEC)
     replace(job, seed=7).run()
     assert_dataset_whole(job.target, committed=True)
+
+
+def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
+    storage = open_storage(job.target)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    storage.remove(LOCK)  # as one host breaks the lock of another that it takes for dead
+    lock = commit.hold(storage, "0" * 32, "2026-01-01T00:00:00.000+00:00")
+    run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+    lock.release()
+    assert metadata.pending_plan(storage, 1) is not None
+
+
+def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        storage.remove("_dkfeat/plan-000001.json")
+        schema = shards.schema_of("codes", ROW_BYTES, "int64")
+        with pytest.raises(CommitConflictError, match="batch 1 was given up by another run meanwhile"):
+            run.commit(entries, schema=schema, n_features=10, versions={})
+    assert metadata.newest_manifest(storage) is None
 
 
 def source_of(folder, text, **options):
