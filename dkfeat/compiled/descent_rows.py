@@ -50,7 +50,7 @@ def squared_length(rows: Any, begin: Any, end: Any, parts: Any) -> Any:
         total += values[j] * values[j]
     exact = np.float64(total)
     if not _LEAST < exact < _MOST:
-        exact = 0.0
+        exact = np.float64(0.0)
         for j in range(begin, end):
             exact += np.float64(values[j]) * np.float64(values[j])
     return exact * rows.value * rows.value

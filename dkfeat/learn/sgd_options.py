@@ -16,9 +16,11 @@ from dkfeat.validation import check_choice, check_integer, check_real
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_ALPHA", "Options", "checked_options"]
+__all__ = ["DEFAULT_ALPHA", "LEAST_WEIGHT", "MOST_WEIGHT", "Options", "checked_options"]
 
 DEFAULT_ALPHA = 1e-6
+LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
+"""Weights of rows, unless they are 0, and of classes: products of their squares then stay within float64."""
 DEFAULT_FRACTION = 0.1
 """Share of the rows held out where there is something to choose."""
 
@@ -202,5 +204,5 @@ def _class_weight(given: Any) -> str | dict[str, float] | None:
             message = f"class_weight names {label!r}, but labels are numbers"
             raise ConfigError(message) from None
         name = repr(number) if number % 1 else str(int(number))
-        weights[name] = check_real(weight, f"class_weight of {label}", above=0)
+        weights[name] = check_real(weight, f"class_weight of {label}", above=LEAST_WEIGHT, high=MOST_WEIGHT)
     return weights

@@ -13,6 +13,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.engine.prefetch import prefetch
 from dkfeat.errors import InputError
 from dkfeat.learn.held_out import is_held_out
+from dkfeat.learn.sgd_options import LEAST_WEIGHT, MOST_WEIGHT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,8 +130,8 @@ class TrainingRows:
         Raises
         ------
         InputError
-            For labels that are not finite numbers in a regression, for weights that are all 0, and if no row is left
-            to train on or none is held out.
+            For labels that are not finite numbers in a regression, for weights that are all 0 or out of range, and if
+            no row is left to train on or none is held out.
         """
         n_rows = n_held = 0
         counts = np.zeros(len(classes), np.int64)
@@ -151,6 +152,7 @@ class TrainingRows:
             if not len(rows):
                 continue
             own, own_weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
+            _check_weights(own_weights)
             numbers = np.zeros(len(rows), np.intp)
             if sparse.issparse(own):
                 counts += np.bincount(own.indices, minlength=len(classes))
@@ -226,6 +228,16 @@ def _taken(encoded: Any, rows: NDArray[np.intp]) -> Any:
     if isinstance(encoded, PackedCodes):
         return PackedCodes(encoded.codes[rows], encoded.empty[rows])
     return encoded[rows]
+
+
+def _check_weights(weights: NDArray[np.float64]) -> None:
+    strange = weights[(weights != 0) & ~((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT))]
+    if len(strange):
+        message = (
+            f"a row has the weight {strange[0]}, but weights are 0 or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}; "
+            "multiply all of them by one number, which changes nothing else"
+        )
+        raise InputError(message)
 
 
 def _check_finite(y: NDArray[Any]) -> None:

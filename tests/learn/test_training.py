@@ -113,6 +113,17 @@ def test_weights__rows_of_weight_0_teach_nothing():
         quiet(FakeShards(X, y, weight=np.zeros(400)))
 
 
+def test_weights__of_absurd_size_are_refused_and_others_change_nothing():
+    X, y = blobs(300, 2, seed=1)
+    plain = quiet(FakeShards(X, y), epochs=2)
+    for size in (1e-59, 1e59):
+        model = quiet(FakeShards(X, y, weight=np.full(300, size)), epochs=2)
+        np.testing.assert_allclose(model.coef, plain.coef, rtol=1e-5, atol=1e-7)
+    for size in (1e-200, 1e200):
+        with pytest.raises(InputError, match="multiply all of them by one number"):
+            quiet(FakeShards(X, y, weight=np.full(300, size)))
+
+
 def test_class_weight__moves_the_border():
     X, y = blobs(600, 2, seed=1, spread=1.2)
     data = FakeShards(X, y)
@@ -139,6 +150,7 @@ def test_class_weight__balanced_is_in_inverse_proportion_to_rows():
         ("even", "class_weight='even'"),
         ({"a": 1}, "labels are numbers"),
         ({3: 0}, "class_weight of 3"),
+        ({3: 1e160}, r"class_weight of 3=1e\+160, but it must be .* at most 1e\+60"),
         ({8: 1}, "names the label 8, but the classes are 3, 4"),
     ],
 )
