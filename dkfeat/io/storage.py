@@ -38,6 +38,7 @@ __all__ = [
     "Lock",
     "Storage",
     "file_name",
+    "is_read_only",
     "open_storage",
 ]
 
@@ -274,7 +275,7 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
     text = str(url)
     is_remote = "://" in text and is_url(text)
     if is_remote and protocol_of(text) != "file":
-        if "::" in text or protocol_of(text) in _READ_ONLY:
+        if is_read_only(text):
             message = (
                 f"target {shown_url(text)} is not supported; give a local folder or such as s3://bucket/features/train"
             )
@@ -292,3 +293,14 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
         message = f"target={text!a} names no folder; give a path such as features/train"
         raise ConfigError(message)
     return LocalStorage(path)
+
+
+def is_read_only(url: str) -> bool:
+    """Whether files can be read from a URL, but no data set is kept there: a web page's, an archive's, a chained one.
+
+    Examples
+    --------
+    >>> is_read_only("https://host/rows.svm"), is_read_only("s3://bucket/features")
+    (True, False)
+    """
+    return "::" in url or protocol_of(url) in _READ_ONLY

@@ -18,7 +18,7 @@ from dkfeat.io.reader import ShardReader, open_reader
 from dkfeat.io.remote import is_url
 from dkfeat.io.shard_source import ShardSource
 from dkfeat.io.source import Source
-from dkfeat.io.storage import SPEC, open_storage
+from dkfeat.io.storage import SPEC, is_read_only, open_storage
 
 if TYPE_CHECKING:
     from dkfeat.learn.model import LinearModel
@@ -77,7 +77,10 @@ def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None
         source = source[0]
     if not isinstance(source, str | PathLike) or any(sign in fspath(source) for sign in "*?["):
         return None
-    storage = open_storage(source, storage_options if is_url(fspath(source)) else None)
+    remote = is_url(fspath(source))
+    if remote and is_read_only(fspath(source)):
+        return None
+    storage = open_storage(source, storage_options if remote else None)
     try:
         there = storage.size(SPEC) is not None
     except OSError:  # a file, or a place that cannot be looked into: the source's own errors say what is wrong

@@ -113,6 +113,14 @@ def test_predict__a_column_beyond_the_model(trained, tmp_path):
     assert sorted(item.name for item in tmp_path.iterdir()) == ["labels.txt", "wide.svm"]
 
 
+def test_predict__urls_that_can_only_be_read_from(trained):
+    folder, _, model = trained
+    url = f"simplecache::file://{folder / 'test.svm'}"
+    expected = predict_file(model, str(folder / "test.svm"))
+    assert predict_file(model, url) == expected
+    assert dkfeat.evaluate(model, url, progress=False).summary["accuracy"] == expected.accuracy
+
+
 def test_predict__no_such_file(trained, tmp_path):
     with pytest.raises(SourceNotFoundError):
         predict_file(trained[2], str(tmp_path / "none.svm"))
