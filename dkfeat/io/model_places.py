@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitError, ConfigError
+from dkfeat.io.landmarks import LANDMARKS_NAME
 from dkfeat.io.remote import is_url, protocol_of
-from dkfeat.io.storage import open_storage
+from dkfeat.io.storage import SPEC, open_storage
 from dkfeat.io.strict_json import check_length
 
 if TYPE_CHECKING:
     from dkfeat.io.storage import Storage
 
-__all__ = ["MODEL_FILE", "LocalPlace", "StorePlace", "model_place", "read_facts"]
+__all__ = ["ARRAY_NAME", "MODEL_FILE", "LocalPlace", "StorePlace", "model_place", "read_facts"]
 
 MODEL_FILE = "model.json"
+ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
 class LocalPlace:
@@ -38,7 +42,7 @@ class LocalPlace:
     def check(self) -> None:
         """Find out, without writing, whether a model can be saved here; see `check_target`."""
         root = self._root
-        if root.exists() and not (root / MODEL_FILE).is_file() and (not root.is_dir() or any(root.iterdir())):
+        if root.exists() and not (root.is_dir() and _may_hold_model(self.names())):
             raise _other(self.where)
         existing = next(path for path in (root, *root.absolute().parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
@@ -102,8 +106,7 @@ class StorePlace:
     def check(self) -> None:
         """Find out, leaving nothing behind, whether a model can be saved here; see `check_target`."""
         self.storage.check_writable()
-        names = self.names()
-        if names and MODEL_FILE not in names:
+        if not _may_hold_model(self.names()) or self.storage.size(SPEC) is not None:
             raise _other(self.where)
 
     def names(self) -> list[str]:
@@ -128,6 +131,13 @@ def read_facts(place: LocalPlace | StorePlace) -> bytes | None:
         return None
     check_length(size, f"{place.where}/{MODEL_FILE}")
     return place.read(MODEL_FILE)
+
+
+def _may_hold_model(names: Iterable[str]) -> bool:
+    """Whether a place has a model, nothing, or what a first save left that was killed before its ``model.json``."""
+    names = set(names)
+    ours = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
+    return MODEL_FILE in names or all(any(kind.fullmatch(name) for kind in ours) for name in names)
 
 
 def _other(where: str) -> ConfigError:

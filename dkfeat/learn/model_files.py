@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from dkfeat.archives import pack_arrays
 from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.landmarks import LANDMARKS_NAME, landmarks_file, read_landmarks
-from dkfeat.io.model_places import MODEL_FILE, LocalPlace, StorePlace, model_place, read_facts
+from dkfeat.io.landmarks import landmarks_file, landmarks_of, read_landmarks
+from dkfeat.io.model_places import ARRAY_NAME, MODEL_FILE, LocalPlace, StorePlace, model_place, read_facts
 from dkfeat.io.strict_json import dumps, parse_object
 
 __all__ = ["check_target", "read_model", "write_model"]
 
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
-ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 FACTS: dict[str, type | tuple[type, ...]] = {
     "map": dict,
     "input": dict,
@@ -71,6 +70,7 @@ def write_model(
     """
     place = model_place(folder, storage_options)
     place.check()
+    former = _files_of(place)
     listed = {}
     for name in ARRAYS:
         buffer = io.BytesIO()
@@ -85,9 +85,8 @@ def write_model(
         place.replace(name, pack_arrays(map_arrays))
         kept.add(name)
     place.replace(MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
-    for name in place.names():
-        if (ARRAY_NAME.fullmatch(name) or LANDMARKS_NAME.fullmatch(name)) and name not in kept:
-            place.remove(name)
+    for name in sorted(former - kept):  # and no others: another training may be saving here
+        place.remove(name)
 
 
 def read_model(
@@ -95,6 +94,18 @@ def read_model(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Read and check a model folder: the facts and the arrays that `write_model` was given, the map's last."""
     place = model_place(folder, storage_options)
+    text = _facts_text(place)
+    while True:
+        try:
+            return _read(place, text)
+        except (ShardError, FileNotFoundError):
+            now = _facts_text(place)
+            if now == text:
+                raise
+            text = now  # another model was saved meanwhile, and the files of the former are gone
+
+
+def _facts_text(place: LocalPlace | StorePlace) -> bytes:
     text = read_facts(place)
     if text is None:
         message = (
@@ -102,6 +113,10 @@ def read_model(
             f"make one by `dkfeat train SHARDS --out {place.where}`"
         )
         raise SourceNotFoundError(message)
+    return text
+
+
+def _read(place: LocalPlace | StorePlace, text: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     where = f"{place.where}/{MODEL_FILE}"
     facts = {"task": "", **parse_object(text, where)}  # models from before there were tasks: classes
     if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
@@ -116,6 +131,18 @@ def read_model(
     sha256 = facts["map"].get("landmarks")
     map_arrays = {} if sha256 is None else read_landmarks(place.storage, sha256, folder="")
     return {key: facts[key] for key in FACTS}, arrays, map_arrays
+
+
+def _files_of(place: LocalPlace | StorePlace) -> set[str]:
+    """Names of the arrays that ``model.json`` lists; none where it is missing or damaged."""
+    with suppress(ShardError):
+        facts = parse_object(read_facts(place) or b"{}", MODEL_FILE)
+        listed, sha256 = facts.get("arrays"), landmarks_of(facts)
+        entries = listed.values() if isinstance(listed, dict) else ()
+        files = [entry.get("file") for entry in entries if isinstance(entry, dict)]
+        names = {name for name in files if isinstance(name, str) and ARRAY_NAME.fullmatch(name)}
+        return names if sha256 is None else {*names, landmarks_file(sha256)}
+    return set()
 
 
 def _read_array(place: LocalPlace | StorePlace, name: str, entry: Any) -> Any:

@@ -10,6 +10,7 @@ from sklearn.linear_model import SGDClassifier
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
 
 
@@ -159,6 +160,48 @@ def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, mon
     with pytest.raises(ZeroDivisionError):
         make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
+
+
+def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.learn.model_files.dumps", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make_model(seed=1).save(tmp_path)
+    (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
+    make_model(seed=1).save(tmp_path)
+    np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
+
+
+def test_save__of_two_at_once_the_last_one_wins_as_a_whole(tmp_path, monkeypatch):
+    dumps = model_files.dumps
+
+    def slowly(facts):
+        monkeypatch.setattr(model_files, "dumps", dumps)
+        make_model(seed=3).save(tmp_path)
+        return dumps(facts)
+
+    make_model(seed=1).save(tmp_path)
+    monkeypatch.setattr(model_files, "dumps", slowly)
+    make_model(seed=2).save(tmp_path)
+    np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=2).coef)
+
+
+def test_load_model__while_another_is_saved(tmp_path, monkeypatch):
+    read = model_files._read_array
+
+    def late(*arguments):
+        monkeypatch.setattr(model_files, "_read_array", read)
+        make_model(seed=2).save(tmp_path)
+        return read(*arguments)
+
+    make_model(seed=1).save(tmp_path)
+    monkeypatch.setattr(model_files, "_read_array", late)
+    np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=2).coef)
+
+
+def test_save__a_file_url_is_a_folder(tmp_path):
+    make_model().save(f"file://{tmp_path}/model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").coef, load_model(f"file://{tmp_path}/model").coef)
 
 
 def test_save__will_not_write_into_a_folder_of_something_else(tmp_path):
