@@ -28,8 +28,7 @@ HINGE, SQUARED_HINGE, LOG_LOSS, SQUARED_ERROR, HUBER = range(5)
 _ENOUGH = 1e-3
 """A last correction, as a share of the step and of a unit of the score: Newton's method doubles the digits with it."""
 _MOST = 100
-
-
+"""Corrections, of which a few are enough."""
 _SAFE = 4.0
 """Inverse of the logistic loss's greatest curvature."""
 

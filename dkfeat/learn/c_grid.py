@@ -98,7 +98,7 @@ def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bo
     if not held.any():
         message = (
             f"a part of {fraction:g} held out of {len(y):,} rows takes no row; "
-            "give one value instead of a grid, another seed or a larger part"
+            "give another seed or a larger part, or one value where several are to be tried"
         )
         raise InputError(message)
     return held

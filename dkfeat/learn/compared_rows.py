@@ -48,7 +48,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     Raises
     ------
     InputError
-        For no rows, rows of one class, or labels most of which are of one row alone.
+        For no rows, rows of one class, or labels that take more values than there are pairs of rows.
     ConfigError
         For lists of labels, no labels or weights, or a source that sets bad rows aside.
     PlanError

@@ -51,7 +51,7 @@ def evaluate(
     client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight, progress
         Where it runs, as in `dkfeat.featurize`.
     storage_options : mapping or None
-        For sources given by URL.
+        For sources and a model given by URL.
 
     Returns
     -------

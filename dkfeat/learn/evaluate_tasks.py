@@ -147,9 +147,7 @@ def _count(
     else:
         predicted = predicted.to_numpy()
     own = y if offsets is None else _indicator(y, offsets, model.classes)
-    probabilities = None
-    if scores is not None and model.task != "regression" and model.training.get("loss") == "log_loss":
-        probabilities = model.probabilities(scores)
+    probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
     tally.add(own, predicted, scores, probabilities, seed)
 
 

@@ -95,7 +95,10 @@ class LinearModel:
             )
             raise InputError(message)
         if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-            message = "the weights are not all finite; train again with a larger alpha"
+            message = (
+                "the weights are not all finite float32 numbers; scale the labels of a regression down, or the columns "
+                "of the source up"
+            )
             raise InputError(message)
         for name, array in (("classes", classes), ("coef", coef), ("intercept", intercept)):
             kept = array.view()  # the caller's own array stays writable
@@ -198,14 +201,19 @@ class LinearModel:
         InputError
             As from `decision_function`.
         """
-        loss = self.training.get("loss")
-        if loss != "log_loss":
-            message = f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}"
-            raise ConfigError(message)
         return self.probabilities(self.decision_function(X))
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the model was trained with log_loss, whose scores stand for probabilities."""
+        return self.task != "regression" and self.training.get("loss") == "log_loss"
+
     def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Probabilities that belong to the scores of a model trained with log_loss, as `predict_proba` gives them."""
+        """Probabilities that belong to scores, as `predict_proba` gives them, which see."""
+        if not self.has_probabilities:
+            loss = self.training.get("loss")
+            message = f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}"
+            raise ConfigError(message)
         scores = scores.astype(np.float64)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])

@@ -84,10 +84,6 @@ class TrainedLinear(BaseEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, for a model trained with log_loss; see `LinearModel.predict_proba`."""
-        loss = self.model.training.get("loss")
-        if loss != "log_loss":
-            message = f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}"
-            raise ConfigError(message)
         return self.model.probabilities(self.decision_function(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

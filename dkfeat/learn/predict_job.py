@@ -114,7 +114,7 @@ def piece_rows(model: LinearModel, *, scores: bool) -> int:
 def _row_bytes(model: LinearModel, *, scores: bool) -> int:
     """Bytes that are held of a row while it is scored: its features, its scores in both precisions, its predictions."""
     n_outputs = model.coef.shape[0]
-    lists_a_row = (scores and model.task != "regression") * (2 if _has_probabilities(model) else 1)
+    lists_a_row = (scores and model.task != "regression") * (2 if model.has_probabilities else 1)
     kept = _ORIGIN_BYTES + 4 * n_outputs * lists_a_row + (8 * n_outputs if model.task == "multilabel" else 0)
     return max(kept + 12 * n_outputs, model.map.encoded_row_bytes)
 
@@ -168,7 +168,7 @@ def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, score
         columns = {"prediction": pa.array(np.ascontiguousarray(found))}
     if not scores or model.task == "regression":
         return columns
-    probabilities = model.probabilities(values).astype(np.float32) if _has_probabilities(model) else None
+    probabilities = model.probabilities(values).astype(np.float32) if model.has_probabilities else None
     if model.task == "binary":
         columns["score"] = pa.array(values)
         if probabilities is not None:
@@ -189,10 +189,6 @@ def model_file(model: LinearModel) -> dict[str, bytes]:
 
 def _predicted(model: LinearModel, is_encoded: bool, scores: bool, X: Any) -> dict[str, pa.Array]:
     return prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores)
-
-
-def _has_probabilities(model: LinearModel) -> bool:
-    return model.task != "regression" and model.training.get("loss") == "log_loss"
 
 
 def _packed(model: LinearModel) -> bytes:

@@ -106,7 +106,7 @@ class ResultStore:
 def _whole_lines(path: Path) -> list[Any]:
     """Values of the file's lines; one at its end that is torn is left out."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
         return []
     found = []
