@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -59,13 +60,17 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
     log("start", target=part.out, source=part.source.urlpath)
     try:
         before = _status(part)
-        if part.like in waiting or (_may_be_empty(part, before) and _finds_nothing(part)):
+        present = _present(part) if _may_be_empty(part, before) else part
+        if part.like in waiting or present is None:
             if _is_unstarted(before):
                 waiting.add(part.out)
-            log("waiting", target=part.out, message="the source has no files yet", seconds=_since(began))
+            why = "the source has no files yet" if _is_unstarted(before) else "the source has no files now"
+            log("waiting", target=part.out, message=why, seconds=_since(began))
             return 0, False
+        if _is_unstarted(before):  # where one pattern matches and another does not yet, that is most often a mistake
+            present = part
         try:
-            manifest = run_part(part, run, progress=log.progress if run.progress else False)
+            manifest = run_part(present, run, progress=log.progress if run.progress else False)
         except SourceNotFoundError as error:
             if _is_unstarted(before) or _finds_files(build_source(part.source)):
                 raise
@@ -120,12 +125,15 @@ def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
     return before.committed is None or part.on_changed_source == "keep"
 
 
-def _finds_nothing(part: FeaturizeConfig) -> bool:
-    """Whether the source is patterns alone, of which none matches yet, in folders that are there."""
+def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
+    """Leave out what matches nothing: patterns that look into folders that are there. None where that is all."""
     source = build_source(part.source)
-    if not all(glob.has_magic(pattern) and _has_folder(pattern) for pattern in source.patterns):
-        return False
-    return not any(_finds_files(source.replaced(urlpath=(pattern,))) for pattern in source.patterns)
+    urlpath = tuple(
+        path
+        for path, pattern in zip(source.urlpath, source.patterns, strict=True)
+        if not (glob.has_magic(pattern) and _has_folder(pattern)) or _finds_files(source.replaced(urlpath=(path,)))
+    )
+    return replace(part, source=replace(part.source, urlpath=urlpath)) if urlpath else None
 
 
 def _finds_files(source: Source) -> bool:

@@ -324,3 +324,17 @@ def test_nightly__committed_files_may_be_moved_away_where_the_job_says_so(nights
     assert event(lines, "committed")["rows"] == 600
     assert "1 of 1 committed sources changed or are gone" in event(lines, "log")["message"]
     assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__committed_files_of_one_of_two_patterns_may_be_moved_away(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/days/*.svm"]
+    nights.save()
+    nights.day(1)
+    plain = nights.days / "day-2.svm"
+    plain.write_text("1 1:1 10:2\n" * 300)
+    assert event(nights.fire(), "committed")["rows"] == 600
+    plain.unlink()
+    nights.day(3)
+    assert event(nights.fire(), "committed")["rows"] == 900
+    assert_dataset_whole(nights.target, committed=True)
