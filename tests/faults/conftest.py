@@ -22,8 +22,8 @@ from tests.faults.fault_proxy import FaultProxy
 @pytest.fixture(scope="session")
 def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Host and port of a moto server, which keeps objects in memory."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs", reason="stores are asked through s3fs, an extra")
+    pytest.importorskip("moto.server", reason="moto plays the store")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

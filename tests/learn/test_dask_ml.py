@@ -17,7 +17,7 @@ import dkfeat
 from dkfeat.io.reader import ShardReader
 from tests.programs import ROOT
 
-pytest.importorskip("dask_ml")
+pytest.importorskip("dask_ml", reason="dask-ml is an extra")
 
 # no warning of dask-ml's own is an error of ours
 pytestmark = [
