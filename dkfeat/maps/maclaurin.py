@@ -54,7 +54,8 @@ class MaclaurinFeatures(FeatureMap):
     measure : {"kernel", "proper"}, default="kernel"
         Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and is made for rows
         about as long as R; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel and may have the lower
-        variance for rows below half of R. See Notes.
+        variance for rows below half of R. A few components of a high degree may teach a model more by "proper",
+        whatever their variance. See Notes.
     p : float, default=2.0
         Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
     normalize : {"l1", "l2"} or None, default=None
