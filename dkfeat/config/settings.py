@@ -58,8 +58,8 @@ class Settings:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values that `from_mapping` reads back to an equal object."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
-        # (the ignore above: every subclass is a dataclass, which a base without fields cannot say)
+        declared = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass, this base is none
+        return {item.name: _plain(getattr(self, item.name)) for item in declared}
 
 
 def at_least(name: str, value: int, least: int) -> None:
