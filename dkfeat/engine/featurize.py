@@ -14,7 +14,7 @@ from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.quarantine import BadRowLimit, treating
+from dkfeat.engine.quarantine import BadRowLimit, suggested, treating
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import settle
@@ -180,7 +180,8 @@ def featurize(
             return stack.enter_context(opening)
 
         def scan(unsettled: Source) -> Scan:
-            found = run_scan(unsettled, files, runner(), reporter)
+            with suggested(unsettled):
+                found = run_scan(unsettled, files, runner(), reporter)
             limit.check(found.n_bad_rows, found.n_rows + found.n_bad_rows, found.first_bad)
             return found
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.arguments import as_source
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.quarantine import suggested
 from dkfeat.engine.runners import Runner, Stopped, open_runner
 from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Source
@@ -112,8 +111,7 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
             parts[split.number] = part
             stage.advance(rows=part.n_rows, source_bytes=source.split_bytes(split))
 
-        with suggested(source):
-            runner.run(ScanTask(source), largest_first(source, splits), done)
+        runner.run(ScanTask(source), largest_first(source, splits), done)
     return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
 
 

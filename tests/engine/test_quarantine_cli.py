@@ -90,3 +90,12 @@ def test_bad_row__names_the_option_that_sets_it_aside(tmp_path):
     told = run(*words, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
     assert "max_line_bytes" in told
     assert "quarantine" not in told
+
+
+def test_bad_row__where_none_is_set_aside_no_option_is_named(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 1:1\n1 9:nan\n")
+    assert "--on-bad-row quarantine" in run("plan", path, "--out", tmp_path / "out", "--scan", status=2).stderr
+    told = run("compare", path, "--out", tmp_path / "out", status=2).stderr
+    assert "rows.svm:2:3: " in told
+    assert "quarantine" not in told
