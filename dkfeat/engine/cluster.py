@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
 __all__ = ["local_cluster", "share_cores"]
+
+logger = logging.getLogger(__name__)
 
 SETTINGS: dict[str, Any] = {
     # a worker is handed exactly what it runs: when one dies, only the tasks that ran there are suspected
@@ -105,7 +109,7 @@ def local_cluster(
     settings = {**SETTINGS, "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, **variables}}
     with (
         dask.config.set(settings),
-        _start(n_workers, threads, limit) as cluster,
+        _stopped_at_the_end(_start(n_workers, threads, limit)) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -130,6 +134,25 @@ def _start(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> 
             "`if __name__ == '__main__':`, because each worker imports the script"
         )
         raise ClusterError(message) from error
+
+
+@contextmanager
+def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    try:
+        yield cluster
+    finally:
+        processes = [nanny.process for nanny in cluster.workers.values()]
+        try:
+            cluster.close()
+        # nannies fail assertions of distributed's own where a worker has just died: that hides no error of the run
+        except Exception:
+            logger.debug("the cluster did not stop in order, so its processes are killed", exc_info=True)
+            for pid in (process.pid for process in processes if process is not None and process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if cluster.scheduler is not None:
+                with suppress(Exception):
+                    cluster.sync(cluster.scheduler.close)
 
 
 def _bytes(text: int | str) -> int:

@@ -10,11 +10,13 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import psutil
 import pytest
 from distributed import Client, LocalCluster
 
 import dkfeat
 from dkfeat.blocks import SourceFile, Split
+from dkfeat.engine.cluster import local_cluster
 from dkfeat.engine.distributed_runner import ClientRunner
 from dkfeat.engine.runners import LocalRunner, Stopped, open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
@@ -218,6 +220,29 @@ def test_client_runner__task_that_kills_its_workers_is_named():
     words = r"fake\.svm, split 3 \(bytes 30 to 40\): 4 workers died"
     with open_runner(scheduler="cluster", n_workers=2) as runner, pytest.raises(ClusterError, match=words):
         run(runner, DieAt(3), 6)
+
+
+@pytest.mark.fault("P-04")
+@pytest.mark.cluster
+def test_local_cluster__nannies_that_fail_to_stop_hide_no_error(monkeypatch):
+    """A nanny that was just starting a worker anew fails an assertion when it is told to stop."""
+
+    async def fail(*_, **__):
+        message = "can only join a started process"
+        raise AssertionError(message)
+
+    monkeypatch.setattr("distributed.nanny.WorkerProcess.kill", fail)
+    workers = []
+
+    def work():
+        with local_cluster(n_workers=1, threads_per_worker=1) as client:
+            workers.extend(psutil.Process(pid) for pid in client.run(os.getpid).values())
+            1 / 0  # noqa: B018 - the error of a run
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert len(workers) == 1
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
 
 
 @pytest.mark.fault("P-04")
