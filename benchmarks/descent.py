@@ -51,6 +51,9 @@ def epochs(name, loss, quick):
 
 
 def tables(quick):
+    if "DKFEAT_DATA" not in os.environ:
+        print("skipped: DKFEAT_DATA does not name the folder of the papers' data sets")
+        return
     for name in SETS:
         for loss in ("hinge", "log_loss"):
             yield epochs(name, loss, quick)

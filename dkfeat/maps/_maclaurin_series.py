@@ -59,7 +59,7 @@ def polynomial(degree: int, coef0: float, square: float) -> Series:
 def _binomial_term(count: int, rest: int, coef0: float, n: int, square: float) -> float:
     if count <= _LARGEST_COUNT:
         return count * coef0**rest * square**n
-    if coef0 == 0:
+    if coef0 == 0 or square == 0:
         return 0.0
     return math.exp(math.log(count) + rest * math.log(coef0) + n * math.log(square))
 

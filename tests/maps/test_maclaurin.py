@@ -202,6 +202,11 @@ def test_maclaurin__degrees_whose_binomials_overflow_are_drawn_by_the_law(degree
     assert abs(drawn.var() - variance) <= 5 * variance * np.sqrt(2 / 4096) * 1.1
 
 
+def test_maclaurin__a_radius_whose_square_is_0_leaves_the_constant():
+    features = MaclaurinFeatures(16, degree=1100, radius=1e-170, random_state=0).fit_width(3)
+    np.testing.assert_allclose(features.transform(np.full((2, 3), 1e-171)), 0.25)
+
+
 def test_maclaurin__the_proper_measure_draws_some_degrees_in_vain():
     features = MaclaurinFeatures(1000, degree=2, coef0=0.0, measure="proper", random_state=0).fit_width(4)
     drawn = np.mean(features.degrees_ == 2)
