@@ -1,6 +1,7 @@
 """Every benchmark runs on small inputs, and prints what it promises."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,14 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+def records_of(name, arguments, **variables):
+    """Run a benchmark, and give its lines of JSON."""
+    command = [sys.executable, FOLDER / f"{name}.py", *arguments]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.parametrize(
@@ -25,14 +34,17 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
     arguments = ["--quick", *(["--folder", str(tmp_path)] if name in ("job", "training", "checks") else [])]
-    done = subprocess.run(
-        [sys.executable, FOLDER / f"{name}.py", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    records = records_of(name, arguments)
     ratios = [record[key] for record in records if key in record]
     assert ratios
     assert min(ratios) > 0
+
+
+@pytest.mark.data
+def test_descent__runs_on_the_papers_data(data_folder):
+    records = records_of("descent", ["--quick"], DKFEAT_DATA=str(data_folder))
+    assert len(records) == 8
+    assert all(record["ratio"] > 0 for record in records)
 
 
 def test_runner__refuses_unknown_names():
