@@ -133,7 +133,11 @@ def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
         for path, pattern in zip(source.urlpath, source.patterns, strict=True)
         if not (glob.has_magic(pattern) and _has_folder(pattern)) or _finds_files(source.replaced(urlpath=(path,)))
     )
-    return replace(part, source=replace(part.source, urlpath=urlpath)) if urlpath else None
+    if not urlpath:
+        return None
+    if len({_folder(pattern) for pattern in source.patterns}) > 1:  # names begin in the folder that all have in common
+        return part
+    return replace(part, source=replace(part.source, urlpath=urlpath))
 
 
 def _finds_files(source: Source) -> bool:
@@ -146,10 +150,12 @@ def _finds_files(source: Source) -> bool:
 
 def _has_folder(pattern: str) -> bool:
     """Whether the folder that a local pattern looks into exists; where none does, a disk may not be mounted."""
-    if "://" in pattern:
-        return True
-    fixed = next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
-    return fixed.exists()
+    return "://" in pattern or _folder(pattern).exists()
+
+
+def _folder(pattern: str) -> Path:
+    """Folder that a pattern looks into: what stands before its first folder or name with a wildcard."""
+    return next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
 
 
 def _opened(ctx: click.Context, log_file: str) -> TextIO:

@@ -338,3 +338,20 @@ def test_nightly__committed_files_of_one_of_two_patterns_may_be_moved_away(night
     nights.day(3)
     assert event(nights.fire(), "committed")["rows"] == 900
     assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__patterns_of_two_folders_name_files_by_the_folder_above(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/more/*.svm"]
+    nights.save()
+    nights.day(1)
+    plain = nights.folder / "data" / "more" / "day-1.svm"
+    plain.parent.mkdir()
+    plain.write_text("1 1:1 10:2\n" * 300)
+    nights.fire()
+    plain.unlink()
+    assert "more/*.svm" in event(nights.fire(4), "failed")["message"]
+    nights.settings["featurize"][0]["source"]["urlpath"] = "data/*/*.[gs]*"
+    nights.save()
+    nights.day(2)
+    assert event(nights.fire(), "committed")["rows"] == 900

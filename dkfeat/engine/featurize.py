@@ -102,7 +102,8 @@ def featurize(
         begins. "keep" leaves the rows of that file as they are committed, whatever it holds now, and goes on with the
         files that are new: for sources that are moved away once they are committed. Such files are named in the
         log and under ``run["changed_sources"]`` of the manifest. Features are never replaced: to have those of a
-        changed file, give it another name, or choose another target.
+        changed file, give it another name, or choose another target. A file that was moved to where the source still
+        finds it, under another name, is refused: its rows would be in twice.
     client : distributed.Client or None
         Cluster to run on.
     scheduler : str or None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io import killpoints, metadata
-from dkfeat.io.entries import check
+from dkfeat.io.entries import SourceEntry, check
 from dkfeat.io.locks import busy
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.plans import PinnedPlan, check_pinned, numbered, plan_name
@@ -261,6 +261,7 @@ def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], 
                 raise
             changed.append(source.name)
     if changed:
+        _refuse_moved(manifest, files)
         logger.warning(
             "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
             storage.url,
@@ -269,6 +270,24 @@ def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], 
             changed[0],
         )
     return tuple(changed)
+
+
+def _refuse_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
+    """Refuse to add what is committed already once more, under another name."""
+    listed, found = {source.name for source in manifest.sources}, {file.name for file in files}
+    gone = {_known_by(source): source.name for source in manifest.sources if source.name not in found}
+    for file in files:
+        name = None if file.name in listed else gone.get(_known_by(file))
+        if name is not None:
+            message = (
+                f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
+                "in twice. Name the source by the same paths and patterns as before, and move files to where none looks"
+            )
+            raise SpecConflictError(message)
+
+
+def _known_by(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
+    return file.name.rpartition("/")[2], file.size, file.mtime_ns, file.etag
 
 
 def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:

@@ -72,6 +72,25 @@ def test_keep__shards_of_unchanged_sources_are_repaired_beside_changed_ones(tmp_
     assert_dataset_whole(job.target, committed=True)
 
 
+@pytest.mark.fault("V-05")
+def test_keep__a_moved_file_is_not_added_once_more(tmp_path):
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "day1.svm").write_text("+1 1:1 4:1\n")
+    (tmp_path / "days" / "day2.svm").write_text("-1 2:1 3:1\n")
+    before = featurized(tmp_path / "days" / "*.svm", tmp_path / "features", scheduler="synchronous")
+    with pytest.raises(SpecConflictError, match=r"'days/day1\.svm' seems to be 'day1\.svm', which is committed"):
+        featurized(tmp_path / "day*" / "*.svm", tmp_path / "features", on_changed_source="keep")
+    (tmp_path / "days" / "old").mkdir()
+    (tmp_path / "days" / "day1.svm").rename(tmp_path / "days" / "old" / "day1.svm")
+    with pytest.raises(SpecConflictError, match=r"'old/day1\.svm' seems to be 'day1\.svm'"):
+        featurized(tmp_path / "days" / "**" / "*.svm", tmp_path / "features", on_changed_source="keep")
+    (tmp_path / "days" / "old" / "day1.svm").write_text("+1 1:1\n")  # another day's, which has the same name
+    after = featurized(
+        tmp_path / "days" / "**" / "*.svm", tmp_path / "features", on_changed_source="keep", scheduler="synchronous"
+    )
+    assert (after.rows, after.previous.name) == (3, before.name)
+
+
 def test_featurize__on_changed_source(tmp_path):
     rows = tmp_path / "day1.svm"
     rows.write_text("+1 1:1 4:1\n")
