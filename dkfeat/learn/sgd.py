@@ -256,7 +256,9 @@ def train(
     model = run(options, judges.get("validation"), checkpoint)
     if not (refit and options.held_out):
         return model
-    again = run(options.for_refit(model.training), None, None if checkpoint is None else Path(checkpoint) / "refit")
+    # a folder for each choice: the first training may go on with more epochs, and then choose otherwise
+    own = "refit-{loss}-{alpha!r}".format_map(model.training)
+    again = run(options.for_refit(model.training), None, None if checkpoint is None else Path(checkpoint) / own)
     kept = ("grid", "patience", "validation_fraction", "epochs")
     told = {name: value for name, value in model.training.items() if name in kept and value is not None}
     return replace(again, training={**again.training, **told, "refit": True})

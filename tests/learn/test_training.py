@@ -224,6 +224,15 @@ def test_refit__trains_what_was_chosen_on_all_rows(patience, tmp_path):
     assert model.training["epoch"] == chosen.training["epoch"]
 
 
+def test_refit__goes_on_where_more_epochs_choose_otherwise(tmp_path):
+    data = FakeShards(*blobs(400, 3, seed=2, spread=0.8))
+    options = {"alpha": [1e-6, 1e-2], "loss": ["hinge", "log_loss"], "refit": True}
+    first = quiet(data, **options, epochs=1, checkpoint=tmp_path)
+    model, calm = quiet(data, **options, epochs=6, checkpoint=tmp_path), quiet(data, **options, epochs=6)
+    assert first.training["loss"] != model.training["loss"]
+    assert model.coef.tobytes() == calm.coef.tobytes()
+
+
 def test_refit__of_rows_that_were_all_trained_on_is_no_second_training():
     data, other = FakeShards(*blobs(200, 2, seed=1)), FakeShards(*blobs(100, 2, seed=2))
     model = quiet(data, validation=other, alpha=[1e-6, 1e-4], epochs=2, refit=True)
