@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io import killpoints, metadata
-from dkfeat.io.entries import SourceEntry, check
+from dkfeat.io.committed import changed_sources, splits_to_repair
+from dkfeat.io.entries import check
 from dkfeat.io.locks import busy
-from dkfeat.io.manifest import Manifest
-from dkfeat.io.plans import PinnedPlan, check_pinned, numbered, plan_name
+from dkfeat.io.plans import PinnedPlan, numbered, plan_name
 from dkfeat.io.publishing import existing_entry, publish
 from dkfeat.io.run import Run, mark_success, now
 from dkfeat.io.storage import DATA, META, SPEC, SUCCESS, Lock, Storage
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Run", "begin", "check_free", "existing_entry", "hold", "publish"]
 
 logger = logging.getLogger(__name__)
-
-KEEP = 'on_changed_source="keep", --on-changed-source keep'
 
 
 def begin(
@@ -176,11 +174,11 @@ def _pin(
         message = f"{storage.url}: {manifest.name} was made for another spec"
         raise ShardError(message)
     listed = {source.name: source for source in manifest.sources} if manifest else {}
-    changed = () if manifest is None else _changed(storage, manifest, files, keep=keep_changed)
+    changed = () if manifest is None else changed_sources(storage, manifest, files, keep=keep_changed)
     number = manifest.number + 1 if manifest else 1
     fresh = [file for file in files if file.name not in listed]
     pinned = metadata.pending_plan(storage, number)
-    repairs = () if manifest is None else _repairs(storage, manifest, files)
+    repairs = () if manifest is None else splits_to_repair(storage, manifest, files)
     if manifest is not None and pinned is None and not fresh:
         if repairs:
             storage.remove(SUCCESS)
@@ -246,67 +244,3 @@ def _attach(storage: Storage, name: str, data: bytes) -> None:
             aside = storage.set_aside(name)
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
             storage.create(name, data)
-
-
-def _changed(storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool) -> tuple[str, ...]:
-    """Refuse committed sources that are not what they were, or name them."""
-    found = {file.name: file for file in files}
-    changed = []
-    remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
-    for source in manifest.sources:
-        try:
-            check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
-        except SpecConflictError:
-            if not keep:
-                raise
-            changed.append(source.name)
-    if changed:
-        _refuse_moved(manifest, files)
-        logger.warning(
-            "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
-            storage.url,
-            len(changed),
-            len(manifest.sources),
-            changed[0],
-        )
-    return tuple(changed)
-
-
-def _refuse_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
-    """Refuse to add what is committed already once more, under another name."""
-    listed, found = {source.name for source in manifest.sources}, {file.name for file in files}
-    gone = {_known_by(source): source.name for source in manifest.sources if source.name not in found}
-    for file in files:
-        name = None if file.name in listed else gone.get(_known_by(file))
-        if name is not None:
-            message = (
-                f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
-                "in twice. Name the source by the same paths and patterns as before, and move files to where none looks"
-            )
-            raise SpecConflictError(message)
-
-
-def _known_by(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
-    return file.name.rpartition("/")[2], file.size, file.mtime_ns, file.etag
-
-
-def _repairs(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
-    """Find the splits whose committed shards are missing or of another size."""
-    sizes = storage.list(DATA)
-    damaged = [entry for entry in manifest.shards if sizes.get(entry.name) != entry.size]
-    if not damaged:
-        return ()
-    logger.warning(
-        "%s: %d of %d committed shards are missing or cut, such as %s; making them again",
-        storage.url,
-        len(damaged),
-        len(manifest.shards),
-        damaged[0].name,
-    )
-    wanted = {entry.split for entry in damaged}
-    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    splits = [split for plan in plans for split in plan.splits if split.number in wanted]
-    found = {file.name: file for file in files}
-    for file in (file for split in splits for file in split.files):
-        check_pinned(file.identity, found.get(file.name), "since shards of it were committed that are missing now")
-    return tuple(split.with_files(found) for split in splits)
