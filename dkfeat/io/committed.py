@@ -74,7 +74,7 @@ def _known_by(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str
 
 
 def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
-    """Splits whose committed shards are missing or of another size.
+    """Find the splits whose committed shards are missing or of another size.
 
     Raises
     ------
