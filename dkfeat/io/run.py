@@ -187,7 +187,7 @@ class Run:
         except ShardError as fault:
             message = f"{self._storage.url}: the batch is not complete: {fault}"
             raise CommitError(message) from fault
-        self.manifest = self._publish(manifest, self.plan)
+        self.manifest = self._publish(manifest)
         return self.manifest
 
     def _confirm(self, manifest: Manifest) -> None:
@@ -237,14 +237,16 @@ class Run:
                 )
                 raise CommitError(message)
 
-    def _publish(self, manifest: Manifest, plan: PinnedPlan) -> Manifest:
+    def _publish(self, manifest: Manifest) -> Manifest:
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         killpoints.passed("before_manifest")
         try:
-            if self._storage.size(f"{META}/{plan_name(plan.number)}") is None:  # no reader takes a manifest without it
-                message = f"{self._storage.url}: batch {plan.number} was given up by another run meanwhile; run again"
+            if self._storage.size(f"{META}/{plan_name(manifest.number)}") is None:  # no manifest is read without it
+                message = (
+                    f"{self._storage.url}: batch {manifest.number} was given up by another run meanwhile; run again"
+                )
                 raise CommitConflictError(message)
             try:
                 self._storage.create(name, text)
