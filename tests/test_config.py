@@ -10,7 +10,7 @@ import pytest
 import dkfeat
 from dkfeat.cli import _options, _parquet_options, cli
 from dkfeat.cli._run_options import RUN_PARAMETERS
-from dkfeat.cli.build import build_source
+from dkfeat.cli.build import build_rows, build_source
 from dkfeat.config import (
     EvaluateConfig,
     JobConfig,
@@ -250,3 +250,9 @@ def test_options_of_a_model__are_the_same_everywhere(name, config):
     assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
     command = set(_defaults_of_command(name, "model", "a.svm"))
     assert set(fields) - {"shards"} <= command
+
+
+@pytest.mark.parametrize("rows", [{"shards": "features"}, {"source": {"urlpath": "rows.svm"}}], ids=str)
+def test_build_rows__options_of_the_store_reach_a_model_beside_any_rows(rows):
+    part = EvaluateConfig.from_mapping({"model": "s3://bucket/model", "storage_options": {"anon": True}, **rows})
+    assert build_rows(part)["storage_options"] == {"anon": True}

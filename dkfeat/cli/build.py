@@ -58,10 +58,8 @@ def build_source(config: SourceConfig) -> Source:
 
 def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
     """Make what a `predict` or `evaluate` part of a job file reads: arguments of the function of that name."""
-    if part.source is not None:
-        return {"source": build_source(part.source)}
-    options = resolve_options(part.storage_options, "storage_options")
-    return {"source": part.shards, "storage_options": options}
+    source = part.shards if part.source is None else build_source(part.source)
+    return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
 
 
 def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:

@@ -17,7 +17,7 @@ class PredictConfig(Settings):
     """One run of `dkfeat.predict`."""
 
     model: str
-    """Folder of the model."""
+    """Folder of the model, or its URL."""
     out: str
     """Target folder."""
     source: SourceConfig | None = None
@@ -31,7 +31,7 @@ class PredictConfig(Settings):
     max_bad_rows: int | float | str = 0.01
     """With "quarantine", the most rows set aside: a number, or a share such as 0.01 or "1%"."""
     storage_options: Mapping[str, Any] | None = None
-    """For `shards` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+    """For `shards` and `model` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
     target_options: Mapping[str, Any] | None = None
     """For `out` at a URL, likewise."""
 
@@ -44,7 +44,7 @@ class EvaluateConfig(Settings):
     """One run of `dkfeat.evaluate`."""
 
     model: str
-    """Folder of the model."""
+    """Folder of the model, or its URL."""
     out: str | None = None
     """Folder for the report: plots, evaluation.json and evaluation.html; None: figures are printed alone."""
     source: SourceConfig | None = None
@@ -52,7 +52,7 @@ class EvaluateConfig(Settings):
     shards: str | None = None
     """Instead: folder of shards of the model's map, or of predictions that the model made."""
     storage_options: Mapping[str, Any] | None = None
-    """For `shards` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+    """For `shards` and `model` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
         one_of("source", self.source, "shards", self.shards)
