@@ -138,6 +138,8 @@ def _start(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> 
 
 @contextmanager
 def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    from distributed import Status
+
     try:
         yield cluster
     finally:
@@ -153,6 +155,7 @@ def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
             if cluster.scheduler is not None:
                 with suppress(Exception):
                     cluster.sync(cluster.scheduler.close)
+            cluster.status = Status.closed  # as far as can be
 
 
 def _bytes(text: int | str) -> int:

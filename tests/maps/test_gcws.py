@@ -214,7 +214,7 @@ def test_transform__width_of_the_input_costs_nothing(n_features):
     features = GCWSFeatures(32, random_state=0).fit_width(n_features)
     data, columns = np.array([1.0, -2.0]), np.array([7, n_features - 1])
     X = sp.csr_matrix((data, columns, np.array([0, 2])), shape=(1, n_features))
-    features.transform(X)  # compiled from here on
+    features.transform(X), features.sample(X)  # compiled from here on
     tracemalloc.start()
     i_star, _ = features.fit(X).sample(X)
     Z = features.transform(X)
