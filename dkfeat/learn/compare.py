@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,8 +35,8 @@ def compare(
     source: Source | str | Sequence[str],
     *,
     test: Source | str | Sequence[str] | None = None,
-    maps: Sequence[str] = DEFAULT_MAPS,
-    k: Sequence[int] = DEFAULT_K,
+    maps: str | Sequence[str] = DEFAULT_MAPS,
+    k: int | Sequence[int] = DEFAULT_K,
     C: float | Sequence[float] = DEFAULT_C,
     gamma: float | Sequence[float] = DEFAULT_GAMMA,
     loss: Literal["squared_hinge", "hinge", "log_loss"] = "squared_hinge",
@@ -64,9 +64,9 @@ def compare(
         Rows of one class each, without weights: a source, or the path, glob or URL of LIBSVM text.
     test : like `source`, optional
         Rows on which accuracy is told. Left out: a part of the rows, chosen by seed.
-    maps : sequence of str
+    maps : str or sequence of str
         Of "gcws", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf". The RBF kernel is ``exp(-gamma (1 - cosine))``.
-    k : sequence of int
+    k : int or sequence of int
         Numbers of components. Nyström maps leave out those beyond the number of training rows.
     C, gamma : float or sequence of float
         Each is chosen on the held-out rows: C for every model, gamma for every map of an RBF kernel at the largest of
@@ -78,7 +78,7 @@ def compare(
     exact : "auto" or bool, default="auto"
         Whether exact kernel machines are fitted too; "auto": up to 3,000 training rows.
     within : float, default=0.005
-        Held-out accuracy below the best map's that a cheaper one may have to be recommended.
+        Held-out accuracy below the best map's that a cheaper one may have to be recommended, at least 0.
     validation_fraction : float, default=0.1
         Part of the training rows that is held out, in (0, 1).
     test_fraction : float, default=0.25
@@ -116,12 +116,16 @@ def compare(
     >>> [(result.name, result.k, result.row_bytes) for result in comparison.results]
     [('linear', None, 16), ('gcws', 16, 16), ('gcws', 64, 64)]
     """
-    names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(maps)]
-    sizes = sorted({check_integer(each, "k", low=1) for each in k})
+    given = [maps] if isinstance(maps, str) else maps
+    names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(given)]
+    sizes = sorted({check_integer(each, "k", low=1) for each in (k if isinstance(k, Iterable) else [k])})
     if not names or not sizes:
         message = "a comparison needs one map and one number of components or more; name them in maps and k"
         raise ConfigError(message)
     within = check_real(within, "within")
+    if within < 0:
+        message = f"within={within:g}, but it must be at least 0"
+        raise ConfigError(message)
     for name, fraction in (("validation_fraction", validation_fraction), ("test_fraction", test_fraction)):
         if not check_real(fraction, name, above=0) < 1:
             message = f"{name}={fraction:g}, but it must be below 1"

@@ -120,6 +120,9 @@ def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_pat
     (tmp_path / "results.jsonl").write_text(lines[0] + "3\n")
     with pytest.raises(ShardError, match="line 2: not a result"):
         compare(train, test=test, out=tmp_path, exact=False, **FEW)
+    (tmp_path / "results.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(ShardError, match="line 1: not a result"):
+        compare(train, test=test, out=tmp_path, exact=False, **FEW)
 
 
 def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
@@ -130,6 +133,11 @@ def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
     assert 90 < first.n_test < 160  # 125 expected, 3.5 standard deviations
     assert [each.accuracy for each in first.results] == [each.accuracy for each in again.results]
     assert first.n_test != other.n_test
+
+
+def test_compare__one_map_and_size_need_no_list(paths):
+    (result,) = compare(paths[0], linear=False, exact=False, **{**FEW, "maps": "gcws", "k": 16}).results
+    assert (result.name, result.k) == ("gcws", 16)
 
 
 def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
@@ -147,6 +155,8 @@ def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
         ({"C": 0}, "C=0"),
         ({"k": [0]}, "k=0"),
         ({"validation_fraction": 1.0}, "validation_fraction=1"),
+        ({"within": -0.1}, "within=-0.1, but it must be at least 0"),
+        ({"k": 2.5}, "k=2.5"),
     ],
 )
 def test_compare__refuses_settings(paths, options, text):
