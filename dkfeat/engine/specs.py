@@ -46,10 +46,11 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     Raises
     ------
     SourceNotFoundError
-        If the folder is neither.
+        If the folder is neither, or of shards of which none was planned yet.
     """
     storage = like_storage(like, options)
-    if (spec := target_spec(storage)) is not None:
+    spec, _ = binding_spec(storage)
+    if spec is not None:
         return spec
     model, text = f"{storage.url}/{MODEL_FILE}", _model_text(like, storage, options)
     if text is not None:
@@ -59,6 +60,11 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         message = f"{model} does not say which map and input its model was trained on; train it again"
         raise ShardError(message)
     where = shown_url(fspath(like))
+    if target_spec(storage) is not None:
+        message = (
+            f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"
+        )
+        raise SourceNotFoundError(message)
     message = f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
     raise SourceNotFoundError(message)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitConflictError, ConfigError, ParseError, SpecConflictError
+from dkfeat.errors import CommitConflictError, ConfigError, ParseError, SourceNotFoundError, SpecConflictError
 from dkfeat.io import commit, metadata, shards
 from dkfeat.io.storage import LOCK, SPEC, open_storage
 from tests.engine.helpers import BLOCK, featurized
@@ -130,3 +130,12 @@ def test_bad_row_in_a_later_batch__a_mended_file_is_planned_afresh(tmp_path):
     (tmp_path / "day2.svm").write_text(GOOD)
     assert featurized(days, target, scheduler="synchronous").rows == 21
     assert_dataset_whole(target, committed=True)
+
+
+def test_like__settings_that_bind_nobody_are_not_taken_over(tmp_path):
+    target = tmp_path / "features"
+    with pytest.raises(ParseError):
+        featurized(source_of(tmp_path, BAD, n_features=2), target, scheduler="synchronous")
+    with pytest.raises(SourceNotFoundError, match="nothing was made there yet"):
+        dkfeat.featurize(tmp_path / "rows.svm", target=tmp_path / "other", like=target, progress=False)
+    assert not (tmp_path / "other").exists()
