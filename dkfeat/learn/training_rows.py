@@ -216,7 +216,8 @@ class TrainingRows:
         if not n_rows or (self._fraction and not n_held):
             message = (
                 f"validation_fraction={self._fraction} holds {n_held:,} of {n_rows + n_held:,} rows out; "
-                "give validation= with shards of their own, or train with one alpha and without patience"
+                "choose another share, give validation= with shards of their own, or train with one alpha and without "
+                "patience"
             )
             raise InputError(message)
         if not weights > 0:

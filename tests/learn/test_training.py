@@ -263,9 +263,13 @@ def test_held_out__more_than_fit_are_read_again(monkeypatch):
 def test_held_out__few_scores_are_held_at_a_time(monkeypatch):
     data = FakeShards(*blobs(300, 3, seed=1))
     whole = quiet(data, validation_fraction=0.3, test=data, epochs=2)
+    add, sizes = epochs.Score.add, set()
     monkeypatch.setattr(epochs, "SCORES", 7 * 16)
+    monkeypatch.setattr(epochs.Score, "add", lambda *given: sizes.add(len(given[1])) or add(*given))
     cut = quiet(data, validation_fraction=0.3, test=data, epochs=2)
     assert whole.history == cut.history
+    assert {7, 37} < sizes  # of all 16 lanes, and of 3 outputs
+    assert max(sizes) == 37
 
 
 def test_held_out__too_few_rows():
