@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -105,7 +106,9 @@ class TrainedLinear(BaseEstimator):
         return tags
 
 
-def load_pipeline(model: LinearModel | str | os.PathLike[str]) -> Pipeline:
+def load_pipeline(
+    model: LinearModel | str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> Pipeline:
     """Make a scikit-learn pipeline of a trained model: its feature map, then its weights.
 
     For programs that take scikit-learn estimators, above all those that serve single rows: tables of the map are
@@ -115,7 +118,9 @@ def load_pipeline(model: LinearModel | str | os.PathLike[str]) -> Pipeline:
     Parameters
     ----------
     model : LinearModel, str or path
-        Trained by `dkfeat.train`, or the folder that it was saved in.
+        Trained by `dkfeat.train`, or the folder or URL that it was saved in.
+    storage_options : mapping or None
+        For a URL, as `dkfeat.load_model` takes them.
 
     Returns
     -------
@@ -138,5 +143,5 @@ def load_pipeline(model: LinearModel | str | os.PathLike[str]) -> Pipeline:
     >>> load_pipeline(model).predict(np.array([[3.0], [-3.0]]))
     array([-1,  1])
     """
-    loaded = model if isinstance(model, LinearModel) else load_model(model)
+    loaded = model if isinstance(model, LinearModel) else load_model(model, storage_options=storage_options)
     return Pipeline([("map", loaded.map), ("linear", TrainedLinear(loaded))])

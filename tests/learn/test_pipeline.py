@@ -9,6 +9,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
 from dkfeat.errors import ConfigError, InputError, SourceNotFoundError
+from dkfeat.learn import pipeline as pipeline_module
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.pipeline import load_pipeline
 
@@ -92,6 +93,15 @@ def test_pipeline__is_what_its_task_is(task):
     }[task]()
     assert pipeline.score(X, y) == pytest.approx(expected)
     assert pipeline.score(X, predicted) == 1
+
+
+def test_pipeline__of_a_store_is_read_with_its_options(monkeypatch):
+    model, asked = made(GCWSFeatures(n_components=8, i_bits=2, random_state=0), 2), []
+    monkeypatch.setattr(
+        pipeline_module, "load_model", lambda *given, **options: asked.append((given, options)) or model
+    )
+    assert load_pipeline("s3://bucket/model", storage_options={"anon": True})["linear"].model is model
+    assert asked == [(("s3://bucket/model",), {"storage_options": {"anon": True}})]
 
 
 def test_pipeline__keeps_its_checks():
