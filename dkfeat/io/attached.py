@@ -11,8 +11,9 @@ from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.errors import ShardError
 from dkfeat.io.storage import META, Storage
 
-__all__ = ["read_attached", "read_weights", "weights_file"]
+__all__ = ["ATTACHED_NAME", "read_attached", "read_weights", "weights_file"]
 
+ATTACHED_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

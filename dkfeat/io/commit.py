@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io import killpoints, metadata
+from dkfeat.io.attached import ATTACHED_NAME
 from dkfeat.io.committed import changed_sources, splits_to_repair
 from dkfeat.io.entries import check
 from dkfeat.io.locks import busy
@@ -232,6 +233,9 @@ def _settle_spec(storage: Storage, spec: dict[str, Any], attached: Mapping[str, 
             _attach(storage, name, data)
         storage.remove(SPEC)
         storage.create(SPEC, text)
+        for name in storage.list(META):
+            if ATTACHED_NAME.fullmatch(name) and f"{META}/{name}" not in attached:
+                storage.remove(f"{META}/{name}")  # the former spec named it
         logger.info("%s: nothing was made there with its former settings; they are replaced", storage.url)
 
 

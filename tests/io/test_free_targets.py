@@ -87,6 +87,15 @@ def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
     assert metadata.newest_manifest(storage) is None
 
 
+def test_replaced_spec__files_that_it_named_go_with_it(job):
+    storage, names = open_storage(job.target), [f"_dkfeat/landmarks-{digit * 64}.npz" for digit in "ab"]
+    with commit.begin(storage, job.spec, job.files(), job.splits(), attached=dict.fromkeys(names, b"former")):
+        pass
+    dkfeat.abort(job.target)
+    replace(job, seed=7).run(attached={names[1]: b"former"})
+    assert [f"_dkfeat/{name}" for name in storage.list("_dkfeat") if name.startswith("landmarks")] == names[1:]
+
+
 def source_of(folder, text, **options):
     (folder / "rows.svm").write_text(text)
     return dkfeat.LibsvmSource(folder / "rows.svm", **{**SETTLED, **options})
