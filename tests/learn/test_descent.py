@@ -188,7 +188,8 @@ def test_step_size__falls_by_the_root_of_the_typical_weight_and_grows_by_that_of
     assert of("binary", typical_weight=0.25).step_size("hinge") == length
 
 
-@pytest.mark.parametrize("unit", [2.0**-110, 2.0**110])
+@pytest.mark.filterwarnings("ignore:overflow")  # of loops that run as plain Python
+@pytest.mark.parametrize("unit", [2.0**-110, 2.0**110], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_run_epoch__rows_whose_squares_float32_does_not_hold_are_learnt_like_others(task, kind, unit):
