@@ -10,6 +10,7 @@ from dkfeat.io.storage import open_storage
 from tests.engine.helpers import featurized
 from tests.invariants import assert_dataset_whole
 from tests.io.tiny_job import TinyJob, write_sources
+from tests.test_cli import run
 
 
 @pytest.fixture
@@ -104,3 +105,15 @@ def test_featurize__on_changed_source(tmp_path):
         featurized(source, target)
     manifest = featurized(source, target, on_changed_source="keep", scheduler="synchronous")
     assert (manifest.number, manifest.rows, manifest.run["changed_sources"]) == (2, 3, ["day1.svm"])
+
+
+def test_command__on_changed_source(tmp_path, caplog):
+    (tmp_path / "day1.svm").write_text("+1 1:1 4:1\n")
+    words = ("featurize", tmp_path / "*.svm", "--out", tmp_path / "features", "--no-progress")
+    run(*words, "--scheduler", "synchronous")
+    (tmp_path / "day1.svm").rename(tmp_path / "day1.done")
+    (tmp_path / "day2.svm").write_text("-1 2:1\n")
+    assert "--on-changed-source keep" in run(*words, status=4).stderr
+    kept = run(*words, "--on-changed-source", "keep", "--scheduler", "synchronous")
+    assert "rows    2" in kept.stdout
+    assert "1 of 1 committed sources changed or are gone" in caplog.text
