@@ -108,13 +108,13 @@ def plan(
       dkfeat plan train.svm.xz --n-components 512 --out features/train
     """
     from dkfeat.engine.plan import plan as make_plan
-    from dkfeat.engine.quarantine import suggested
+    from dkfeat.engine.quarantine import suggesting_quarantine
     from dkfeat.engine.scan import scan
 
     feature_map, asked = make_map(ctx, options, like), make_source(source, options)
     log = log_of(ctx)
     asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.sets_aside else asked
-    with suggested(asked):
+    with suggesting_quarantine(asked):
         found = scan(asked, progress=True if log is None else log.progress) if with_scan else None
     to = parse_options(options["target_options"], "--target-option")
     made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found, target_options=to)

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 from dkfeat.engine.job import Job, SplitResult, merge_labels
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.quarantine import BadRowLimit, suggested
+from dkfeat.engine.quarantine import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.runners import Runner
 from dkfeat.engine.scan import largest_first
 from dkfeat.io import commit, shards
@@ -86,7 +86,7 @@ def run_batch(
                 limit.check(n_bad, n_known, _in_file(first))
             told.advance(rows=result.rows, source_bytes=source.split_bytes(split))
 
-        with suggested(source):
+        with suggesting_quarantine(source):
             runner.run(job, largest_first(source, run.splits), done)
     limit.check(n_bad, n_rows, _in_file(first))
     if n_bad:

@@ -14,7 +14,7 @@ from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.quarantine import BadRowLimit, suggested, treating
+from dkfeat.engine.quarantine import BadRowLimit, suggesting_quarantine, treating
 from dkfeat.engine.runners import Runner, open_runner
 from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import settle
@@ -181,7 +181,7 @@ def featurize(
             return stack.enter_context(opening)
 
         def scan(unsettled: Source) -> Scan:
-            with suggested(unsettled):
+            with suggesting_quarantine(unsettled):
                 found = run_scan(unsettled, files, runner(), reporter)
             limit.check(found.n_bad_rows, found.n_rows + found.n_bad_rows, found.first_bad)
             return found

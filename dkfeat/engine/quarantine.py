@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dkfeat.io.reader import ShardReader
     from dkfeat.io.source import Source
 
-__all__ = ["BadRowLimit", "quarantined_rows", "suggested", "treating"]
+__all__ = ["BadRowLimit", "quarantined_rows", "suggesting_quarantine", "treating"]
 
 
 class BadRowLimit:
@@ -115,7 +115,7 @@ def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
 
 
 @contextmanager
-def suggested(source: Source) -> Iterator[None]:
+def suggesting_quarantine(source: Source) -> Iterator[None]:
     """Let errors about single rows, which end a run, say that these can be set aside instead."""
     try:
         yield
