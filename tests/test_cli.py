@@ -160,6 +160,14 @@ def test_predict__into_a_file(job, tmp_path):
     assert len((tmp_path / "labels.txt").read_text().splitlines()) == 40
 
 
+def test_predict__into_a_file_takes_no_options_of_folders(job, tmp_path):
+    words = ("predict", job[0] / "model", job[0] / "test.svm", "--out", tmp_path / "labels.txt")
+    told = run(*words, "--n-workers", 2, "--on-bad-row", "quarantine", "--target-option", "a=b", status=2).stderr
+    assert "--on-bad-row, --target-option, --n-workers is for predictions into a folder; give --out DIR" in told
+    assert not (tmp_path / "labels.txt").exists()
+    run(*words, "--no-progress")
+
+
 def test_plan__writes_nothing(job, tmp_path):
     outcome = run("plan", job[0] / "train.svm", *SMALL, "--out", tmp_path / "planned", "--scan")
     assert re.search(r"rows +120", outcome.stdout)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, source_options
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS, parquet_options
-from dkfeat.cli._run_options import max_bad_rows, on_bad_row, run_arguments, run_options
+from dkfeat.cli._run_options import RUN_PARAMETERS, max_bad_rows, on_bad_row, run_arguments, run_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
@@ -65,7 +65,8 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     if out is not None and _is_folder(out):
         _to_folder(ctx, loaded, rows, out, options)
     else:
-        _to_file(loaded, rows, sys.stdout if out is None else out, options)
+        _refuse_folder_options(ctx)
+        _to_file(loaded, rows, sys.stdout if out is None else out)
 
 
 def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -109,12 +110,22 @@ def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, opti
     facts(rows=f"{manifest.rows:,}", **set_aside, size=show_size(size, manifest.rows), predictions=out)
 
 
-def _to_file(model: LinearModel, rows: Any, out: Any, options: dict[str, Any]) -> None:
+def _refuse_folder_options(ctx: click.Context) -> None:
+    """Refuse, where labels go to a file or standard output, what is for predictions into a folder alone."""
+    names = {*RUN_PARAMETERS, "on_bad_row", "max_bad_rows", "scores", "target_options"} - {"progress"}
+    flags = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name in names and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
+    ]
+    if flags:
+        message = f"{', '.join(flags)} is for predictions into a folder; give --out DIR, or leave it out"
+        raise click.UsageError(message, ctx)
+
+
+def _to_file(model: LinearModel, rows: Any, out: Any) -> None:
     from dkfeat.learn.predict_file import predict_file
 
-    if options["on_bad_row"] == "quarantine":
-        message = "bad rows are set aside in folders alone; give --out DIR"
-        raise click.UsageError(message)
     outcome = predict_file(model, rows, out)
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
