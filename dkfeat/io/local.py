@@ -159,8 +159,11 @@ class LocalStorage(Storage):
             return None
 
     def list(self, folder: str) -> dict[str, int]:  # noqa: D102 -- Storage says it
+        sizes = {}
         with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
-            sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a probe of a run that went on meanwhile
+                    sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
         return dict(sorted(sizes.items()))
 
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it

@@ -126,14 +126,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            return self._read(int(self.headers.get("Content-Length") or 0))
         parts = []
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
+        while size := int(self._line().split(b";")[0], 16):
+            parts.append(self._read(size))
+            self._line()
         self.rfile.readline()
         del self.headers["Transfer-Encoding"]
         return b"".join(parts)
+
+    def _line(self) -> bytes:
+        line = self.rfile.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError
+        return line
+
+    def _read(self, size: int) -> bytes:
+        data = self.rfile.read(size)
+        if len(data) < size:  # the client died: a store keeps no part of an object, the imitation behind us would
+            raise ConnectionResetError
+        return data
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self.proxy.backend, timeout=60)

@@ -6,6 +6,7 @@ import os
 import pickle
 import stat
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_open__file_url_is_the_path(tmp_path):
 def test_storage__travels_to_workers(storage):
     storage.create(NAME, b"whole")
     assert pickle.loads(pickle.dumps(storage)).read(NAME) == b"whole"
+
+
+def test_list__passes_over_what_vanishes_meanwhile(storage, monkeypatch):
+    """A probe of a run that works beside a reader is there for a moment."""
+    for name in ("a", "b", "c"):
+        storage.create(f"data/{name}", b"whole")
+    scan = os.scandir
+
+    def late(descriptor):
+        entries = [*scan(descriptor)]
+        storage.remove("data/b")
+        return nullcontext(entries)
+
+    monkeypatch.setattr(local.os, "scandir", late)
+    assert storage.list(DATA) == {"a": 5, "c": 5}
 
 
 def test_create__then_read(storage):
