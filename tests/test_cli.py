@@ -406,7 +406,7 @@ def test_process__whose_output_nobody_reads_is_no_fault(job):
     [
         (signal.SIGINT, 130, ("--scheduler", "synchronous")),
         (signal.SIGTERM, 143, ("--scheduler", "synchronous")),
-        pytest.param(signal.SIGINT, 130, ("--n-workers", "2"), marks=pytest.mark.cluster),
+        pytest.param(signal.SIGINT, 130, ("--n-workers", "2"), marks=[pytest.mark.cluster, pytest.mark.slow]),
     ],
 )
 def test_process__interrupted_then_resumed(tmp_path, number, status, where):

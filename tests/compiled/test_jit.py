@@ -59,13 +59,15 @@ def test_cache__other_cpu_is_not_used(tmp_path):
 
 
 @pytest.mark.fault("D-14")
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _: b""])
-@pytest.mark.parametrize("suffix", ["nbc", "nbi"])
-def test_cache__damaged_entry_is_made_again(tmp_path, damage, suffix):
+@pytest.mark.parametrize(
+    ("suffix", "end"),
+    [("nbc", -1), ("nbi", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("nbc", 0), ("nbi", -1)))],
+)
+def test_cache__damaged_entry_is_made_again(tmp_path, suffix, end):
     run(NUMBA_CACHE_DIR=str(tmp_path))
     (entry,) = tmp_path.glob(f"*/*draw_words*.{suffix}")
     whole = entry.read_bytes()
-    entry.write_bytes(damage(whole))
+    entry.write_bytes(whole[:end])
     assert run(NUMBA_CACHE_DIR=str(tmp_path))[0] == WORD
     assert len(entry.read_bytes()) == len(whole)
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]

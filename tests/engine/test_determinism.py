@@ -227,7 +227,10 @@ def half_way(tiny_folder, tmp_path_factory):
     "change",
     [
         {"scheduler": "processes", "n_workers": 1},
-        pytest.param({"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"}, marks=pytest.mark.cluster),
+        pytest.param(
+            {"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"},
+            marks=[pytest.mark.cluster, pytest.mark.slow],
+        ),
         {"scheduler": "synchronous", "in_flight": 1, "progress": True},
     ],
     ids=lambda change: change["scheduler"],

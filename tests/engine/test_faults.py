@@ -119,7 +119,9 @@ def test_driver_killed__resume_is_identical_at_every_point(kill_at, pattern, gol
 
 @pytest.mark.fault("P-05")
 @pytest.mark.cluster
-@pytest.mark.parametrize("scheduler", ["threads", "cluster", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scheduler", ["threads", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cluster", "processes"))]
+)
 def test_driver_interrupted__workers_leave_and_resume_is_identical(scheduler, pattern, golden, tmp_path, counted):
     target = tmp_path / "features"
     with start(pattern, target, scheduler) as driver:

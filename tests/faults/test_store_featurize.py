@@ -149,7 +149,13 @@ def test_source_and_target__on_worker_processes(tiny_folder, bucket, options, ti
 
 
 @pytest.mark.fault("S-08")
-@pytest.mark.parametrize("action", ["500", "503", "429", "drop before", "drop after", "cut body"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        *(pytest.param(action, marks=pytest.mark.slow) for action in ("500", "429", "drop before")),
+        *("503", "drop after", "cut body"),
+    ],
+)
 def test_run__first_two_answers_of_each_kind_fail__is_identical(
     tiny_folder, bucket, options, proxy, action, caplog, golden_remote
 ):
