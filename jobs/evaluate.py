@@ -7,7 +7,6 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli.build import build_rows
 from dkfeat.config import load_config
-from dkfeat.errors import ConfigError
 from dkfeat.learn.evaluate import evaluate
 from dkfeat.report.figures import check_plots
 
@@ -15,17 +14,14 @@ WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit", "in_fli
 """What `run` says of evaluations, which write no data set."""
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("evaluate", cls=DkfeatCommand)
 @click.argument("conf")
 def main(conf: str) -> None:
     """Run the `evaluate` parts of the job file CONF, one after the other.
 
     The exit status is that of the dkfeat command.
     """
-    job = load_config(conf)
-    if not job.evaluate:
-        message = f"{conf}: lists nothing under `evaluate`"
-        raise ConfigError(message)
+    job = load_config(conf, needs="evaluate")
     if any(part.out is not None for part in job.evaluate):
         check_plots()  # before the work, not after
     for part in job.evaluate:

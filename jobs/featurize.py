@@ -7,10 +7,9 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli.build import run_part
 from dkfeat.config import load_config
-from dkfeat.errors import ConfigError
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("featurize", cls=DkfeatCommand)
 @click.argument("conf")
 def main(conf: str) -> None:
     """Run the `featurize` parts of the job file CONF, one after the other.
@@ -18,10 +17,7 @@ def main(conf: str) -> None:
     The exit status is that of the dkfeat command. Parts that are done
     already write nothing, so a scheduler may simply run the job again.
     """
-    job = load_config(conf)
-    if not job.featurize:
-        message = f"{conf}: lists nothing under `featurize`"
-        raise ConfigError(message)
+    job = load_config(conf, needs="featurize")
     for part in job.featurize:
         manifest = run_part(part, job.run)
         print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")

@@ -15,14 +15,14 @@ from dkfeat.cli import DkfeatCommand, set_log, text_of
 from dkfeat.cli.build import build_source, part_status, run_part
 from dkfeat.config import FeaturizeConfig, RunConfig, load_config
 from dkfeat.engine.log_lines import LogLines
-from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
+from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.io.source import Source
 from dkfeat.io.status import Status
 
 BUSY = TargetBusyError.exit_code
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("nightly", cls=DkfeatCommand)
 @click.argument("conf")
 @click.option("--log", "log_file", metavar="FILE", help="Append the lines to FILE, not to standard output.")
 @click.pass_context
@@ -42,10 +42,7 @@ def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
     set_log(ctx, log)
     ctx.with_resource(log.collecting())
     began = time.monotonic()
-    job = load_config(conf)
-    if not job.featurize:
-        message = f"{conf}: lists nothing under `featurize`"
-        raise ConfigError(message)
+    job = load_config(conf, needs="featurize")
     waiting: set[str] = set()
     results = [_fire(part, job.run, log, waiting) for part in job.featurize]
     failed = [status for status, busy in results if status and not busy]

@@ -8,11 +8,10 @@ from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
 from dkfeat.cli.build import build_rows
 from dkfeat.config import load_config
-from dkfeat.errors import ConfigError
 from dkfeat.learn.predictions import predict
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("predict", cls=DkfeatCommand)
 @click.argument("conf")
 def main(conf: str) -> None:
     """Run the `predict` parts of the job file CONF, one after the other.
@@ -20,10 +19,7 @@ def main(conf: str) -> None:
     The exit status is that of the dkfeat command. Parts that are done
     already write nothing, so a scheduler may simply run the job again.
     """
-    job = load_config(conf)
-    if not job.predict:
-        message = f"{conf}: lists nothing under `predict`"
-        raise ConfigError(message)
+    job = load_config(conf, needs="predict")
     for part in job.predict:
         manifest = predict(
             part.model,

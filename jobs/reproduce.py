@@ -21,7 +21,7 @@ from dkfeat.report.figures import check_plots
 from dkfeat.wording import nearest
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("reproduce", cls=DkfeatCommand)
 @click.option("--data", metavar="DIR", help="Folder of data sets, NAME/train.svm.xz and test.svm.xz.")
 @click.option("--out", default="report", show_default=True, metavar="DIR", help="Folder of results.")
 @click.option("--mode", type=click.Choice(["quick", "full"]), default="quick", show_default=True)

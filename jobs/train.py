@@ -7,7 +7,6 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
 from dkfeat.config import load_config
-from dkfeat.errors import ConfigError
 from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
@@ -16,17 +15,14 @@ WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit")
 """What `run` says of training in parts."""
 
 
-@click.command(cls=DkfeatCommand)
+@click.command("train", cls=DkfeatCommand)
 @click.argument("conf")
 def main(conf: str) -> None:
     """Run the `train` part of the job file CONF.
 
     The exit status is that of the dkfeat command.
     """
-    job = load_config(conf)
-    if job.train is None:
-        message = f"{conf}: holds no `train` part"
-        raise ConfigError(message)
+    job = load_config(conf, needs="train")
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
     of_store = resolve_options(options["storage_options"], "train.storage_options")

@@ -80,7 +80,7 @@ def test_jobs__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
     [
         ("featurize", "featurise: []", "did you mean 'featurize'?"),
         ("featurize", "run: {}", "lists nothing under `featurize`"),
-        ("train", "run: {}", "holds no `train` part"),
+        ("train", "run: {}", "lists nothing under `train`"),
         ("predict", "run: {}", "lists nothing under `predict`"),
         ("evaluate", "evaluate: []", "lists nothing under `evaluate`"),
         ("predict", "predict: [{model: none, source: {urlpath: a}, out: b}]", "none holds no model"),
@@ -93,6 +93,6 @@ def test_jobs__mistakes_exit_2(tmp_path, script, text, words):
     main = runpy.run_path(str(ROOT / "jobs" / f"{script}.py"))["main"]
     outcome = CliRunner().invoke(main, [str(tmp_path / "conf.yaml")])
     assert outcome.exit_code == 2
-    assert outcome.stderr.startswith("dkfeat: error: main: ")
+    assert outcome.stderr.startswith(f"dkfeat: error: {script}: ")
     assert words in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -73,18 +73,20 @@ class JobConfig(Settings):
     """Where and how tasks run."""
 
 
-def load_config(path: str | Path) -> JobConfig:
+def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
     """Read a job file.
 
     Parameters
     ----------
     path : str or Path
         YAML of plain values.
+    needs : str, optional
+        Part that must be there, such as "featurize".
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML of plain values, repeats a key, or holds settings that
+        If the file cannot be read, is not YAML of plain values, repeats a key, lacks the part, or holds settings that
         `JobConfig.from_mapping` refuses. The text starts with the file's name.
     """
     try:
@@ -93,10 +95,14 @@ def load_config(path: str | Path) -> JobConfig:
         message = f"{path}: cannot be read as a job file: {' '.join(str(error).split())}"
         raise ConfigError(message) from None
     try:
-        return JobConfig.from_mapping({} if content is None else content)
+        job = JobConfig.from_mapping({} if content is None else content)
     except ConfigError as error:
         message = f"{path}: {error}"
         raise ConfigError(message) from None
+    if needs is not None and not getattr(job, needs):
+        message = f"{path}: lists nothing under `{needs}`"
+        raise ConfigError(message)
+    return job
 
 
 class _StrictLoader(yaml.SafeLoader):
