@@ -129,10 +129,8 @@ def _picture(each: Mapping[str, Any], plan: Sizes) -> Picture:
 
 
 def _paint(each: Mapping[str, Any], figure: Any, style: Style) -> None:
-    axes = figure.subplots()
     looks = [next((LOOKS[bits] for bits in BITS if line is with_bits(each, bits)), 1) for line in each["lines"]]
-    paint_lines(axes, each["lines"], looks, each["levels"], style)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    paint_lines(figure, each["lines"], looks, each["levels"], style)
 
 
 EXPERIMENT = Experiment(

@@ -208,9 +208,13 @@ def needed_k(line: Line, level: float) -> float | None:
 
 
 def paint_lines(
-    axes: Any, lines: Sequence[Line], looks: Sequence[int], levels: Mapping[str, float], style: Style
+    figure: Any, lines: Sequence[Line], looks: Sequence[int], levels: Mapping[str, float], style: Style
 ) -> None:
-    """Draw lines over log k, in these colours of the style, with bars of one standard deviation, and level lines."""
+    """Draw lines over log k, in these colours of the style, with bars of one standard deviation, and level lines.
+
+    Their names stand above.
+    """
+    axes = figure.subplots()
     for line, look in zip(lines, looks, strict=True):
         shape = {"color": style.colors[look], "marker": MARKERS[look], "capsize": 2.5, "elinewidth": 1}
         axes.errorbar(line.k, line.mean, yerr=line.spread, label=line.label, **shape)
@@ -218,13 +222,15 @@ def paint_lines(
         axes.axhline(level, color=style.muted, linestyle=dashes, linewidth=1.4, label=label)
     every = sorted({k for line in lines for k in line.k})
     axes.set_xscale("log", base=2)
-    axes.set_xticks(every[:: 1 + (len(every) > 8)], [f"{k:,}" for k in every[:: 1 + (len(every) > 8)]])
+    shown = every[:: 1 + (len(every) > 8)]
+    axes.set_xticks(shown, [f"{k:,}" for k in shown])
     axes.minorticks_off()
     axes.set(xlabel="components k", ylabel="test accuracy (%)")
     ends = [mean - spread for line in lines for mean, spread in zip(line.mean, line.spread, strict=True)]
     tops = [mean for line in lines for mean in line.mean]
     low, high = min(*ends, *levels.values()), max(*tops, *levels.values())
     axes.set_ylim(max(0.0, low - 0.04 * (high - low)), min(100.5, high + 0.06 * (high - low)))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 
 def plain(lines: Sequence[Line]) -> list[dict[str, Any]]:

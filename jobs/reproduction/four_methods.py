@@ -173,9 +173,7 @@ def _picture(each: Mapping[str, Any], plan: Sizes) -> Picture:
 
 
 def _paint(each: Mapping[str, Any], figure: Any, style: Style) -> None:
-    axes = figure.subplots()
-    paint_lines(axes, each["lines"], range(len(METHODS)), {"linear": each["linear"]}, style)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    paint_lines(figure, each["lines"], range(len(METHODS)), {"linear": each["linear"]}, style)
 
 
 EXPERIMENT = Experiment(
