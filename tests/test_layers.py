@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dkfeat"
 
-BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "validation", "wording"}
+BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "validation", "wording"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
 ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "report", "demo", "cli", "__init__"}
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkfeat.html import page, picture, table
 from dkfeat.report.figures import BLUE, GREY, RED, check_plots, draw
-from dkfeat.report.page import page, picture, table
 
 __all__ = ["write_report"]
 
