@@ -6,6 +6,7 @@ import logging
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_info
@@ -16,6 +17,7 @@ from dkfeat.engine.quarantine import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.runners import Runner
 from dkfeat.engine.scan import largest_first
 from dkfeat.io import commit, shards
+from dkfeat.io.remote import is_url, shown_url
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["run_batch"]
 
 logger = logging.getLogger(__name__)
+
+MOST_PLACES = 20_000
+"""Characters of a source's patterns, beyond which a log leaves them out."""
 
 
 def run_batch(
@@ -67,15 +72,26 @@ def run_batch(
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
     accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
-    n_rows = n_bad = n_again = 0
+    n_rows = n_bad = n_again = n_found = 0
     first: tuple[Split, BadRow] | None = None
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
     total_bytes = sum(map(source.split_bytes, run.splits))
+    run.log_with(
+        lambda: {
+            "where": runner.description,
+            "sources": _places(source),
+            "shards": len(entries),
+            "found": n_found,
+            "retries": n_again,
+            "stages": reporter.logs(),
+        }
+    )
     with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
 
         def done(split: Split, result: SplitResult) -> None:
-            nonlocal labels, n_rows, n_bad, n_again, first
+            nonlocal labels, n_rows, n_bad, n_again, n_found, first
             n_again += result.retries
+            n_found += result.found
             entries.extend(result.entries)
             labels = merge_labels(labels, result.labels)
             if split.number not in accepted:
@@ -114,6 +130,12 @@ def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
     """Rows of splits where the source knows them unread, None where it does not."""
     counts = [source.rows_of(split) for split in splits] if source.on_bad_row == "quarantine" else [None]
     return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _places(source: Source) -> tuple[str, ...]:
+    """Say what the source was given as, for a report that reads it again; nothing where that is too long for a log."""
+    places = [shown_url(place) if is_url(place) else str(Path(place).absolute()) for place in source.patterns]
+    return tuple(places) if sum(map(len, places)) <= MOST_PLACES else ()
 
 
 def _numeric_env() -> str:

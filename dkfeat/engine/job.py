@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class SplitResult:
     """First row that was set aside."""
     retries: int = 0
     """Requests to stores that failed and were made again."""
+    found: int = field(default=0, compare=False)
+    """Shards that were there already."""
 
     @property
     def rows(self) -> int:
@@ -116,26 +118,29 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     encode = job.encoder()
     before = [0] * len(split.files)
     entries: list[ShardEntry] = []
+    found = 0
     labels: tuple[int | float, ...] | None = ()
     first_bad: BadRow | None = None
     pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
     while (piece := next(pieces, None)) is not None:
         if stopped():
             raise Stopped
-        entry, piece = _publish(job, split, piece, encode, before)
+        entry, piece, was_there = _publish(job, split, piece, encode, before)
+        found += was_there
         entries.append(replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=made_again() - retries)
+    again = made_again() - retries
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=again, found=found)
 
 
 def _publish(
     job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
-) -> tuple[ShardEntry, Piece]:
-    """Give the record of the piece's shard, and the piece without the rows that the map refuses."""
+) -> tuple[ShardEntry, Piece, bool]:
+    """Give the record of the piece's shard, the piece without the rows that the map refuses, and if it was there."""
     output = job.spec["output"]
     name = shards.shard_name(job.spec_fp, split, piece.number)
     existing = commit.existing_entry(
@@ -150,10 +155,10 @@ def _publish(
         last=piece.last,
     )
     if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
-        return existing, piece
+        return existing, piece, True
     encoded, piece = accepted(encode, job.source, split, piece)
     if existing is not None:
-        return existing, piece
+        return existing, piece, True
     block = piece.block
     footer = shards.ShardFooter(
         spec_fp=job.spec_fp,
@@ -181,7 +186,7 @@ def _publish(
         values=output.get("values", True),
         footer=footer,
     )
-    return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id), piece
+    return commit.publish(job.storage, name, shard.data, shard.entry(name), run_id=job.run_id), piece, False
 
 
 def _count_empty(encoded: Any) -> int:

@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of a run: a bar on a terminal, a line below a notebook's cell, plain lines on standard error elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TextIO
+
+from dkfeat.engine.cell_line import CellLine
+from dkfeat.engine.timeline import Timeline
+from dkfeat.io.run_logs import StageLog
 
 __all__ = ["Progress", "ProgressState"]
 
@@ -65,6 +69,18 @@ class ProgressState:
         end = "" if left is None else f", {clock(left)} left"
         return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {speed}{end}"
 
+    def describe_end(self) -> str:
+        """One line for people, of a stage that is done.
+
+        Examples
+        --------
+        >>> ProgressState(stage="scan", tasks=4, total_tasks=4, rows=90_000, source_bytes=60_000_000,
+        ...               total_bytes=60_000_000, seconds=3.0).describe_end()
+        'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
+        """
+        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
+        return f"{self.stage}: done, {self.rows:,} rows in {clock(self.seconds)}, {speed}"
+
 
 class Progress:
     """Reports a stage's progress; made once a run, used as ``with progress.stage(...)`` for each stage.
@@ -74,7 +90,7 @@ class Progress:
     report : bool or callable
         True writes to `stream`; False reports nothing; a callable gets a `ProgressState` at each step.
     stream : text file or None
-        None: standard error.
+        None: below the cell that runs, in a notebook, else standard error.
 
     Examples
     --------
@@ -87,7 +103,9 @@ class Progress:
 
     def __init__(self, report: bool | Callable[[ProgressState], object], stream: TextIO | None = None) -> None:
         self._report = report
+        self._in_notebook = stream is None and report is True and CellLine.here() is not None
         self._stream = sys.stderr if stream is None else stream
+        self._stages: list[_Stage] = []
 
     def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
         """Begin a stage of so many tasks over so many bytes."""
@@ -96,15 +114,25 @@ class Progress:
             sink = _Call(self._report)
         elif not self._report:
             sink = _Nothing()
+        elif self._in_notebook:
+            sink = _Cell()
         elif self._stream.isatty():
             sink = _Bar(self._stream)
         else:
             sink = _Lines(self._stream)
-        return _Stage(name, total_tasks, total_bytes, sink)
+        stage = _Stage(name, total_tasks, total_bytes, sink)
+        self._stages.append(stage)
+        return stage
+
+    def logs(self) -> tuple[StageLog, ...]:
+        """How the stages went, as far as they have come."""
+        return tuple(stage.timeline.log() for stage in self._stages)
 
     def note(self, text: str) -> None:
         """Tell people something, unless nothing is reported or a callable gets the states."""
-        if self._report is True:
+        if self._in_notebook:
+            CellLine().write(text)
+        elif self._report is True:
             print(text, file=self._stream, flush=True)
 
 
@@ -114,6 +142,7 @@ class _Stage:
         self._tasks = self._rows = self._bytes = 0
         self._sink = sink
         self._began = time.monotonic()
+        self.timeline = Timeline(self.state)
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -121,6 +150,7 @@ class _Stage:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.timeline.end(self.state)
         self._sink.end(self.state, completed=kind is None)
 
     def advance(self, *, rows: int, source_bytes: int) -> None:
@@ -128,7 +158,8 @@ class _Stage:
         self._tasks += 1
         self._rows += rows
         self._bytes += source_bytes
-        self._sink.step(self.state)
+        self.timeline.add(state := self.state)
+        self._sink.step(state)
 
     @property
     def state(self) -> ProgressState:
@@ -181,11 +212,30 @@ class _Lines(_Sink):
 
     def end(self, state: ProgressState, *, completed: bool) -> None:
         if completed:
-            speed = f"{state.rows_per_second:,.0f} rows/s, {state.bytes_per_second / 1e6:,.1f} MB/s"
-            self._write(f"{state.stage}: done, {state.rows:,} rows in {clock(state.seconds)}, {speed}")
+            self._write(state.describe_end())
 
     def _write(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+class _Cell(_Sink):
+    """A bar and a line below a notebook's cell, in place."""
+
+    def __init__(self) -> None:
+        self._line = CellLine()
+
+    def begin(self, state: ProgressState) -> None:
+        self._line.write(state.describe(), 0.0)
+
+    def step(self, state: ProgressState) -> None:
+        self._line.write(state.describe(), state.source_bytes / max(1, state.total_bytes))
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            self._line.write(state.describe_end(), 1.0, last=True)
+        else:
+            text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
+            self._line.write(text, state.source_bytes / max(1, state.total_bytes), last=True)
 
 
 class _Bar(_Sink):

@@ -21,6 +21,7 @@ from dkfeat.io.entries import SHARD_NAME
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.plans import plan_name
 from dkfeat.io.run import mark_success, now
+from dkfeat.io.run_logs import log_batch
 from dkfeat.io.status import planned_shards
 from dkfeat.io.storage import DATA, META, SET_ASIDE, SUCCESS, Storage, open_storage
 
@@ -141,8 +142,9 @@ def clean(
     r"""Delete what dead runs left behind: shards that neither a manifest nor a plan lists, and temporary files.
 
     Nothing of it can be read through dkfeat, but it takes room, and plain Parquet readers of ``data/`` would find the
-    shards. Shards of an interrupted batch stay, for a run to go on with; see `abort`. Foreign files are left alone, and
-    so are links and folders, whatever their names. If the call dies half-way, the same call again goes on.
+    shards. Shards of an interrupted batch stay, for a run to go on with; see `abort`. Logs of runs go where their batch
+    was given up, and stay otherwise. Foreign files are left alone, and so are links and folders, whatever their names.
+    If the call dies half-way, the same call again goes on.
 
     Parameters
     ----------
@@ -191,6 +193,8 @@ def clean(
         found = {f"{DATA}/{name}": SHARD_NAME.fullmatch(name) is not None for name in sizes if name not in kept}
         if set_aside:
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
+        last = (manifest.number if manifest else 0) + (plan is not None)
+        found |= {f"{META}/{name}": True for name in storage.list(META) if (log_batch(name) or 0) > last}
         found |= dict.fromkeys(storage.leftovers(), True)
         ours = {name: named and _is_file(storage, name) for name, named in found.items()}
         removed = tuple(name for name, is_ours in ours.items() if is_ours)

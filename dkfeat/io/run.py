@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from dkfeat.io import killpoints, metadata
 from dkfeat.io.entries import PreviousManifest, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.io.manifest import Manifest
 from dkfeat.io.plans import PinnedPlan, plan_name
+from dkfeat.io.run_logs import RunLog, keep_log, short
 from dkfeat.io.status import planned_shards
 from dkfeat.io.storage import DATA, META, SUCCESS, Lock, Storage
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 BAD_INPUT = ConfigError.exit_code
 """Of errors in data or settings, which the same run would meet again."""
+STORAGE = ShardError.exit_code
+"""Of faults of the storage."""
 
 
 class Run:
@@ -62,6 +65,8 @@ class Run:
         self._storage = storage
         self._lock = lock
         self._started = started
+        self._facts: Callable[[], Mapping[str, Any]] | None = None
+        self._committed = False
 
     @property
     def is_done(self) -> bool:
@@ -83,8 +88,31 @@ class Run:
             if isinstance(error, DkfeatError) and error.exit_code == BAD_INPUT:
                 with suppress(OSError):  # the error itself is what matters
                     self._withdraw()
+            self._keep_log(error)
         finally:
             self.close()
+
+    def log_with(self, facts: Callable[[], Mapping[str, Any]]) -> None:
+        """Leave a log when the run ends, with these facts as they are then: fields of `RunLog`."""
+        self._facts = facts
+
+    def _keep_log(self, error: BaseException | None) -> None:
+        storage_failed = error is not None and getattr(error, "exit_code", STORAGE) == STORAGE
+        if self._facts is None or (storage_failed and isinstance(error, OSError)):  # then it is not asked for more
+            return
+        failed = isinstance(error, Exception)
+        newest = self.manifest.number if self.manifest is not None else 0
+        log = RunLog(
+            batch=newest if self.plan is None else self.plan.number,
+            run_id=self.id,
+            host=socket.gethostname(),
+            started=self._started,
+            ended=now(),
+            outcome="committed" if self._committed else "failed" if failed else "interrupted",
+            error=short(f"{type(error).__name__}: {error}") if failed else "",
+            **self._facts(),
+        )
+        keep_log(self._storage, log)
 
     def _withdraw(self) -> None:
         """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
@@ -157,6 +185,7 @@ class Run:
             self._check_equal(former, [entry for entry in made if entry.split in again])
             if self.plan is None:
                 self._confirm(former)
+                self._committed = True
                 return former
         assert self.plan is not None  # what is repaired is in a manifest
         shards = (*(former.shards if former else ()), *fresh)
@@ -188,6 +217,7 @@ class Run:
             message = f"{self._storage.url}: the batch is not complete: {fault}"
             raise CommitError(message) from fault
         self.manifest = self._publish(manifest)
+        self._committed = True
         return self.manifest
 
     def _confirm(self, manifest: Manifest) -> None:
