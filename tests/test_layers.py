@@ -31,7 +31,7 @@ TABLE = {
     "theory": ({"theory"}, {"numpy", "scipy"}),
     "engine": (
         ENGINE_AND_BELOW,
-        {"dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"},
+        {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"},
     ),
     "report": (ENGINE_AND_BELOW | {"learn", "report"}, {"matplotlib", "numpy"}),
     "learn": (ENGINE_AND_BELOW | {"learn"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),

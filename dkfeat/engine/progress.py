@@ -232,10 +232,11 @@ class _Cell(_Sink):
 
     def end(self, state: ProgressState, *, completed: bool) -> None:
         if completed:
-            self._line.write(state.describe_end(), 1.0, last=True)
+            self._line.write(state.describe_end(), 1.0)
         else:
             text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
-            self._line.write(text, state.source_bytes / max(1, state.total_bytes), last=True)
+            self._line.write(text, state.source_bytes / max(1, state.total_bytes))
+        self._line.end()
 
 
 class _Bar(_Sink):

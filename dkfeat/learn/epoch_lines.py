@@ -1,4 +1,4 @@
-"""Progress of training on standard error: one line that changes on a terminal, few plain lines elsewhere."""
+"""Progress of training: one line that changes, on a terminal and below a notebook's cell; few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Self, TextIO
+
+from dkfeat.engine.cell_line import CellLine
 
 __all__ = ["EpochLines"]
 
@@ -17,18 +19,19 @@ class EpochLines:
     """Tells the epochs of one training as they end.
 
     Plain lines come for the first and the last epoch, and every few seconds in between. As a context manager it ends
-    the line that is under way on a terminal, so that an error has a line of its own.
+    the line that is under way, so that an error has a line of its own on a terminal, and the last epoch is shown.
 
     Parameters
     ----------
     epochs : int
         How many there will be.
     stream : text file or None
-        None: standard error.
+        None: below the cell that runs, in a notebook, else standard error.
     """
 
     def __init__(self, epochs: int, stream: TextIO | None = None) -> None:
         self._epochs = epochs
+        self._cell = CellLine.here() if stream is None else None
         self._stream = sys.stderr if stream is None else stream
         self._rewrites = self._stream.isatty()
         self._began = self._told = time.monotonic()
@@ -38,6 +41,8 @@ class EpochLines:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._cell is not None:
+            self._cell.end()
         if self._line_open:
             self._stream.write("\n")
             self._stream.flush()
@@ -48,6 +53,9 @@ class EpochLines:
         last = entry["epoch"] == self._epochs
         line = self._describe(entry, now - self._began)
         self._began = now
+        if self._cell is not None:
+            self._cell.write(line, entry["epoch"] / self._epochs)
+            return
         if self._rewrites:
             # carriage return, and clear to the end of the line
             self._stream.write(f"\r{line}\033[K" + ("\n" if last else ""))

@@ -2,6 +2,7 @@ import io
 
 import pytest
 
+from dkfeat.engine.cell_line import CellLine
 from dkfeat.learn import epoch_lines
 
 
@@ -54,3 +55,20 @@ def test_epoch_lines__without_test_shards_there_is_no_accuracy(clock):
     clock[0] = 3.0
     lines({"epoch": 1, "rows": 100})
     assert stream.getvalue() == "train: epoch 1 of 1, 50 rows/s\n"
+
+
+def test_epoch_lines__a_notebook_gets_one_line_that_ends_with_the_last_epoch(monkeypatch, capsys):
+    shown = []
+
+    class Line(CellLine):
+        def end(self):
+            if self._told is not None:
+                shown.append(self._told["text/plain"])
+            self._told, self._next = None, float("inf")
+
+    monkeypatch.setattr(epoch_lines.CellLine, "here", Line)
+    with epoch_lines.EpochLines(9) as lines:  # training that stops early
+        for epoch in (1, 2, 3):
+            lines({"epoch": epoch, "rows": 100})
+    assert [text.split(",")[0] for text in shown] == ["train: epoch 1 of 9", "train: epoch 3 of 9"]
+    assert capsys.readouterr() == ("", "")
