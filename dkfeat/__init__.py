@@ -33,6 +33,7 @@ _HOME = {
     "load_pipeline": "dkfeat.learn.pipeline",
     "open_shards": "dkfeat.engine.dataset",
     "plan": "dkfeat.engine.plan",
+    "plot": "dkfeat.plot",
     "predict": "dkfeat.learn.predictions",
     "read_libsvm": "dkfeat.engine.collections",
     "read_parquet": "dkfeat.engine.collections",
@@ -46,6 +47,7 @@ _HOME = {
 if TYPE_CHECKING:
     from dkfeat import errors as errors
     from dkfeat import kernels as kernels
+    from dkfeat import plot as plot
     from dkfeat import theory as theory
     from dkfeat.engine.collections import read_libsvm as read_libsvm
     from dkfeat.engine.collections import read_parquet as read_parquet

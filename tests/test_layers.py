@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "dkfeat"
 
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "validation", "wording"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
-ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "report", "demo", "cli", "__init__"}
+ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "demo", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
@@ -33,7 +33,8 @@ TABLE = {
         ENGINE_AND_BELOW,
         {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"},
     ),
-    "report": (ENGINE_AND_BELOW | {"learn", "report"}, {"matplotlib", "numpy"}),
+    "plot": (ENGINE_AND_BELOW | {"learn", "plot"}, {"matplotlib", "numpy"}),
+    "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy"}),
     "learn": (ENGINE_AND_BELOW | {"learn"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "demo": (ALL, {"click", "rich", "numpy", "scipy", "sklearn"}),
     "cli": (ALL, {"click", "rich", "dask", "numpy", "pyarrow"}),

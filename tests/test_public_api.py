@@ -31,6 +31,7 @@ PUBLIC = [
     "load_pipeline",
     "open_shards",
     "plan",
+    "plot",
     "predict",
     "read_libsvm",
     "read_parquet",

@@ -22,7 +22,7 @@ from dkfeat.learn.c_grid import split_held_out
 from dkfeat.learn.compare import compare
 from dkfeat.learn.compared_models import KERNELS, MAPS
 from dkfeat.learn.comparison import Comparison, Result
-from dkfeat.report import accuracy as report
+from dkfeat.plot import accuracy_against_k
 from dkfeat.report.accuracy import plot_accuracy
 
 FEW = {"maps": ["gcws", "nrff"], "k": [16, 64], "C": [0.1, 10.0], "gamma": [1.0, 10.0], "progress": False}
@@ -260,7 +260,7 @@ def test_plot__shows_test_accuracy_over_the_logarithm_of_k():
         ("b", 16, 0.85, 9, 1, 0.4),
     )
     axes = Figure().add_subplot()
-    report.paint(axes, comparison)
+    accuracy_against_k(comparison, ax=axes)
     drawn = {line.get_label().partition("\n")[0]: line.get_xydata().tolist() for line in axes.get_lines()}
     assert drawn == {
         "a": [[8, 80], [16, 90]],

@@ -1,0 +1,20 @@
+"""Pictures of kernel estimates, feature maps, codes and shards, drawn on matplotlib axes.
+
+Each function takes plain arrays, or an object of dkfeat that holds them, and an optional `ax`; it draws there, or on a
+figure of its own, and returns the axes, so that titles, limits and colours stay yours. Needs the extra ``plot``.
+"""
+
+from dkfeat.plot.accuracy import accuracy_against_k
+from dkfeat.plot.codes import code_entropy, code_histogram
+from dkfeat.plot.estimates import kernel_estimates
+from dkfeat.plot.shards import shard_sizes
+from dkfeat.plot.variances import variance_curves
+
+__all__ = [
+    "accuracy_against_k",
+    "code_entropy",
+    "code_histogram",
+    "kernel_estimates",
+    "shard_sizes",
+    "variance_curves",
+]

@@ -1,0 +1,203 @@
+"""Hash codes of rows: how often each one occurs, and what each of their bits tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.errors import ConfigError
+from dkfeat.plot.style import BLUE, GREY, axes_of
+from dkfeat.validation import check_integer
+
+if TYPE_CHECKING:
+    from dkfeat.engine.dataset import ShardDataset
+    from dkfeat.maps import GCWSFeatures
+
+__all__ = ["code_entropy", "code_histogram"]
+
+_MOST_BARS = 256
+
+
+class _Codes(NamedTuple):
+    values: NDArray[np.int64]  # (n_rows, n_components), rows with features alone
+    bits: int
+    i_bits: int
+
+
+def code_histogram(
+    codes: ShardDataset | PackedCodes | NDArray[Any],
+    *,
+    features: GCWSFeatures | None = None,
+    bits: int | None = None,
+    component: int | None = None,
+    max_rows: int = 20_000,
+    ax: Any = None,
+) -> Any:
+    """Draw how often each code occurs: level where all bits are used, in peaks where rows share what they sample.
+
+    Parameters
+    ----------
+    codes : ShardDataset, PackedCodes, or ndarray of shape (n_rows, n_components) of int
+        A data set of the layout "codes", packed codes, or plain codes from 0.
+    features : GCWSFeatures or None
+        The map that packed codes come from.
+    bits : int or None
+        Bits of plain codes; None: as many as the largest one has.
+    component : int or None
+        Count the codes of this component alone, from 0; None: of all together.
+    max_rows : int, default=20,000
+        Rows of a data set that are read, from shards spread over it.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        The argument holds no codes, or matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np
+    >>> import dkfeat.plot
+    >>> ax = dkfeat.plot.code_histogram(np.array([[0, 1], [3, 2]]))
+    >>> len(ax.patches)
+    4
+    """
+    found = _codes_of(codes, features, bits, max_rows)
+    values = found.values
+    if component is not None:
+        values = values[:, check_integer(component, "component", low=0, high=values.shape[1] - 1)]
+    counts = np.bincount(values.reshape(-1), minlength=1 << found.bits)
+    n_bars = min(len(counts), _MOST_BARS)
+    shares = counts.reshape(n_bars, -1).sum(axis=1) / max(1, counts.sum())
+    width = len(counts) // n_bars
+    axes = axes_of(ax)
+    axes.bar(np.arange(n_bars) * width, shares, width=0.9 * width if n_bars < 64 else width, color=BLUE, align="edge")
+    axes.axhline(1 / n_bars, color=GREY, linestyle="--", linewidth=1.2, label="all equally often")
+    of = "all components" if component is None else f"component {component:,}"
+    together = "" if width == 1 else f", {width:,} codes a bar"
+    axes.set(xlabel=f"code, {found.bits} bits", ylabel=f"share of the codes{together}", xlim=(0, len(counts)))
+    axes.set_title(f"{of} of {len(found.values):,} rows")
+    axes.legend(fontsize=9)
+    return axes
+
+
+def code_entropy(
+    codes: ShardDataset | PackedCodes | NDArray[Any],
+    *,
+    features: GCWSFeatures | None = None,
+    bits: int | None = None,
+    max_rows: int = 20_000,
+    ax: Any = None,
+) -> Any:
+    """Draw the entropy of each bit of the codes: 1 where rows have it as often as not, 0 where all agree.
+
+    A bar is the mean over the components, its whisker reaches from the 5th to the 95th of 100 components.
+
+    Parameters
+    ----------
+    codes, features, bits, max_rows, ax
+        As for `code_histogram`.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        The argument holds no codes, or matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np
+    >>> import dkfeat.plot
+    >>> ax = dkfeat.plot.code_entropy(np.array([[0, 1], [1, 1]]), bits=2)
+    >>> [float(bar.get_height()) for bar in ax.patches]
+    [0.5, 0.0]
+    """
+    found = _codes_of(codes, features, bits, max_rows)
+    places = np.arange(found.bits)
+    entropies = np.stack([_entropy(((found.values >> place) & 1).mean(axis=0)) for place in places])
+    mean = entropies.mean(axis=1)
+    low, high = np.percentile(entropies, [5, 95], axis=1)
+    axes = axes_of(ax)
+    reach = np.maximum([mean - low, high - mean], 0)
+    axes.bar(places, mean, color=BLUE, yerr=reach, ecolor="#1c1e21", capsize=3, width=0.7)
+    names = [f"{place}" if place < found.i_bits else f"t{place - found.i_bits}" for place in places]
+    axes.set_xticks(places, names)
+    total = float(np.mean([_code_entropy(column) for column in found.values.T]))
+    axes.set(xlabel="bit of a code, lowest first", ylabel="entropy (bits)", ylim=(0, 1.05))
+    axes.set_title(f"{total:.2f} of {found.bits} bits a code, {len(found.values):,} rows")
+    return axes
+
+
+def _entropy(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Entropy of a bit that is 1 in this share of the rows."""
+    inside = np.clip(share, 1e-300, 1 - 1e-16)
+    both = -(inside * np.log2(inside) + (1 - inside) * np.log2(1 - inside))
+    return np.where((share > 0) & (share < 1), both, 0.0)
+
+
+def _code_entropy(column: NDArray[np.int64]) -> float:
+    """Entropy of the codes of one component."""
+    counts = np.bincount(column)
+    shares = counts[counts > 0] / len(column)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_rows: int) -> _Codes:
+    """Plain codes of whatever holds some; rows without features are left out."""
+    if isinstance(codes, PackedCodes):
+        if features is None:
+            message = "packed codes came without their map; pass features=, the map whose encode made them"
+            raise ConfigError(message)
+        return _unpacked([codes], features)
+    if hasattr(codes, "batches"):
+        if codes.spec["output"]["layout"] != "codes":
+            message = f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; GCWS makes codes"
+            raise ConfigError(message)
+        most = check_integer(max_rows, "max_rows", low=1)
+        return _unpacked([batch for batch, *_ in _some_batches(codes, most)], codes.map)
+    values = np.asarray(codes)
+    if values.ndim != 2 or not values.size or values.dtype.kind not in "iu" or values.min() < 0:
+        message = (
+            f"codes of shape {values.shape} and dtype {values.dtype} came, but they must be integers from 0, of shape "
+            "(n_rows, n_components); a data set or what encode(X) gives will do too"
+        )
+        raise ConfigError(message)
+    needed = max(1, int(values.max()).bit_length())
+    n_bits = needed if bits is None else check_integer(bits, "bits", low=needed, high=18)
+    return _Codes(values.astype(np.int64), n_bits, n_bits)
+
+
+def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of shards that are spread over a data set, no more than asked."""
+    n_shards = min(data.n_shards, 16)
+    places = sorted({data.n_shards * place // n_shards for place in range(n_shards)})
+    for place in places:
+        batches = data.batches(-(-max_rows // n_shards), shuffle=False, decode=False, shards=[place])
+        first = next(batches, None)
+        if first is not None:
+            yield first
+
+
+def _unpacked(parts: list[PackedCodes], features: GCWSFeatures) -> _Codes:
+    i_bits, t_bits = features.i_bits, features.t_bits
+    mask = (1 << (i_bits + t_bits)) - 1
+    rows = [features.decode(part).indices & mask for part in parts]
+    values = np.concatenate(rows).reshape(-1, features.n_components).astype(np.int64) if rows else np.empty((0, 1))
+    if not len(values):
+        message = "no row has features, so there are no codes to draw; look at the source"
+        raise ConfigError(message)
+    return _Codes(values, i_bits + t_bits, i_bits)

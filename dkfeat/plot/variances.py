@@ -1,0 +1,87 @@
+"""Theoretical variances of estimates over the kernel's values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dkfeat.errors import ConfigError
+from dkfeat.plot.style import LINES, axes_of
+
+if TYPE_CHECKING:
+    from dkfeat.maps import FeatureMap
+
+__all__ = ["variance_curves"]
+
+Curve = tuple[ArrayLike, ArrayLike]
+
+
+def variance_curves(
+    curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve], *, ax: Any = None
+) -> Any:
+    """Draw the variance of kernel estimates over the kernel's value, by theory.
+
+    Parameters
+    ----------
+    curves : FeatureMap, sequence of them, or mapping
+        Maps, fitted or not, whose variance theory knows; a mapping names them. In a mapping, pairs of arrays too:
+        kernel values, and variances there.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        A map has no known variance, or parameters out of range; or matplotlib is not installed.
+
+    See Also
+    --------
+    dkfeat.theory : The variances, one component's, as functions.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np
+    >>> import dkfeat.plot
+    >>> at = np.linspace(0.01, 0.99)
+    >>> ax = dkfeat.plot.variance_curves({"GMM, k = 512": (at, dkfeat.theory.fourier.gcws_variance(at) / 512)})
+    >>> ax.get_yscale()
+    'log'
+    """
+    if hasattr(curves, "expected_error_at"):
+        curves = [curves]
+    named = curves if isinstance(curves, Mapping) else {_title(features): features for features in curves}
+    lines = {name: _line(name, curve) for name, curve in named.items()}
+    axes = axes_of(ax)
+    for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
+        axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
+    axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
+    axes.legend(fontsize=9)
+    return axes
+
+
+def _title(features: FeatureMap) -> str:
+    return f"{type(features).__name__}, k = {features.get_params(deep=False)['n_components']:,}"
+
+
+def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not isinstance(curve, tuple | list):
+        at = curve.kernel_range(257)
+        errors = curve.expected_error_at(at)
+        if errors is None:
+            message = f"{name}: theory has no variance for {type(curve).__name__}; measure it with kernel_pairs(X)"
+            raise ConfigError(message)
+        return at, np.asarray(errors) ** 2
+    at, variance = (np.asarray(values, dtype=np.float64) for values in curve)
+    if at.shape != variance.shape or at.ndim != 1:
+        message = f"{name}: kernel values of shape {at.shape} came with variances of shape {variance.shape}"
+        raise ConfigError(message)
+    return at, variance
