@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from dkfeat.engine.cell_line import CellLine
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.c_grid import DEFAULT_C, LOSSES, checked_grid, fit_best_c, fit_bytes
 from dkfeat.learn.memory import check_fits
@@ -175,11 +176,9 @@ def train_liblinear(
         if progress is True:
             accuracy = "" if entry["accuracy"] is None else f", held-out accuracy {entry['accuracy']:.2%}"
             ended = "" if entry["converged"] else ", not converged"
-            print(  # noqa: T201 - progress
-                f"train: C {entry['C']:g}{accuracy}{ended}, {time.monotonic() - began:.1f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+            text = f"train: C {entry['C']:g}{accuracy}{ended}, {time.monotonic() - began:.1f} s"
+            if not CellLine.say(text):
+                print(text, file=sys.stderr, flush=True)  # noqa: T201 - progress
 
     model = fit_liblinear(
         data,

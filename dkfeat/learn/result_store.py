@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.canonical import fingerprint
+from dkfeat.engine.cell_line import CellLine
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.learn.comparison import Result
 
@@ -31,7 +32,7 @@ class ResultStore:
     settings : mapping
         What decides the results; a folder of other settings is refused.
     progress : bool or callable
-        True tells each new result on standard error. A callable is given each result, new or not.
+        True tells each new result on standard error, or in one line below a notebook's cell. A callable is given each result, new or not.
 
     Raises
     ------
@@ -49,6 +50,7 @@ class ResultStore:
     ) -> None:
         self._path = None if folder is None else Path(folder) / RESULTS
         self._progress = progress
+        self._cell = CellLine.here() if progress is True else None
         self._done: dict[str, Any] = {}
         self._results: list[Result] = []
         if self._path is None:
@@ -99,7 +101,10 @@ class ResultStore:
 
     def tell(self, text: str) -> None:
         """Tell people on standard error, if they want to be told."""
-        if self._progress is True:
+        if self._cell is not None:
+            self._cell.write(f"compare: {text}")
+            self._cell.end()
+        elif self._progress is True:
             print(f"compare: {text}", file=sys.stderr, flush=True)  # noqa: T201 - progress
 
 
