@@ -32,7 +32,8 @@ class ResultStore:
     settings : mapping
         What decides the results; a folder of other settings is refused.
     progress : bool or callable
-        True tells each new result on standard error, or in one line below a notebook's cell. A callable is given each result, new or not.
+        True tells each new result on standard error, or in one line below a notebook's cell. A callable is given each
+        result, new or not.
 
     Raises
     ------
