@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +29,12 @@ COMMANDS = (
     "status",
     "train",
     "verify",
+)
+COLOURS = (
+    ("terminal", {"NO_COLOR": "", "TERM": "xterm"}),
+    ("pipe", {"TERM": "xterm"}),
+    ("NO_COLOR", {"NO_COLOR": "1", "TERM": "xterm"}),
+    ("dumb terminal", {"NO_COLOR": "", "TERM": "dumb"}),
 )
 SMALL = ("--n-components", "32", "--i-bits", "4")
 
@@ -163,7 +170,7 @@ def test_predict__into_a_file(job, tmp_path):
 def test_predict__into_a_file_takes_no_options_of_folders(job, tmp_path):
     words = ("predict", job[0] / "model", job[0] / "test.svm", "--out", tmp_path / "labels.txt")
     told = run(*words, "--n-workers", 2, "--on-bad-row", "quarantine", "--target-option", "a=b", status=2).stderr
-    assert "--on-bad-row, --target-option, --n-workers is for predictions into a folder; give --out DIR" in told
+    assert "--target-option, --on-bad-row, --n-workers is for predictions into a folder; give --out DIR" in told
     assert not (tmp_path / "labels.txt").exists()
     run(*words, "--no-progress")
 
@@ -238,7 +245,7 @@ def test_bad_row__names_its_place(tmp_path):
         (("featurize", "rows.svm", "--out", "b", "--no-progress", "--n-components", "0"), "n_components"),
         (("featurize", "none.svm", "--out", "b", "--blocksize", "big"), "blocksize"),
         (("plan", "none.svm", "--out", "b"), "none.svm"),
-        (("train", "x", "--loss", "squared"), "'squared'"),
+        (("train", "x", "--loss", "squared"), "there is no 'squared'; did you mean 'squared_hinge'?"),
         (("train", "x", "--seed", "-1"), "random_state=-1"),
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("train", "x", "--alpha", "1", "--alpha", "1"), "several different ones"),
@@ -318,8 +325,32 @@ def test_help__has_an_example_that_fits_80_columns(command):
 
 def test_help__lists_all_commands_and_the_version():
     text = run("--help").stdout
-    assert [line.split()[0] for line in text.split("Commands:\n")[1].splitlines()] == list(COMMANDS)
+    assert sorted(re.findall(r"^  ([a-z]+) {2,}[A-Z]", text, re.MULTILINE)) == list(COMMANDS)
     assert run("--version").stdout == f"dkfeat {__version__}\n"
+
+
+def test_help__options_stand_under_headings():
+    text = run("featurize", "--help").stdout
+    headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
+    assert headings[:3] == ["What is made", "Feature map", "Feature map gcws"]
+    assert headings[-1] == "What is told"
+    assert "Options" not in headings
+    assert re.search(r"^Feature map laplace:\n  --beta .*\n  --rate .*\n\n", text, re.MULTILINE)
+
+
+def test_help__has_colours_on_terminals_alone():
+    """Click's runner strips them unless it is told that it writes to a terminal."""
+    shown = {name: CliRunner().invoke(cli, ["--help"], color=name != "pipe", env=env).output for name, env in COLOURS}
+    assert "\x1b[1mModels:" in shown["terminal"]
+    assert "\x1b" not in shown["pipe"] + shown["NO_COLOR"] + shown["dumb terminal"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options__of_a_few_words_name_the_nearest(name):
+    few = [option for option in cli.commands[name].params if isinstance(option.type, click.Choice)]
+    for option in few:
+        with pytest.raises(click.BadParameter, match=f"did you mean '{option.type.choices[0]}'"):
+            option.type.convert(f"{option.type.choices[0]}x", option, None)
 
 
 def test_help__loads_nothing_heavy():

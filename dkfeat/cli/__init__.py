@@ -12,6 +12,7 @@ import click
 
 import dkfeat
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
+from dkfeat.cli._values import Choice
 from dkfeat.cli.compare import compare
 from dkfeat.cli.demo import demo
 from dkfeat.cli.evaluate import evaluate
@@ -43,7 +44,7 @@ def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
 @click.option(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    type=Choice(["text", "json"]),
     default="text",
     show_default=True,
     is_eager=True,  # errors of the command line too are told that way
@@ -68,8 +69,18 @@ def cli(traceback: bool) -> None:
     Exit status: 0 done, 1 a fault of dkfeat, 2 bad settings or input data,
     3 storage, 4 conflict with another run, spec or source, 5 workers lost,
     130 or 143 interrupted, 141 nobody reads the output.
+
+    `dkfeat COMMAND --help` tells the rest, with examples.
     """
 
+
+cli.sections = {
+    "Begin here": ("demo",),
+    "From rows to features": ("plan", "featurize", "compare"),
+    "Models": ("train", "predict", "evaluate"),
+    "What is in a folder, and is it whole": ("inspect", "status", "verify", "quarantine"),
+    "Delete what is not needed": ("abort", "clean"),
+}
 
 for command in (
     demo,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from dkfeat.cli._help import Helpful, HelpfulGroup
 from dkfeat.cli._show import shown
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.wording import nearest
@@ -48,22 +48,16 @@ class _TidyUsageError(click.UsageError):
             click.echo(f"Try '{self.ctx.command_path} --help'.", err=True)
 
 
-class _VerbatimHelp(click.Command):
-    """Command whose help text is shown line by line as its docstring has it, examples included."""
+class _Tidy(Helpful):
+    """Command whose usage errors are shown as every other error is."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Click's own, with tidy usage errors."""
         with _tidy_usage():
             return super().make_context(*args, **extra)
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """Write the help text."""
-        formatter.write("\n")
-        for line in inspect.cleandoc(self.help or "").splitlines():
-            formatter.write(f"  {line}".rstrip() + "\n")
 
-
-class DkfeatCommand(_VerbatimHelp):
+class DkfeatCommand(_Tidy):
     """Command whose errors become a line on standard error and an exit status, wherever it is mounted."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -97,7 +91,7 @@ class DkfeatCommand(_VerbatimHelp):
             ctx.exit(INTERNAL)
 
 
-class DkfeatGroup(_VerbatimHelp, click.Group):
+class DkfeatGroup(_Tidy, HelpfulGroup):
     """Group of commands; an unknown name is answered by the nearest one."""
 
     def resolve_command(
@@ -143,7 +137,9 @@ def _tell(ctx: click.Context | None, what: str, status: int, trace: str | None =
     if ctx is not None and (log := log_of(ctx)) is not None:
         log("error", level="error", message=what, exit_code=status, traceback=trace)
         return
-    click.echo("dkfeat: error: " + "\n".join(map(shown, what.split("\n"))), err=True)
+    color = None if ctx is None else ctx.color
+    begin = click.style("dkfeat: error:", fg="red", bold=True)
+    click.echo(f"{begin} " + "\n".join(map(shown, what.split("\n"))), err=True, color=color)
     if trace is not None:
         click.echo(trace, err=True, nl=False)
 

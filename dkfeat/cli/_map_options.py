@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from dkfeat.cli._help import heading, together
+from dkfeat.cli._values import Choice
 from dkfeat.cli.build import build_map
 from dkfeat.wording import nearest
 
@@ -93,6 +95,7 @@ class _Flag:
     options: tuple[tuple[str, Any], ...] = ()
 
 
+_HEADING = "Feature map"
 _ALL = "gcws fourier laplace maclaurin nystroem"
 _FLAGS = {
     "n_components": _Flag(_ALL, "Draws for each row; more is finer.", int),
@@ -100,7 +103,7 @@ _FLAGS = {
     "t_bits": _Flag("gcws", "Bits kept of its level, 0 to 2.", int),
     "p": _Flag("gcws maclaurin", "Power of the pGMM kernel; base of the measure."),
     "center": _Flag("gcws", "Subtracted from every value, absent ones too."),
-    "code": _Flag("gcws", "How a draw becomes bits: auto or lowest.", click.Choice(["auto", "lowest"])),
+    "code": _Flag("gcws", "How a draw becomes bits: auto or lowest.", Choice(["auto", "lowest"])),
     "kernel": _Flag("fourier laplace maclaurin nystroem", "Kernel that the map estimates: its own ones, by name.", str),
     "gamma": _Flag("fourier maclaurin", "Width of the RBF kernel; rate of the exponential one."),
     "normalize": _Flag("gcws fourier maclaurin", "Norm of input rows; fourier: unit rows of features?", _Normalize()),
@@ -114,7 +117,7 @@ _FLAGS = {
     "coef0": _Flag("maclaurin", "Constant of polynomial."),
     "alpha": _Flag("maclaurin", "Exponent of vovk_infinite."),
     "coefficients": _Flag("maclaurin", "Maclaurin coefficients, for --kernel maclaurin.", _Numbers()),
-    "measure": _Flag("maclaurin", "How degrees are drawn.", click.Choice(["kernel", "proper"])),
+    "measure": _Flag("maclaurin", "How degrees are drawn.", Choice(["kernel", "proper"])),
     "scale": _Flag("maclaurin", "Rows are multiplied by it."),
     "radius": _Flag("maclaurin", "Largest norm of a scaled row."),
     "tolerance": _Flag("maclaurin", "Part of an infinite series that may be left out."),
@@ -140,15 +143,17 @@ class _MapName(click.ParamType):
 
 def map_options(command: Command) -> Command:
     """Which feature map, with which parameters."""
-    for name, flag in reversed(_FLAGS.items()):
-        given = {"type": flag.kind} if flag.kind is not None else {}
-        whose = "" if flag.maps == _ALL else flag.maps.replace(" ", ", ") + ": "
-        option = click.option(_written(name), name, help=whose + flag.help, **given, **dict(flag.options))
-        command = option(command)
     known = ", ".join(MAPS)
-    return click.option("--map", "map_name", type=_MapName(), default="gcws", show_default=True, help=f"{known}.")(
-        command
+    name_option = click.option(
+        "--map", "map_name", type=_MapName(), default="gcws", show_default=True, help=f"{known}."
     )
+    sections: dict[str, list[Any]] = {_HEADING: [name_option]} | {f"{_HEADING} {name}": [] for name in MAPS}
+    for name, flag in _FLAGS.items():
+        given = {"type": flag.kind} if flag.kind is not None else {}
+        whose = flag.maps.replace(" ", ", ") + ": " if " " in flag.maps and flag.maps != _ALL else ""
+        option = click.option(_written(name), name, help=whose + flag.help, **given, **dict(flag.options))
+        sections[_HEADING if " " in flag.maps else f"{_HEADING} {flag.maps}"].append(option)
+    return together(command, *(part for title, options in sections.items() for part in (heading(title), *options)))
 
 
 def make_map(ctx: click.Context, options: dict[str, Any], like: str | None) -> FeatureMap | None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dkfeat.cli._help import heading, together
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS
-from dkfeat.cli._run_options import together
 from dkfeat.cli._storage import parse_options
+from dkfeat.cli._values import Choice
 from dkfeat.cli.build import source_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def source_options(command: Command) -> Command:
     """How rows are read."""
     return together(
         command,
+        heading("How rows are read"),
         click.option("--n-features", type=click.IntRange(min=1), help="Columns. Left out: settled by a scan."),
         click.option("--zero-based", type=_Auto(), default="auto", show_default=True, help="Is the first column 0?"),
         click.option(
@@ -66,13 +68,19 @@ def source_options(command: Command) -> Command:
             show_default=True,
             help="Text, or rows of Parquet in memory, that a task reads at a time.",
         ),
-        click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
+        click.option(
+            "--dtype", type=Choice(["float32", "float64"]), default="float32", show_default=True, help="Of values."
+        ),
         click.option("--multilabel", is_flag=True, help="Labels are lists: 1,5,7."),
         click.option("--query-id", is_flag=True, help="Keep qid:n, of Parquet the column qid."),
         click.option("--query-column", metavar="NAME", help="Parquet: another column of query ids to keep."),
         click.option("--labels", type=_Labels(), help="Allowed labels, as in -1,1; any other is an error."),
         click.option(
-            "--label-dtype", type=click.Choice(["auto", "int64", "float64"]), default="auto", show_default=True
+            "--label-dtype",
+            type=Choice(["auto", "int64", "float64"]),
+            default="auto",
+            show_default=True,
+            help="Of labels; auto: int64 where all are whole numbers.",
         ),
         click.option("--max-line-bytes", default="256MiB", help="Bytes of the longest row.", hidden=True),
     )

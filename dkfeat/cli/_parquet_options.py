@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from dkfeat.cli._help import heading, together
+from dkfeat.cli._values import Choice
+
 __all__ = ["PARQUET_PARAMETERS", "parquet_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,49 +38,49 @@ class _Comparison(click.ParamType):
 
 def parquet_options(command: Command) -> Command:
     """Give a command the options that say which columns of Parquet files are read as what."""
-    options = (
+    return together(
+        command,
+        heading("How rows are read"),
         click.option(
             "--format",
-            type=click.Choice(["auto", "libsvm", "parquet"]),
+            type=Choice(["auto", "libsvm", "parquet"]),
             default="auto",
             show_default=True,
             help="auto: parquet for names in .parquet and folders of such files.",
         ),
+        heading("Columns of Parquet files"),
         click.option(
             "--features",
             multiple=True,
             metavar="NAMES",
             callback=_names,
-            help="Parquet: feature columns, as in a,b. Left out: all of numbers without another use. Repeatable.",
+            help="Columns of features, as in a,b. Left out: all of numbers without another use. Repeatable.",
         ),
         click.option(
             "--features-as",
-            type=click.Choice(["auto", "columns", "vector", "sparse"]),
+            type=Choice(["auto", "columns", "vector", "sparse"]),
             default="auto",
             show_default=True,
-            help="Parquet: how features are told.",
+            help="A column for each, one of vectors, or sparse pairs.",
         ),
-        click.option("--label", default="label", show_default=True, metavar="NAME", help="Parquet: column of labels."),
-        click.option("--no-label", is_flag=True, help="Parquet: rows have no labels, and get 0."),
-        click.option("--weight", metavar="NAME", help="Parquet: column of weights, kept in shards."),
-        click.option("--id", metavar="NAME", help="Parquet: column kept in shards as id."),
+        click.option("--label", default="label", show_default=True, metavar="NAME", help="Column of labels."),
+        click.option("--no-label", is_flag=True, help="Rows have no labels, and get 0."),
+        click.option("--weight", metavar="NAME", help="Column of weights, kept in shards."),
+        click.option("--id", metavar="NAME", help="Column kept in shards as id."),
         click.option(
             "--keep",
             multiple=True,
             metavar="NAMES",
             callback=_names,
-            help="Parquet: columns kept in shards. Repeatable.",
+            help="More columns kept in shards. Repeatable.",
         ),
         click.option(
             "--filters",
             type=_Comparison(),
             multiple=True,
-            help="Parquet: rows to read, as in 'day >= 2026-11-20' or 'kind in a,b'. Repeatable: all must hold.",
+            help="Rows to read, as in 'day >= 2026-11-20' or 'kind in a,b'. Repeatable: all must hold.",
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's signature

@@ -8,17 +8,32 @@ from typing import Any, TypeVar
 import click
 
 from dkfeat.cli._group import log_of
+from dkfeat.cli._help import TOLD, heading, together
+from dkfeat.cli._values import Choice
 
-__all__ = ["RUN_PARAMETERS", "max_bad_rows", "on_bad_row", "run_arguments", "run_options", "together", "where_options"]
+__all__ = [
+    "RUN_PARAMETERS",
+    "bad_row_options",
+    "cluster",
+    "on_bad_row",
+    "performance_report",
+    "run_arguments",
+    "run_options",
+    "scheduler_file",
+    "where_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 RUN_PARAMETERS = (
     "scheduler",
+    "scheduler_file",
+    "cluster",
     "n_workers",
     "threads_per_worker",
     "memory_limit",
     "in_flight",
+    "performance_report",
     "progress",
     "resume",
     "break_lock",
@@ -28,12 +43,12 @@ BAD_ROW_PARAMETERS = ("on_bad_row", "max_bad_rows")
 
 on_bad_row = click.option(
     "--on-bad-row",
-    type=click.Choice(["raise", "quarantine"]),
+    type=Choice(["raise", "quarantine"]),
     default="raise",
     show_default=True,
     help="End the run at a wrong row, or set such rows aside; `dkfeat quarantine DIR` lists these.",
 )
-max_bad_rows = click.option(
+_max_bad_rows = click.option(
     "--max-bad-rows",
     default="1%",
     show_default=True,
@@ -42,19 +57,37 @@ max_bad_rows = click.option(
 )
 
 
+def bad_row_options(command: Command) -> Command:
+    """Say what becomes of rows that are wrong."""
+    return together(command, on_bad_row, _max_bad_rows)
+
+scheduler_file = click.option("--scheduler-file", metavar="FILE", help="What `dask scheduler --scheduler-file` wrote.")
+cluster = click.option(
+    "--cluster", metavar="FILE", help="Start the cluster of this file, by SLURM, Kubernetes or SSH; see conf/cluster."
+)
+performance_report = click.option(
+    "--performance-report", metavar="FILE", help="HTML file for Dask's report of what the cluster did."
+)
+
+
 def where_options(command: Command) -> Command:
     """Where tasks run; nothing here changes a byte of the result."""
     return together(
         command,
+        heading("Where tasks run"),
         click.option(
             "--scheduler",
             help="threads, processes, synchronous, cluster or an address. Left out: worker processes if --n-workers "
             "or --memory-limit is given, else threads of this process.",
         ),
+        scheduler_file,
+        cluster,
         click.option("--n-workers", type=click.IntRange(min=1), help="Workers. Default: one for each core."),
         click.option("--threads-per-worker", type=click.IntRange(min=1), help="Threads in each worker process."),
         click.option("--memory-limit", help="Memory of a worker process, as in 4GiB."),
         click.option("--in-flight", type=click.IntRange(min=1), hidden=True, help="Tasks submitted at a time."),
+        performance_report,
+        heading(TOLD),
         click.option("--progress/--no-progress", default=True, help="Report progress on standard error."),
     )
 
@@ -64,6 +97,7 @@ def run_options(command: Command) -> Command:
     return where_options(
         together(
             command,
+            heading("Interrupted runs"),
             click.option(
                 "--resume/--no-resume", default=True, show_default=True, help="Go on with an interrupted run."
             ),
@@ -79,10 +113,3 @@ def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]
     if log is not None and given["progress"]:
         given["progress"] = log.progress
     return given
-
-
-def together(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """Give a command several options, in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command

@@ -6,7 +6,28 @@ from typing import Any
 
 import click
 
-__all__ = ["Numbers"]
+from dkfeat.wording import nearest
+
+__all__ = ["Choice", "Numbers"]
+
+
+class Choice(click.Choice[str]):
+    """One of a few words; another one is answered by the nearest.
+
+    Examples
+    --------
+    >>> Choice(["squared_hinge", "hinge"]).convert("squared", None, None)
+    Traceback (most recent call last):
+    click.exceptions.BadParameter: there is no 'squared'; did you mean 'squared_hinge'?
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Take the word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            message = f"there is no {str(value)!r}; {nearest(str(value), list(self.choices), 'choices')}"
+            raise click.BadParameter(message, ctx, param) from None
 
 
 class Numbers(click.ParamType):

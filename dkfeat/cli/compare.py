@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
+from dkfeat.cli._help import TOLD, heading
 from dkfeat.cli._options import make_source, source_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._storage import storage_option
-from dkfeat.cli._values import Numbers
+from dkfeat.cli._values import Choice, Numbers
 
 if TYPE_CHECKING:
     from dkfeat.learn.comparison import Result
@@ -21,6 +22,7 @@ __all__ = ["compare"]
 
 @click.command(cls=DkfeatCommand)
 @click.argument("source", nargs=-1, required=True)
+@heading("What is compared")
 @click.option("--test", multiple=True, metavar="SOURCE2", help="Rows to test on.  [default: a part of SOURCE, by seed]")
 @click.option(
     "--maps",
@@ -41,7 +43,7 @@ __all__ = ["compare"]
 )
 @click.option(
     "--loss",
-    type=click.Choice(["squared_hinge", "hinge", "log_loss"]),
+    type=Choice(["squared_hinge", "hinge", "log_loss"]),
     default="squared_hinge",
     show_default=True,
     help="Linear SVM or logistic regression.",
@@ -60,11 +62,13 @@ __all__ = ["compare"]
     "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
+@heading("Report")
 @click.option("--out", metavar="DIR", help="Folder for tables, plot and results to resume from.")
-@click.option("--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True, help="Form.")
+@click.option("--output", type=Choice(["text", "json", "csv"]), default="text", show_default=True, help="Form.")
 @source_options
 @parquet_options
 @storage_option()
+@heading(TOLD)
 @click.option("--progress/--no-progress", default=True, help="Report each result on standard error.")
 @click.pass_context
 def compare(

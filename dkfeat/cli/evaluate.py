@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._help import heading
 from dkfeat.cli._options import source_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._run_options import run_arguments, where_options
@@ -26,10 +27,11 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @click.command(cls=DkfeatCommand)
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
+@heading("Report")
 @click.option("--out", metavar="DIR", help="Folder for plots, evaluation.json and one page, evaluation.html.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@storage_option()
 @source_options
+@storage_option()
 @parquet_options
 @where_options
 @click.pass_context

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
+from dkfeat.cli._help import heading, together
 from dkfeat.cli._map_options import make_map, map_options
 from dkfeat.cli._options import make_source, source_options
 from dkfeat.cli._parquet_options import parquet_options
-from dkfeat.cli._run_options import max_bad_rows, on_bad_row, run_arguments, run_options, together
+from dkfeat.cli._run_options import bad_row_options, on_bad_row, run_arguments, run_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
+from dkfeat.cli._values import Choice
 
 __all__ = ["featurize", "plan"]
 
@@ -23,31 +25,36 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _what_to_make(command: Command) -> Command:
     options = (
         click.argument("source", nargs=-1, required=True),
+        heading("What is made"),
         click.option(
             "--out", required=True, metavar="DIR", help="Target: a folder (relative: made with its parents) or URL."
         ),
         click.option("--like", metavar="DIR", help="Shards or model whose map and input options are taken over."),
-        storage_option(),
+        click.option(
+            "--layout",
+            type=Choice(["codes", "sparse", "dense"]),
+            help="How features are kept.  [default: as the map says]",
+        ),
         target_option,
-        on_bad_row,
-        click.option("--layout", type=click.Choice(["codes", "sparse", "dense"]), help="Default: the map's own."),
     )
     return together(command, *options)
 
 
 @click.command(cls=DkfeatCommand)
 @_what_to_make
-@max_bad_rows
+@map_options
+@source_options
+@storage_option()
+@parquet_options
+@heading("Wrong rows and changed files")
+@bad_row_options
 @click.option(
     "--on-changed-source",
-    type=click.Choice(["raise", "keep"]),
+    type=Choice(["raise", "keep"]),
     default="raise",
     show_default=True,
     help="Where a committed file changed or is gone: end the run, or keep its rows as committed and go on.",
 )
-@map_options
-@source_options
-@parquet_options
 @run_options
 @click.pass_context
 def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
@@ -92,10 +99,12 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
 @click.command(cls=DkfeatCommand)
 @_what_to_make
+@click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
 @map_options
 @source_options
+@storage_option()
+@on_bad_row
 @parquet_options
-@click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
 @click.pass_context
 def plan(
     ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, with_scan: bool, **options: Any

@@ -10,9 +10,10 @@ import click
 from click.core import ParameterSource
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._help import heading
 from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, source_options
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS, parquet_options
-from dkfeat.cli._run_options import RUN_PARAMETERS, max_bad_rows, on_bad_row, run_arguments, run_options
+from dkfeat.cli._run_options import RUN_PARAMETERS, bad_row_options, run_arguments, run_options
 from dkfeat.cli._show import facts, show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
@@ -25,6 +26,7 @@ __all__ = ["predict", "rows_given"]
 @click.command(cls=DkfeatCommand)
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
+@heading("Where predictions go")
 @click.option(
     "--out",
     metavar="DIR|FILE",
@@ -32,12 +34,12 @@ __all__ = ["predict", "rows_given"]
     "for labels alone.  [default: labels on standard output]",
 )
 @click.option("--scores/--no-scores", default=True, show_default=True, help="Keep scores in the folder.")
-@on_bad_row
-@max_bad_rows
-@storage_option()
 @target_option
 @source_options
+@storage_option()
 @parquet_options
+@heading("Wrong rows")
+@bad_row_options
 @run_options
 @click.pass_context
 def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
+from dkfeat.cli._help import TOLD, heading
+from dkfeat.cli._run_options import cluster, performance_report, scheduler_file
 from dkfeat.cli._show import facts
 from dkfeat.cli._storage import parse_options, storage_option
-from dkfeat.cli._values import Numbers
+from dkfeat.cli._values import Choice, Numbers
 
 __all__ = ["train"]
 
@@ -19,6 +21,7 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
 
 @click.command(cls=DkfeatCommand)
 @click.argument("shards")
+@heading("Rows that are held out")
 @click.option("--test", metavar="DIR", help="Shards that are scored only, made with --like SHARDS.")
 @click.option("--validation", metavar="DIR", help="Shards that choose among alphas, losses and epochs.")
 @click.option(
@@ -27,30 +30,35 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
     help="Instead: the share of the rows held out for that.  [default: 0.1 if there is something to choose]",
 )
 @click.option("--refit", is_flag=True, help="Train what they chose once more, on all rows.")
+@heading("The model")
 @click.option("--out", metavar="MODEL", help="Folder to save the model in.")
 @click.option(
     "--task",
-    type=click.Choice(["auto", "classification", "regression"]),
+    type=Choice(["auto", "classification", "regression"]),
     default="auto",
     show_default=True,
     help="What labels are; auto: classes, unless the loss is one for regression.",
 )
 @click.option(
+    "--loss",
+    type=Choice(LOSSES),
+    multiple=True,
+    help="May be given several times; the last two are for regression.  [default: squared_hinge, or squared_error]",
+)
+@click.option(
+    "--class-weight",
+    metavar="LABEL=WEIGHT",
+    multiple=True,
+    help="How much rows of a class count, may be given several times; or once: balanced.",
+)
+@click.option(
     "--solver",
-    type=click.Choice(["sgd", "liblinear"]),
+    type=Choice(["sgd", "liblinear"]),
     default="sgd",
     show_default=True,
     help="Shard by shard, or to the optimum with all features in memory.",
 )
-@click.option(
-    "--C", "C", type=Numbers(float), help="liblinear: weights of the losses to try.  [default: 0.01,0.1,1,10,100]"
-)
-@click.option(
-    "--loss",
-    type=click.Choice(LOSSES),
-    multiple=True,
-    help="May be given several times; the last two are for regression.  [default: squared_hinge, or squared_error]",
-)
+@heading("Solver sgd")
 @click.option(
     "--alpha",
     type=float,
@@ -62,23 +70,26 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
     "--patience", type=click.IntRange(min=1), help="Stop after so many epochs without a better held-out score."
 )
 @click.option("--average/--no-average", default=True, show_default=True, help="Average the weights over all steps.")
-@click.option(
-    "--class-weight",
-    metavar="LABEL=WEIGHT",
-    multiple=True,
-    help="How much rows of a class count, may be given several times; or once: balanced.",
-)
+@click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
+@click.option("--loaders", type=click.IntRange(min=1), default=1, help="Shards read at once.  [default: 1]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of those held out.")
+@heading("Solver liblinear")
+@click.option("--C", "C", type=Numbers(float), help="Weights of the losses to try.  [default: 0.01,0.1,1,10,100]")
+@heading("Interrupted runs")
 @click.option("--checkpoint", metavar="DIR", help="Save the state here every 30 s, and go on from it.")
 @click.option("--resume/--no-resume", default=True, help="Go on from the checkpoint, or begin anew.  [default: resume]")
-@click.option("--shuffle-rows", type=click.IntRange(min=1), help="Rows mixed in memory.  [default: 64 MiB of them]")
+@heading("Training in parts")
 @click.option("--parts", type=click.IntRange(min=1), help="Train on so many parts side by side, averaged each epoch.")
 @click.option("--scheduler", help="Where parts run: threads, synchronous, cluster or an address.")
+@scheduler_file
+@cluster
 @click.option("--n-workers", type=click.IntRange(min=1), help="Where parts run: so many processes, or threads.")
 @click.option("--threads-per-worker", type=click.IntRange(min=1), help="Threads in each worker process.")
 @click.option("--memory-limit", help="Memory of a worker process, as in 4GiB.")
-@click.option("--loaders", type=click.IntRange(min=1), default=1, help="Shards read at once.  [default: 1]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of those held out.")
+@performance_report
+@heading("Store")
 @storage_option("A setting of the store, of shards at a URL")
+@heading(TOLD)
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
 @click.pass_context
 def train(

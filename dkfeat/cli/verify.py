@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._help import heading
 from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import holds_model, show_size, shown
 from dkfeat.cli._storage import parse_options, storage_option
@@ -17,6 +18,7 @@ __all__ = ["verify"]
 
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
+@heading("What is checked")
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too; may be given again.")
 @storage_option("A setting of the store, of TARGET and of SOURCE")
 @where_options
