@@ -31,6 +31,7 @@ _HOME = {
     "kernels": "dkfeat.kernels",
     "load_model": "dkfeat.learn.model",
     "load_pipeline": "dkfeat.learn.pipeline",
+    "open_cluster": "dkfeat.engine.clusters",
     "open_shards": "dkfeat.engine.dataset",
     "plan": "dkfeat.engine.plan",
     "plot": "dkfeat.plot",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dkfeat import kernels as kernels
     from dkfeat import plot as plot
     from dkfeat import theory as theory
+    from dkfeat.engine.clusters import open_cluster as open_cluster
     from dkfeat.engine.collections import read_libsvm as read_libsvm
     from dkfeat.engine.collections import read_parquet as read_parquet
     from dkfeat.engine.dataset import open_shards as open_shards

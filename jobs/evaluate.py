@@ -10,7 +10,17 @@ from dkfeat.config import load_config
 from dkfeat.learn.evaluate import evaluate
 from dkfeat.report.figures import check_plots
 
-WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit", "in_flight", "progress")
+WHERE = (
+    "scheduler",
+    "scheduler_file",
+    "cluster",
+    "n_workers",
+    "threads_per_worker",
+    "memory_limit",
+    "in_flight",
+    "performance_report",
+    "progress",
+)
 """What `run` says of evaluations, which write no data set."""
 
 

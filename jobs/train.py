@@ -11,7 +11,15 @@ from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
 
-WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit")
+WHERE = (
+    "scheduler",
+    "scheduler_file",
+    "cluster",
+    "n_workers",
+    "threads_per_worker",
+    "memory_limit",
+    "performance_report",
+)
 """What `run` says of training in parts."""
 
 

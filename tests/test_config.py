@@ -224,7 +224,15 @@ def test_run_options__are_the_same_everywhere():
     assert set(options) == set(RUN_PARAMETERS) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
 
 
-WHERE = ("scheduler", "n_workers", "threads_per_worker", "memory_limit")
+WHERE = (
+    "scheduler",
+    "scheduler_file",
+    "cluster",
+    "n_workers",
+    "threads_per_worker",
+    "memory_limit",
+    "performance_report",
+)
 """Of training in parts, which job files give under `run`."""
 
 

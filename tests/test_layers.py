@@ -31,7 +31,8 @@ TABLE = {
     "theory": ({"theory"}, {"numpy", "scipy"}),
     "engine": (
         ENGINE_AND_BELOW,
-        {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"},
+        {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
+        | {"dask_jobqueue", "dask_kubernetes"},
     ),
     "plot": (ENGINE_AND_BELOW | {"learn", "plot"}, {"matplotlib", "numpy"}),
     "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy"}),

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from dkfeat.config.cluster import (
+    ClusterConfig,
+    KubernetesClusterConfig,
+    LocalClusterConfig,
+    SlurmClusterConfig,
+    SSHClusterConfig,
+    load_cluster,
+)
 from dkfeat.config.featurize import FeaturizeConfig, MapConfig
 from dkfeat.config.job import JobConfig, RunConfig, load_config
 from dkfeat.config.predict import EvaluateConfig, PredictConfig
@@ -9,13 +17,19 @@ from dkfeat.config.source import SourceConfig
 from dkfeat.config.train import TrainConfig
 
 __all__ = [
+    "ClusterConfig",
     "EvaluateConfig",
     "FeaturizeConfig",
     "JobConfig",
+    "KubernetesClusterConfig",
+    "LocalClusterConfig",
     "MapConfig",
     "PredictConfig",
     "RunConfig",
+    "SSHClusterConfig",
+    "SlurmClusterConfig",
     "SourceConfig",
     "TrainConfig",
+    "load_cluster",
     "load_config",
 ]

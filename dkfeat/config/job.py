@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dkfeat.config.featurize import FeaturizeConfig
+from dkfeat.config.files import read_yaml
 from dkfeat.config.predict import EvaluateConfig, PredictConfig
 from dkfeat.config.settings import Settings, at_least
 from dkfeat.config.train import TrainConfig
@@ -24,6 +22,11 @@ class RunConfig(Settings):
     scheduler: str | None = None
     """"threads", "processes", "synchronous", "cluster" (an embedded one) or an address. Left out: worker processes if
     `n_workers` or `memory_limit` is given, else what Dask is set to, else threads of this process."""
+    scheduler_file: str | None = None
+    """In its place: what `dask scheduler --scheduler-file` wrote."""
+    cluster: str | None = None
+    """In its place: file of a cluster that is started for the job, such as those of conf/cluster; the three settings
+    below then stand in place of what it says."""
     n_workers: int | None = None
     """Threads or worker processes, by the scheduler, at least 1; left out: one for each core."""
     threads_per_worker: int | None = None
@@ -32,6 +35,8 @@ class RunConfig(Settings):
     """Bytes a worker process may hold; None: its share of the machine's memory."""
     in_flight: int | None = None
     """Tasks handed to the scheduler at a time, at least 1."""
+    performance_report: str | None = None
+    """HTML file for Dask's report of what the cluster did."""
     resume: bool = True
     """Go on with an interrupted run."""
     break_lock: str | None = None
@@ -89,13 +94,9 @@ def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
         If the file cannot be read, is not YAML of plain values, repeats a key, lacks the part, or holds settings that
         `JobConfig.from_mapping` refuses. The text starts with the file's name.
     """
+    content = read_yaml(path, "a job file")
     try:
-        content = _StrictLoader(Path(path).read_text(encoding="utf-8")).get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        message = f"{path}: cannot be read as a job file: {' '.join(str(error).split())}"
-        raise ConfigError(message) from None
-    try:
-        job = JobConfig.from_mapping({} if content is None else content)
+        job = JobConfig.from_mapping(content)
     except ConfigError as error:
         message = f"{path}: {error}"
         raise ConfigError(message) from None
@@ -103,15 +104,3 @@ def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
         message = f"{path}: lists nothing under `{needs}`"
         raise ConfigError(message)
     return job
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, which also refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                message = f"key {key!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
-        return super().construct_mapping(node, deep)

@@ -19,7 +19,7 @@ from dkfeat.validation import check_integer
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-__all__ = ["local_cluster", "share_cores"]
+__all__ = ["as_bytes", "local_cluster", "share_cores"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ def local_cluster(
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
+    *,
+    profile: bool = False,
 ) -> Iterator[Client]:
     """Start worker processes on this machine and stop them at the end of the ``with`` block.
 
@@ -86,6 +88,8 @@ def local_cluster(
     memory_limit : int, str or None
         Bytes for each worker, as a number or with a unit; None: an equal share of the machine's memory. A worker
         that passes 95 % of it is stopped and its task tried elsewhere.
+    profile : bool
+        Let workers sample what they run, for a performance report.
 
     Yields
     ------
@@ -104,9 +108,13 @@ def local_cluster(
     from distributed import Client  # 0.3 s, which runs on threads need not pay
 
     n_workers, threads = share_cores(n_workers, threads_per_worker)
-    limit = "auto" if memory_limit is None else _bytes(memory_limit)
+    limit = "auto" if memory_limit is None else as_bytes(memory_limit)
     variables = {f"{library}_NUM_THREADS": 1 for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "BLIS")}
-    settings = {**SETTINGS, "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, **variables}}
+    settings = {
+        **SETTINGS,
+        "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, **variables},
+        "distributed.worker.profile.enabled": profile,
+    }
     with (
         dask.config.set(settings),
         _stopped_at_the_end(_start(n_workers, threads, limit)) as cluster,
@@ -158,7 +166,19 @@ def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
             cluster.status = Status.closed  # as far as can be
 
 
-def _bytes(text: int | str) -> int:
+def as_bytes(text: int | str) -> int:
+    """Bytes of a worker's memory limit.
+
+    Raises
+    ------
+    ConfigError
+        If it is no size of at least 1 MiB.
+
+    Examples
+    --------
+    >>> as_bytes("4GiB")
+    4294967296
+    """
     try:
         value = 0 if isinstance(text, bool) else int(parse_bytes(text))
     except (ValueError, TypeError, AttributeError):  # the latter two: neither a number nor text

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
+    from dkfeat.config import ClusterConfig
     from dkfeat.io.manifest import Manifest
     from dkfeat.maps import FeatureMap
 
@@ -50,10 +51,13 @@ def featurize(
     on_changed_source: str = "raise",
     client: Client | None = None,
     scheduler: str | None = None,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -109,10 +113,18 @@ def featurize(
     scheduler : str or None
         "threads", "processes", "synchronous", "cluster" (worker processes of its own) or a scheduler's address. None:
         the active client, else Dask's configuration, else threads.
+    scheduler_file : path or None
+        In its place: what ``dask scheduler --scheduler-file`` wrote.
+    cluster : path, ClusterConfig or None
+        In its place: a cluster that is started for this run, see `dkfeat.open_cluster`, and only if there is something
+        to do.
     n_workers, threads_per_worker, memory_limit
-        Of the threads, processes or cluster; `n_workers` without a scheduler starts a cluster of its own.
+        Of the threads, processes or cluster; `n_workers` without a scheduler starts a cluster of its own. Beside
+        `cluster` they stand in place of what its file says.
     in_flight : int or None
         Tasks handed to the scheduler at a time; None: twice the threads of a cluster.
+    performance_report : path or None
+        HTML file for Dask's report of what a cluster did, with its task stream; needs bokeh, the extra ``dashboard``.
     progress : bool or callable, default=True
         True reports on standard error, a callable gets a `ProgressState` after each task.
     storage_options : mapping or None
@@ -169,10 +181,13 @@ def featurize(
     opening = open_runner(
         client,
         scheduler,
+        scheduler_file=scheduler_file,
+        cluster=cluster,
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit,
         in_flight=in_flight,
+        performance_report=performance_report,
     )
     with ExitStack() as stack:
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.blocks import SourceFile, Split
+    from dkfeat.config import ClusterConfig
     from dkfeat.io.manifest import Manifest
 
-__all__ = ["InputReport", "verify_inputs"]
+__all__ = ["InputReport", "settled_source", "verify_inputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,13 @@ def verify_inputs(
     *,
     client: Client | None = None,
     scheduler: str | None = None,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -69,7 +73,8 @@ def verify_inputs(
     source : LibsvmSource, path, glob, URL, or a list of these
         As it was given to `featurize`: a data set keeps the names of its sources, not where they are. Options left
         open are the data set's.
-    client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight
+    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, in_flight,
+    performance_report
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
@@ -108,18 +113,7 @@ def verify_inputs(
     """
     storage = target if isinstance(target, Storage) else open_storage(target, target_options)
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
-    asked = as_source(source, storage_options, spec["input"].get("kind"))
-    files = {file.name: file for file in asked.files()}
-    settled = settle(
-        asked,
-        None,
-        files=tuple(files.values()),
-        target=(storage.url, spec),
-        scan=_never,
-        load=lambda described: load_map(described, storage),
-    ).source
-    if manifest.n_bad_rows and settled.sets_aside:
-        settled = settled.replaced(on_bad_row="quarantine")
+    settled, files = settled_source(storage, spec, manifest, source, storage_options)
     problems, touched = _changes(manifest, files)
     plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
     splits = [
@@ -130,10 +124,13 @@ def verify_inputs(
         open_runner(
             client,
             scheduler,
+            scheduler_file=scheduler_file,
+            cluster=cluster,
             n_workers=n_workers,
             threads_per_worker=threads_per_worker,
             memory_limit=memory_limit,
             in_flight=in_flight,
+            performance_report=performance_report,
         ) as runner,
         Progress(progress).stage(
             "verify inputs", total_tasks=len(splits), total_bytes=sum(map(settled.split_bytes, splits))
@@ -154,6 +151,29 @@ def verify_inputs(
         touched=tuple(name for name in touched if name not in faulty),
         new=tuple(sorted(files.keys() - {entry.name for entry in manifest.sources})),
     )
+
+
+def settled_source(
+    storage: Storage,
+    spec: Mapping[str, Any],
+    manifest: Manifest,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    storage_options: Mapping[str, Any] | None,
+) -> tuple[Source, dict[str, SourceFile]]:
+    """Source of a data set, to be read as it was, and its files as they are now, by name."""
+    asked = as_source(source, storage_options, spec["input"].get("kind"))
+    files = {file.name: file for file in asked.files()}
+    settled = settle(
+        asked,
+        None,
+        files=tuple(files.values()),
+        target=(storage.url, spec),
+        scan=_never,
+        load=lambda described: load_map(described, storage),
+    ).source
+    if manifest.n_bad_rows and settled.sets_aside:
+        settled = settled.replaced(on_bad_row="quarantine")
+    return settled, files
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from multiprocessing.reduction import ForkingPickler
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
@@ -25,6 +26,10 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from dkfeat.engine.cluster import local_cluster, share_cores
+from dkfeat.engine.clusters import open_cluster
+from dkfeat.engine.performance import check_report
+from dkfeat.engine.performance import performance_report as performance_reported
+from dkfeat.engine.scheduler_file import read_address
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.validation import check_integer
 
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.blocks import Split
+    from dkfeat.config import ClusterConfig
 
 __all__ = ["Homes", "LocalRunner", "Runner", "SplitTask", "Stopped", "open_runner"]
 
@@ -265,16 +271,19 @@ def open_runner(
     client: Client | None = None,
     scheduler: str | None = None,
     *,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
 ) -> AbstractContextManager[Runner]:
     """Choose where tasks run; it is started for a ``with`` block.
 
-    The first of these that applies: `client`; `scheduler`; an embedded cluster, if `n_workers` or `memory_limit` is
-    given; the process's active `distributed.Client`; the ``scheduler`` setting of Dask's configuration; threads of
-    this process, one a core.
+    At most one of `client`, `scheduler`, `scheduler_file` and `cluster` is given. Without any of them, the first of
+    these that applies: an embedded cluster, if `n_workers` or `memory_limit` is given; the process's active
+    `distributed.Client`; the ``scheduler`` setting of Dask's configuration; threads of this process, one a core.
 
     Parameters
     ----------
@@ -283,17 +292,24 @@ def open_runner(
     scheduler : str or None
         "threads", "processes" or "synchronous", Dask's schedulers of this machine; "cluster", an embedded cluster
         of worker processes; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
+    scheduler_file : path or None
+        What ``dask scheduler --scheduler-file`` wrote.
+    cluster : path, ClusterConfig or None
+        A cluster to start, see `dkfeat.open_cluster`.
     n_workers : int or None
         Threads, processes or worker processes, by `scheduler`; None: as many as there are cores.
     threads_per_worker, memory_limit
-        Of the embedded cluster, see `dkfeat.engine.cluster.local_cluster`.
+        Of the embedded cluster, see `dkfeat.engine.cluster.local_cluster`. Beside `cluster` these three stand in place
+        of what its file says.
     in_flight : int or None
         Tasks handed to the scheduler at a time; None: twice the cluster's threads.
+    performance_report : path or None
+        HTML file for Dask's report of what a cluster did.
 
     Returns
     -------
     opening : context manager
-        Gives the `Runner`. Entering raises `ClusterError` if an address does not answer.
+        Gives the `Runner`. Entering raises `ClusterError` if an address does not answer or a cluster does not start.
 
     Raises
     ------
@@ -303,42 +319,77 @@ def open_runner(
     """
     if in_flight is not None:
         in_flight = check_integer(in_flight, "in_flight", low=1)
-    if client is not None and scheduler is not None:
-        message = f"client and scheduler={scheduler!r} are both given; choose one"
+    named = {"client": client, "scheduler": scheduler, "scheduler_file": scheduler_file, "cluster": cluster}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1:
+        message = f"{' and '.join(given)} are given, but tasks run in one place; choose one"
         raise ConfigError(message)
-    client, scheduler = _choose(client, scheduler, embedded=n_workers is not None or memory_limit is not None)
-    if scheduler != "cluster" and (threads_per_worker is not None or memory_limit is not None):
-        message = (
-            f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {scheduler or 'a client'!r}"
-        )
-        raise ConfigError(message)
-    if client is None and scheduler in SCHEDULERS[:3]:
-        workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
-        return _open_local(scheduler, workers, in_flight or GRAPH_TASKS)
+    sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
+    if scheduler_file is not None or cluster is not None:
+        client, scheduler = None, None
+        if scheduler_file is not None and any(value is not None for value in sizes.values()):
+            message = f"{', '.join(sizes)} belong to a cluster that is started, not to one behind a scheduler_file"
+            raise ConfigError(message)
+    else:
+        client, scheduler = _choose(client, scheduler, embedded=n_workers is not None or memory_limit is not None)
+        if scheduler != "cluster" and (threads_per_worker is not None or memory_limit is not None):
+            message = (
+                f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {scheduler or 'a client'!r}"
+            )
+            raise ConfigError(message)
+        if client is None and scheduler in SCHEDULERS[:3]:
+            if performance_report is not None:
+                message = (
+                    f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
+                )
+                raise ConfigError(message)
+            workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
+            return _open_local(scheduler, workers, in_flight or GRAPH_TASKS)
+        if scheduler == "cluster":
+            share_cores(n_workers, threads_per_worker)
+    if performance_report is not None:
+        check_report(performance_report)
+    opening = _opening(client, scheduler, scheduler_file, cluster, sizes, profile=performance_report is not None)
+    return _open_client(opening, in_flight, performance_report)
+
+
+def _opening(
+    client: Client | None,
+    scheduler: str | None,
+    scheduler_file: str | PathLike[str] | None,
+    cluster: str | PathLike[str] | ClusterConfig | None,
+    sizes: Mapping[str, Any],
+    *,
+    profile: bool,
+) -> AbstractContextManager[Client]:
+    """Choose what gives a client, once it is entered."""
+    if client is not None:
+        return nullcontext(client)
+    if cluster is not None:
+        return open_cluster(cluster, **sizes)
     if scheduler == "cluster":
-        share_cores(n_workers, threads_per_worker)
-    return _open_client(client, str(scheduler), n_workers, threads_per_worker, memory_limit, in_flight)
+        return local_cluster(**sizes, profile=profile)
+    return _connection(scheduler, scheduler_file)
+
+
+@contextmanager
+def _connection(scheduler: str | None, scheduler_file: str | PathLike[str] | None) -> Iterator[Client]:
+    from dkfeat.engine.distributed_runner import connect  # needs distributed, 0.3 s to import
+
+    with connect(scheduler if scheduler is not None else read_address(fspath(scheduler_file or ""))) as client:
+        yield client
 
 
 @contextmanager
 def _open_client(
-    client: Client | None,
-    scheduler: str,
-    n_workers: int | None,
-    threads_per_worker: int | None,
-    memory_limit: int | str | None,
+    opening: AbstractContextManager[Client],
     in_flight: int | None,
+    report: str | PathLike[str] | None,
 ) -> Iterator[Runner]:
-    from dkfeat.engine.distributed_runner import ClientRunner, connect  # needs distributed, 0.3 s to import
+    from dkfeat.engine.distributed_runner import ClientRunner
 
-    if client is not None:
+    with opening as client, nullcontext() if report is None else performance_reported(client, report):
         yield ClientRunner(client, in_flight)
-    elif scheduler == "cluster":
-        with local_cluster(n_workers, threads_per_worker, memory_limit) as embedded:
-            yield ClientRunner(embedded, in_flight)
-    else:
-        with connect(scheduler) as connected:
-            yield ClientRunner(connected, in_flight)
 
 
 def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> tuple[Client | None, str | None]:

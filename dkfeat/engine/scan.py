@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.blocks import SourceFile, Split
+    from dkfeat.config import ClusterConfig
 
 __all__ = ["run_scan", "scan"]
 
@@ -42,10 +43,13 @@ def scan(
     *,
     client: Client | None = None,
     scheduler: str | None = None,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Scan:
@@ -58,7 +62,8 @@ def scan(
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
         Options that are given are held to; those left open are found. Of Parquet, labels and compared columns are read
         and rows counted; values are not, so ``nnz`` is None.
-    client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight
+    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, in_flight,
+    performance_report
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
@@ -91,10 +96,13 @@ def scan(
     with open_runner(
         client,
         scheduler,
+        scheduler_file=scheduler_file,
+        cluster=cluster,
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit,
         in_flight=in_flight,
+        performance_report=performance_report,
     ) as runner:
         return run_scan(asked, files, runner, Progress(progress))
 

@@ -167,16 +167,14 @@ def open_averaging(
     settings: Settings,
     *,
     parts: int | None,
-    client: Any,
-    scheduler: str | None,
-    n_workers: int | None,
-    threads_per_worker: int | None,
-    memory_limit: int | str | None,
     fraction: float,
     seed: int,
     shuffle_rows: int | None,
+    **where: Any,
 ) -> AbstractContextManager[Averaging | None]:
     """Start what parts run on, for a ``with`` block; None if nothing asks for parts.
+
+    `where` are keywords of `dkfeat.engine.runners.open_runner`.
 
     Raises
     ------
@@ -189,8 +187,7 @@ def open_averaging(
     """
     if parts is not None:
         parts = check_integer(parts, "parts", low=1)
-    asked = (parts, client, scheduler, n_workers, threads_per_worker, memory_limit)
-    if all(value is None for value in asked):
+    if parts is None and all(value is None for value in where.values()):
         return nullcontext()
     most = sum(entry.rows > 0 for entry in data.manifest.shards)
     if parts is not None and parts > most:
@@ -202,13 +199,7 @@ def open_averaging(
     # importing Dask takes a while, which training in one process need not wait for
     from dkfeat.engine.runners import open_runner
 
-    opening = open_runner(
-        client,
-        scheduler,
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit,
-    )
+    opening = open_runner(**where)
     return _open(opening, data, settings, parts, most, fraction=fraction, seed=seed, shuffle_rows=shuffle_rows)
 
 

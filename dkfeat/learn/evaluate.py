@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dask.distributed import Client
 
     from dkfeat.blocks import Split
+    from dkfeat.config import ClusterConfig
     from dkfeat.engine.dataset import ShardDataset
     from dkfeat.io.source import Source
 
@@ -30,10 +31,13 @@ def evaluate(
     blocksize: int | str | None = None,
     client: Client | None = None,
     scheduler: str | None = None,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Evaluation:
@@ -48,7 +52,8 @@ def evaluate(
         is read without predicting again.
     blocksize : int or str, optional
         As in `dkfeat.predict`.
-    client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight, progress
+    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, in_flight,
+    performance_report, progress
         Where it runs, as in `dkfeat.featurize`.
     storage_options : mapping or None
         For sources and a model given by URL.
@@ -96,10 +101,13 @@ def evaluate(
         open_runner(
             client,
             scheduler,
+            scheduler_file=scheduler_file,
+            cluster=cluster,
             n_workers=n_workers,
             threads_per_worker=threads_per_worker,
             memory_limit=memory_limit,
             in_flight=in_flight,
+            performance_report=performance_report,
         ) as runner,
         Progress(progress).stage("evaluate", total_tasks=len(splits), total_bytes=sum(map(task.size, splits))) as stage,
     ):

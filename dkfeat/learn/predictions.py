@@ -25,6 +25,7 @@ from dkfeat.learn.prediction_source import prediction_source
 if TYPE_CHECKING:
     from dask.distributed import Client
 
+    from dkfeat.config import ClusterConfig
     from dkfeat.engine.dataset import ShardDataset
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.source import Source
@@ -45,10 +46,13 @@ def predict(
     max_bad_rows: float | str = 0.01,
     client: Client | None = None,
     scheduler: str | None = None,
+    scheduler_file: str | PathLike[str] | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
     in_flight: int | None = None,
+    performance_report: str | PathLike[str] | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -77,7 +81,8 @@ def predict(
         Text or rows of a task, by default 64 MiB; not for shards, and not beside a source, which has its own.
     resume, break_lock, on_bad_row, max_bad_rows
         As in `dkfeat.featurize`.
-    client, scheduler, n_workers, threads_per_worker, memory_limit, in_flight
+    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, in_flight,
+    performance_report
         Where it runs, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
         As in `dkfeat.featurize`.
@@ -135,10 +140,13 @@ def predict(
     opening = open_runner(
         client,
         scheduler,
+        scheduler_file=scheduler_file,
+        cluster=cluster,
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit,
         in_flight=in_flight,
+        performance_report=performance_report,
     )
     with ExitStack() as stack:
 

@@ -18,6 +18,7 @@ from dkfeat.learn.training_data import check_same_features, classes_of, task_of
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
+    from dkfeat.config import ClusterConfig
     from dkfeat.engine.dataset import ShardDataset
 
 __all__ = ["train"]
@@ -50,9 +51,12 @@ def train(
     parts: int | None = None,
     client: Any = None,
     scheduler: str | None = None,
+    scheduler_file: str | os.PathLike[str] | None = None,
+    cluster: str | os.PathLike[str] | ClusterConfig | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
+    performance_report: str | os.PathLike[str] | None = None,
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
@@ -126,7 +130,7 @@ def train(
         over its own shards, then their weights are averaged. The same seed and number of parts give the same weights,
         bit for bit, wherever parts run and whatever workers are lost. By default, if anything of what follows is given,
         as many as tasks run at a time, but no more than there are shards; otherwise rows are shown one after another.
-    client, scheduler, n_workers, threads_per_worker, memory_limit
+    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, performance_report
         Where parts run, as in `dkfeat.featurize`: by default on threads of this process, with `n_workers` on processes
         of this machine. A worker keeps the encoded rows of its parts in memory, up to a quarter of what it may use. The
         manifest's shards must be in reach of all workers.
@@ -179,6 +183,17 @@ def train(
     .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
     .. [2] B. Kulis and P. L. Bartlett, "Implicit online learning", ICML 2010.
     """
+    where: dict[str, Any] = {
+        "parts": parts,
+        "client": client,
+        "scheduler": scheduler,
+        "scheduler_file": scheduler_file,
+        "cluster": cluster,
+        "n_workers": n_workers,
+        "threads_per_worker": threads_per_worker,
+        "memory_limit": memory_limit,
+        "performance_report": performance_report,
+    }
     if check_choice(solver, "solver", ("sgd", "liblinear")) == "liblinear":
         # scikit-learn's solvers load when they are asked for
         from dkfeat.learn.liblinear import train_liblinear
@@ -194,8 +209,7 @@ def train(
             "average": None if average else average,
         }
         others |= {"patience": patience, "checkpoint": checkpoint, "shuffle_rows": shuffle_rows}
-        others |= {"parts": parts, "client": client, "scheduler": scheduler, "n_workers": n_workers}
-        others |= {"threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
+        others |= where
         others["task"] = task if task == "regression" else None
         return train_liblinear(
             data,
@@ -244,14 +258,7 @@ def train(
         loaders=loaders,
         resume=resume,
         progress=progress,
-        where={
-            "parts": parts,
-            "client": client,
-            "scheduler": scheduler,
-            "n_workers": n_workers,
-            "threads_per_worker": threads_per_worker,
-            "memory_limit": memory_limit,
-        },
+        where=where,
     )
     model = run(options, judges.get("validation"), checkpoint)
     if not (refit and options.held_out):

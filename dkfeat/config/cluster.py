@@ -1,0 +1,230 @@
+"""Cluster files: what kind of cluster is started for a run, and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from dkfeat.config.files import read_yaml
+from dkfeat.config.settings import Settings, at_least
+from dkfeat.errors import ConfigError
+from dkfeat.wording import nearest
+
+__all__ = [
+    "CLUSTERS",
+    "ClusterConfig",
+    "KubernetesClusterConfig",
+    "LocalClusterConfig",
+    "SSHClusterConfig",
+    "SlurmClusterConfig",
+    "load_cluster",
+    "read_cluster",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(Settings):
+    """What every kind of cluster has."""
+
+    kind: str
+    """Which of `CLUSTERS` it is."""
+    threads_per_worker: int | None = None
+    """Threads in each worker process, at least 1."""
+    memory_limit: int | str | None = None
+    """Bytes for each worker process, as a number or with a unit as in "8GiB"."""
+    start_seconds: float = 300.0
+    """How long to wait for the first worker, in seconds; work begins with it, whenever the others come."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_workers", "threads_per_worker", "workers_per_job", "workers_per_host"):
+            value = getattr(self, name, None)
+            if value is not None:
+                at_least(name, value, 1)
+        if not self.start_seconds > 0:
+            message = f"start_seconds={self.start_seconds}, but it must be greater than 0"
+            raise ConfigError(message)
+
+    def sized(self, **sizes: Any) -> Self:
+        """Give the settings with other sizes: those of `n_workers`, `threads_per_worker`, `memory_limit` not None.
+
+        Raises
+        ------
+        ConfigError
+            If this kind of cluster has no such setting, or a value is out of range.
+        """
+        given = {name: value for name, value in sizes.items() if value is not None}
+        for name in given:
+            if not hasattr(self, name):
+                message = f"{name} is no setting of a cluster of kind {self.kind!r}; its file says how large it is"
+                raise ConfigError(message)
+        return replace(self, **given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalClusterConfig(ClusterConfig):
+    """Worker processes on this machine, as `n_workers` without a cluster file starts them."""
+
+    kind: Literal["local"] = "local"
+    """This kind."""
+    n_workers: int | None = None
+    """Worker processes; left out: one for each core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmClusterConfig(ClusterConfig):
+    """Workers as jobs of SLURM, by dask-jobqueue; the scheduler runs beside dkfeat.
+
+    Keys that dask-jobqueue has too mean what they mean there; those left out are taken from Dask's configuration,
+    ``jobqueue.slurm``.
+    """
+
+    kind: Literal["slurm"] = "slurm"
+    """This kind."""
+    n_workers: int
+    """Worker processes in all, at least 1."""
+    threads_per_worker: int
+    memory_limit: int | str
+    workers_per_job: int = 1
+    """Worker processes in each SLURM job: a job asks for so many times the threads and the memory of one."""
+    queue: str | None = None
+    """Partition."""
+    account: str | None = None
+    """Account that is charged."""
+    walltime: str | int | None = None
+    """Time limit of each job, in quotes, as in "02:00:00"."""
+    interface: str | None = None
+    """Network interface of scheduler and workers, such as ib0."""
+    local_directory: str | None = None
+    """Folder on each node for a worker's own files."""
+    log_directory: str | None = None
+    """Folder for the output of the jobs."""
+    python: str | None = None
+    """Python on the nodes; left out: this one, by its path."""
+    job_extra_directives: tuple[str, ...] = ()
+    """More `#SBATCH` lines, such as "--exclusive"."""
+    job_script_prologue: tuple[str, ...] = ()
+    """Shell commands before a worker starts, such as "module load gcc"."""
+    encrypt: bool = True
+    """Speak TLS with a certificate made for this cluster alone: without it, whoever reaches the scheduler over the
+    network can run code as you."""
+    shared_temp_directory: str | None = None
+    """Folder that all nodes see, where workers find the certificate; left out: the one in which dkfeat runs."""
+    dashboard_address: str | None = None
+    """Where the scheduler's dashboard listens, such as ":8787"; left out: there is none."""
+
+    def __post_init__(self) -> None:
+        # the base's own: with slots, super() without arguments would look for a class that was replaced
+        ClusterConfig.__post_init__(self)
+        if isinstance(self.walltime, int):
+            message = (
+                f"walltime={self.walltime}, a number; put it in quotes, as in '02:00:00': without them YAML reads that "
+                "as 7200 seconds, and SLURM takes a number for minutes"
+            )
+            raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesClusterConfig(ClusterConfig):
+    """Pods that the Dask operator starts, by dask-kubernetes."""
+
+    kind: Literal["kubernetes"] = "kubernetes"
+    """This kind."""
+    image: str
+    """Container image with the same versions of Python, Dask and dkfeat as here."""
+    n_workers: int
+    """Worker pods, at least 1."""
+    threads_per_worker: int
+    memory_limit: int | str
+    namespace: str | None = None
+    """Left out: the current one."""
+    name: str | None = None
+    """Of the Dask cluster; left out: one is made up."""
+    env: Mapping[str, Any] | None = None
+    """Environment variables of the pods. For secrets, use a custom resource."""
+    resource_seconds: int = 60
+    """How long to wait for the operator to act, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SSHClusterConfig(ClusterConfig):
+    """Workers on hosts that are reached by SSH."""
+
+    kind: Literal["ssh"] = "ssh"
+    """This kind."""
+    hosts: tuple[str, ...]
+    """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` says otherwise."""
+    scheduler_host: str | None = None
+    """Host of the scheduler."""
+    workers_per_host: int = 1
+    """Worker processes on each host."""
+    remote_python: str | None = None
+    """Python on the hosts; left out: the path of this one."""
+    connect_options: Mapping[str, Any] | None = None
+    """Keywords of `asyncssh.connect`, such as username; ``~/.ssh/config``, keys and the agent are used as ssh does."""
+    protocol: Literal["tcp", "tls"] = "tcp"
+    """With "tls", the certificates of Dask's configuration are used, from the same paths on all hosts."""
+    local_directory: str | None = None
+    """Folder on each host for a worker's own files."""
+    dashboard_address: str | None = None
+    """Where the scheduler's dashboard listens, such as ":8787"; left out: there is none."""
+
+    def __post_init__(self) -> None:
+        ClusterConfig.__post_init__(self)
+        if not self.hosts:
+            message = "hosts is empty; name at least one"
+            raise ConfigError(message)
+
+
+CLUSTERS: dict[str, type[ClusterConfig]] = {
+    "local": LocalClusterConfig,
+    "slurm": SlurmClusterConfig,
+    "kubernetes": KubernetesClusterConfig,
+    "ssh": SSHClusterConfig,
+}
+"""Settings by kind of cluster."""
+
+
+def read_cluster(mapping: Any) -> ClusterConfig:
+    """Read the settings of a cluster from plain values.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown kind or key, with the nearest known one, a missing key, or a value of another type or range.
+
+    Examples
+    --------
+    >>> read_cluster({"kind": "local", "n_workers": 4}).n_workers
+    4
+    >>> read_cluster({"kind": "slrum"})
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: kind: there is no cluster of kind 'slrum'; did you mean 'slurm'?
+    """
+    if not isinstance(mapping, Mapping):
+        message = f"expected keys and values, one of them `kind`: {', '.join(CLUSTERS)}"
+        raise ConfigError(message)
+    kind = mapping.get("kind")
+    if kind is None:
+        message = f"kind must be given: {', '.join(CLUSTERS)}"
+        raise ConfigError(message)
+    if not isinstance(kind, str) or kind not in CLUSTERS:
+        message = f"kind: there is no cluster of kind {kind!r}; {nearest(str(kind), list(CLUSTERS), 'kinds')}"
+        raise ConfigError(message)
+    return CLUSTERS[kind].from_mapping(mapping)
+
+
+def load_cluster(path: str | Path) -> ClusterConfig:
+    """Read a cluster file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or holds settings that `read_cluster` refuses. The text starts with the file's name.
+    """
+    try:
+        return read_cluster(read_yaml(path, "a cluster file"))
+    except ConfigError as error:
+        message = str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}"
+        raise ConfigError(message) from None

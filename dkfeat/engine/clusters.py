@@ -1,0 +1,165 @@
+"""Start a cluster that a file describes: on this machine, by SLURM, Kubernetes or SSH."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from importlib.util import find_spec
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dkfeat.config.cluster import (
+    ClusterConfig,
+    KubernetesClusterConfig,
+    LocalClusterConfig,
+    SlurmClusterConfig,
+    SSHClusterConfig,
+    load_cluster,
+)
+from dkfeat.engine.cluster import SETTINGS, local_cluster
+from dkfeat.engine.cluster_keywords import kubernetes_keywords, slurm_keywords, ssh_keywords
+from dkfeat.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["as_cluster", "open_cluster"]
+
+logger = logging.getLogger(__name__)
+
+QUIET_SECONDS = 10.0
+"""How long the first worker is waited for in silence."""
+
+NEEDS = {
+    "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
+    "kubernetes": (("dask_kubernetes",), "kubernetes"),
+    "ssh": (("asyncssh",), "ssh"),
+}
+"""Modules that a kind of cluster needs beside Dask, and the extra of dkfeat that brings them."""
+
+
+def open_cluster(
+    cluster: str | PathLike[str] | ClusterConfig,
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+) -> AbstractContextManager[Client]:
+    """Start the cluster that a file describes, for several steps; it is stopped at the end of the ``with`` block.
+
+    Every function that takes `client` runs on it. Each of them can also start a cluster for itself, by `cluster`; this
+    keeps one for all.
+
+    Parameters
+    ----------
+    cluster : path or ClusterConfig
+        A cluster file, such as those of ``conf/cluster``, or what `dkfeat.config.load_cluster` makes of one.
+    n_workers, threads_per_worker, memory_limit
+        In place of what the file says.
+
+    Returns
+    -------
+    opening : context manager
+        Gives a `distributed.Client`, which is not made the process's default client. The first worker has come then;
+        others may come later, and join the work. Entering raises `ClusterError` if the cluster does not start or no
+        worker comes within its `start_seconds`.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        The file cannot be read or holds settings that do not exist, or the library that starts such a cluster is not
+        installed; the message names the extra that brings it.
+
+    Examples
+    --------
+    >>> from dkfeat.config import LocalClusterConfig
+    >>> if __name__ == "__main__":  # as for every program that starts processes
+    ...     with open_cluster(LocalClusterConfig(n_workers=1)) as client:
+    ...         print(len(client.nthreads()))
+    """
+    config = as_cluster(cluster, n_workers=n_workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit)
+    return _open(config)
+
+
+def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
+    """Read the settings of a cluster, with the sizes that are not None; its libraries are installed."""
+    if isinstance(cluster, ClusterConfig):
+        config = cluster
+    elif isinstance(cluster, str | PathLike):
+        config = load_cluster(fspath(cluster))
+    else:
+        message = f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig"
+        raise ConfigError(message)
+    config = config.sized(**sizes)
+    modules, extra = NEEDS.get(config.kind, ((), ""))
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        message = (
+            f"a cluster of kind {config.kind!r} needs {', '.join(name.replace('_', '-') for name in missing)}; "
+            f"pip install 'dkfeat[{extra}]'"
+        )
+        raise ConfigError(message)
+    return config
+
+
+@contextmanager
+def _open(config: ClusterConfig) -> Iterator[Client]:
+    if isinstance(config, LocalClusterConfig):
+        with local_cluster(config.n_workers, config.threads_per_worker, config.memory_limit) as client:
+            yield client
+        return
+    from distributed import Client
+
+    with (
+        dask.config.set(SETTINGS),
+        closing(_started(config)) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        _wait(client, config)
+        yield client
+
+
+def _started(config: ClusterConfig) -> Any:
+    make, keywords = _maker(config)
+    try:
+        return make(**keywords)
+    except Exception as error:  # those of SLURM's commands, of SSH and of Kubernetes have no class in common
+        text = " ".join(str(error).split()) or type(error).__name__
+        message = f"the cluster of kind {config.kind!r} did not start: {text}"
+        raise ClusterError(message) from error
+
+
+def _maker(config: ClusterConfig) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Find what starts a cluster, and its keywords."""
+    if isinstance(config, SlurmClusterConfig):
+        from dask_jobqueue.slurm import SLURMCluster
+
+        return SLURMCluster, slurm_keywords(config)
+    if isinstance(config, KubernetesClusterConfig):
+        from dask_kubernetes.operator import KubeCluster
+
+        return KubeCluster, kubernetes_keywords(config)
+    assert isinstance(config, SSHClusterConfig)
+    from distributed import SSHCluster
+
+    return SSHCluster, ssh_keywords(config)
+
+
+def _wait(client: Client, config: ClusterConfig) -> None:
+    """Wait for the first worker, and say so if that takes a while."""
+    quiet = min(QUIET_SECONDS, config.start_seconds)
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=quiet)
+        return
+    logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
+    try:
+        client.wait_for_workers(1, timeout=max(0.001, config.start_seconds - quiet))
+    except TimeoutError as error:
+        message = (
+            f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its "
+            "queue and the output of its workers, or raise start_seconds"
+        )
+        raise ClusterError(message) from error
