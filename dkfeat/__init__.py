@@ -23,6 +23,7 @@ _HOME = {
     "abort": "dkfeat.io.maintenance",
     "clean": "dkfeat.io.maintenance",
     "compare": "dkfeat.learn.compare",
+    "datasets": "dkfeat.datasets",
     "errors": "dkfeat.errors",
     "evaluate": "dkfeat.learn.evaluate",
     "featurize": "dkfeat.engine.featurize",
@@ -46,6 +47,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from dkfeat import datasets as datasets
     from dkfeat import errors as errors
     from dkfeat import kernels as kernels
     from dkfeat import plot as plot

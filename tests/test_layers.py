@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "dkfeat"
 
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "validation", "wording"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
-ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "demo", "cli", "__init__"}
+ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "demo", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
@@ -29,6 +29,7 @@ TABLE = {
     ),
     "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "theory": ({"theory"}, {"numpy", "scipy"}),
+    "datasets": ({"datasets", "io", *BOTTOM}, set()),
     "engine": (
         ENGINE_AND_BELOW,
         {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}

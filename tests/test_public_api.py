@@ -21,6 +21,7 @@ PUBLIC = [
     "abort",
     "clean",
     "compare",
+    "datasets",
     "errors",
     "evaluate",
     "featurize",

@@ -1,0 +1,209 @@
+"""Data sets of the collection, fetched into the cache folder once and checked at each use."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from dkfeat.datasets.cache import cache_folder, create_whole, locked
+from dkfeat.datasets.download import Download
+from dkfeat.datasets.registry import COLLECTION, DataFile, DatasetInfo, find_dataset
+from dkfeat.errors import ConfigError, SourceError
+from dkfeat.io.remote import shown_url
+from dkfeat.io.retries import Retries
+
+__all__ = ["FetchedDataset", "fetch"]
+
+RETRY_SECONDS = 20.0
+"""How long connections that bring nothing are tried again, unless told otherwise."""
+
+Progress = Callable[[str, int, int | None], None]
+
+_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedDataset:
+    """Files of a data set on this machine, ready for `dkfeat.featurize` and `dkfeat.read_libsvm`."""
+
+    info: DatasetInfo
+    """What is known of it."""
+    train: Path | None
+    """Rows to learn from; None if only the others were asked for."""
+    test: Path | None
+    """Held-out rows; None where the collection has no file of them, or they were not asked for."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that were asked for."""
+        return [path for path in (self.train, self.test) if path is not None]
+
+
+def fetch(
+    name: str,
+    *,
+    part: Literal["train", "test"] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    mirror: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    progress: Progress | None = None,
+) -> FetchedDataset:
+    """Fetch a data set of the LIBSVM collection, or find it in the cache.
+
+    Before the call, nothing or anything may be there: an interrupted fetch is gone on with, a whole file is used as it
+    is, and one that somebody put there by hand is taken. After it, the files are in the folder, each with a ``.json``
+    beside it that keeps its size, SHA-256, rows and origin; every later call checks the file against that. Calls of
+    several processes and threads wait for each other. A call that dies leaves a ``.part`` file, and may be made again.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`, such as "letter".
+    part : {"train", "test"}, optional
+        Fetch one of the files only.
+    folder : str or Path, optional
+        Files come into the folder `name` of this one. Default: ``datasets`` in `cache_folder`.
+    mirror : str, optional
+        Address to fetch from in place of the collection's; paths below it are the same.
+    retry_seconds : float, default=20
+        How long connections that bring nothing are tried again.
+    progress : callable, optional
+        Called with a file's name, its bytes here and, where the server tells it, its bytes in all.
+
+    Returns
+    -------
+    fetched : FetchedDataset
+
+    Raises
+    ------
+    ConfigError
+        If there is no such data set or part.
+    SourceError
+        If a file cannot be fetched or written, or is not what it should be.
+
+    Examples
+    --------
+    >>> import dkfeat
+    >>> letter = dkfeat.datasets.fetch("letter")  # doctest: +SKIP
+    >>> dkfeat.featurize(letter.train, dkfeat.GCWSFeatures(256, random_state=0), "features")  # doctest: +SKIP
+    """
+    info = find_dataset(name)
+    if part is not None and part not in info.files:
+        has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
+        message = f"data set {name!r} {has}; its parts are: {', '.join(info.files)}"
+        raise ConfigError(message)
+    place = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
+    wanted = {key: file for key, file in info.files.items() if part in (None, key)}
+    address = (mirror or COLLECTION).rstrip("/")
+    with locked(place):
+        found = {
+            key: _File(info, file, place, f"{address}/{file.path}").bring(retry_seconds, progress)
+            for key, file in wanted.items()
+        }
+    return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))
+
+
+class _File:
+    """One file in its folder, whose lock is held."""
+
+    def __init__(self, info: DatasetInfo, file: DataFile, folder: Path, url: str) -> None:
+        self._info, self._file, self._url = info, file, url
+        self._path = folder / file.name
+        self._note = folder / f"{file.name}.json"
+        self._part = folder / f"{file.name}.part"
+
+    def bring(self, retry_seconds: float, progress: Progress | None) -> Path:
+        """Make sure that it is there and what it should be."""
+        record = self._record()
+        if self._path.exists():
+            facts = self._checked(self._path, record, "remove it, and it is fetched again")
+            if record is None:  # put there by hand, or by a fetch that was killed just then
+                self._keep(facts, {"url": None})
+            return self._path
+        report = None if progress is None else partial(progress, self._file.name)
+        download = Download(self._url, self._part, report)
+        try:
+            version = download.run(Retries(retry_seconds, shown_url(self._url)))
+        except SourceError:
+            raise
+        except OSError as fault:
+            raise self._not_fetched(fault, download) from fault
+        try:
+            what = f"it came from {shown_url(self._url)}; see {self._info.page}"
+            if record is not None:
+                what += f", and if the collection has a new version, remove {self._note}"
+            facts = self._checked(self._part, record, what)
+        except SourceError:
+            download.forget()  # it is whole, and wrong
+            raise
+        self._part.replace(self._path)
+        self._keep(facts, version)
+        download.forget()
+        return self._path
+
+    def _record(self) -> dict[str, Any] | None:
+        try:
+            text = self._note.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            record = json.loads(text)
+            return {"size": int(record["size"]), "sha256": str(record["sha256"]), "fetched": str(record["fetched"])}
+        except (ValueError, TypeError, KeyError):
+            message = f"{self._note} is damaged; remove it, and the file beside it is checked and recorded anew"
+            raise SourceError(message) from None
+
+    def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
+        """Size, digest and rows of a file, if they are what is known of it."""
+        facts: dict[str, Any] = {"size": path.stat().st_size}
+        self._compare("bytes", self._file.size, facts["size"], to_do)
+        if record is not None:
+            self._compare("bytes", record["size"], facts["size"], f"as on {record['fetched']}; {to_do}")
+        with path.open("rb") as opened:
+            facts["sha256"] = hashlib.file_digest(opened, "sha256").hexdigest()
+        self._compare("the SHA-256", self._file.sha256, facts["sha256"], to_do)
+        if record is not None:
+            self._compare("the SHA-256", record["sha256"], facts["sha256"], f"as on {record['fetched']}; {to_do}")
+            return facts
+        facts["rows"] = self._rows(path, to_do)
+        self._compare("rows", self._file.rows, facts["rows"], to_do)
+        return facts
+
+    def _compare(self, what: str, known: int | str | None, found: int | str, to_do: str) -> None:
+        if known not in (None, found):
+            names = [f"{value:,} {what}" if isinstance(value, int) else f"{what} {value}" for value in (found, known)]
+            message = f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}"
+            raise SourceError(message)
+
+    def _rows(self, path: Path, to_do: str) -> int:
+        opener = _OPENERS.get(self._path.suffix, open)
+        try:
+            with opener(path, "rb") as lines:
+                return sum(1 for line in lines if not line.isspace())
+        except (OSError, EOFError, lzma.LZMAError) as fault:
+            message = f"{self._path} cannot be decompressed: {fault}; {to_do}"
+            raise SourceError(message) from fault
+
+    def _keep(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
+        origin = {key: version.get(key) for key in ("url", "etag", "modified")}
+        record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
+        create_whole(self._note, json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
+
+    def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
+        there = download.bytes_there
+        kept = f"{there:,} bytes are here, and the same call goes on with them; " if there else ""
+        if download.has_answer:
+            to_do = f"see {self._info.page} whether it has moved"
+        else:
+            to_do = f"is this machine online? If not, fetch it elsewhere and put it at {self._path}"
+        return SourceError(f"{shown_url(self._url)} cannot be fetched: {fault.strerror or fault}; {kept}{to_do}")

@@ -1,0 +1,286 @@
+"""Fetching, against a server on loopback that breaks off, changes its files and answers with errors."""
+
+import bz2
+import hashlib
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import dkfeat
+from dkfeat.datasets import download, registry
+from dkfeat.datasets.fetching import fetch
+from dkfeat.errors import ConfigError, SourceError
+from tests.datasets.server import FileServer, Kept
+from tests.datasets.toy import PATH, TEST, TRAIN, digest_of_train, toy
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch, tmp_path):
+    monkeypatch.setitem(registry.DATASETS, "toy", toy())
+    monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+
+
+@pytest.fixture
+def server():
+    with FileServer() as server:
+        server.files = {PATH: Kept(TRAIN), f"{PATH}.t.bz2": Kept(bz2.compress(TEST))}
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "cache" / "datasets" / "toy"
+
+
+def train_of(server, **options):
+    return fetch("toy", part="train", mirror=server.url, **options).train
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_fetch__brings_both_files_and_records_them(server, folder):
+    found = fetch("toy", mirror=server.url)
+    assert found.files == [folder / "toy.scale", folder / "toy.scale.t.bz2"]
+    assert found.train.read_bytes() == TRAIN
+    record = json.loads((folder / "toy.scale.json").read_text())
+    assert record["sha256"] == hashlib.sha256(TRAIN).hexdigest()
+    assert (record["size"], record["rows"], record["etag"]) == (len(TRAIN), 60_000, '"v1"')
+    assert record["url"] == f"{server.url}/{PATH}"
+    names = ["toy.scale", "toy.scale.t.bz2"]
+    assert left_in(folder) == sorted([".lock", *names, *(f"{name}.json" for name in names)])
+
+
+def test_fetch__a_second_one_asks_for_nothing(server):
+    fetch("toy", mirror=server.url)
+    asked = len(server.requests)
+    assert fetch("toy", mirror="http://127.0.0.1:9").train.read_bytes() == TRAIN
+    assert len(server.requests) == asked == 2
+
+
+def test_fetch__the_files_are_sources(server, tmp_path):
+    found = fetch("toy", mirror=server.url)
+    features = dkfeat.GCWSFeatures(8, i_bits=4, random_state=0)
+    dkfeat.featurize(found.test, features, tmp_path / "features", progress=False, scheduler="synchronous")
+    assert dkfeat.open_shards(tmp_path / "features").n_rows == found.info.test.rows
+
+
+@pytest.mark.parametrize("by", ["etag", "modified"])
+def test_broken_connection__is_gone_on_with(server, by):
+    server.files[PATH] = Kept(TRAIN, cuts=[300_000, 300_001, 700_000], etag='"v1"' if by == "etag" else 'W/"v1"')
+    told = []
+    assert train_of(server, progress=lambda *state: told.append(state)).read_bytes() == TRAIN
+    assert server.ranges == [None, "bytes=300000-", "bytes=300001-", "bytes=700000-"]
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1] == ("toy.scale", len(TRAIN), len(TRAIN))
+
+
+def test_broken_connection__of_an_earlier_process_is_gone_on_with(server, folder):
+    server.files[PATH] = Kept(TRAIN, cuts=[500_000, 0, 0, 0, 0, 0, 0, 0, 0])
+    with pytest.raises(
+        SourceError, match=r"ended after 500,000 of .* 500,000 bytes are here, and the same call goes on"
+    ):
+        train_of(server, retry_seconds=0)
+    assert left_in(folder) == [".lock", "toy.scale.part", "toy.scale.part.json"]
+    server.files[PATH].cuts.clear()
+    server.requests.clear()
+    assert train_of(server).read_bytes() == TRAIN
+    assert server.ranges == ["bytes=500000-"]
+
+
+def test_killed_fetch__is_gone_on_with(server, tmp_path):
+    server.files[PATH].stalled = threading.Event()
+    words = f"import tests.datasets.toy as toy; toy.digest_of_train({server.url!r}, {str(tmp_path / 'here')!r})"
+    part = tmp_path / "here" / "toy" / "toy.scale.part"
+    with subprocess.Popen([sys.executable, "-c", words], cwd=ROOT) as child:
+        while not (part.exists() and part.stat().st_size > len(TRAIN) // 3):
+            time.sleep(0.02)
+        child.kill()
+    there = part.stat().st_size
+    assert train_of(server, folder=tmp_path / "here").read_bytes() == TRAIN
+    assert server.ranges == [None, f"bytes={there}-"]
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b'{"url": 1', b'{"url": "http://elsewhere/"}'])
+def test_partial_file__of_unknown_origin_is_not_used(server, folder, note):
+    folder.mkdir(parents=True)
+    (folder / "toy.scale.part").write_bytes(b"rubbish" * 1000)
+    if note:
+        (folder / "toy.scale.part.json").write_bytes(note)
+    assert train_of(server).read_bytes() == TRAIN
+    assert server.ranges == [None]
+
+
+@pytest.mark.parametrize("change", ["other bytes", "shorter", "no ranges", "another etag in parts"])
+def test_partial_file__of_another_version_is_begun_anew(server, change):
+    server.files[PATH] = Kept(TRAIN[:-100], etag='"old"', modified=None, cuts=[900_000, 0, 0, 0, 0, 0, 0])
+    with pytest.raises(SourceError):
+        train_of(server, retry_seconds=0)
+    new = {
+        "other bytes": Kept(TRAIN),
+        "shorter": Kept(TRAIN[:500_000], etag='"old"'),
+        "no ranges": Kept(TRAIN, etag='"old"', ranges=False),
+        "another etag in parts": Kept(TRAIN, etag='"new"', modified='"old"'),
+    }
+    server.files[PATH] = new[change]
+    if change == "shorter":
+        with pytest.raises(SourceError, match="expected 60,000 rows"):
+            train_of(server)
+        server.files[PATH] = Kept(TRAIN)
+    assert train_of(server).read_bytes() == TRAIN
+
+
+def test_server__that_names_no_version_is_asked_for_all(server):
+    server.files[PATH] = Kept(TRAIN, etag=None, modified=None, cuts=[500_000])
+    assert train_of(server).read_bytes() == TRAIN
+    assert server.ranges == [None, None]
+
+
+def test_server__that_names_no_size_is_believed_for_the_right_rows_only(server, folder):
+    server.files[PATH] = Kept(TRAIN, says_size=False, cuts=[500_000])
+    with pytest.raises(SourceError, match=r"got .* rows, expected 60,000 rows; it came from"):
+        train_of(server)
+    assert left_in(folder) == [".lock"]
+    assert train_of(server).read_bytes() == TRAIN
+
+
+def test_redirect__is_followed_and_keeps_the_range(server):
+    server.files["moved"] = Kept(TRAIN, cuts=[500_000])
+    server.files[PATH] = Kept(b"", redirect=f"{server.url}/moved")
+    assert train_of(server).read_bytes() == TRAIN
+    assert server.requests[-1] == ("/moved", "bytes=500000-")
+
+
+def test_redirect__to_another_protocol_is_refused(server):
+    server.files[PATH] = Kept(b"", redirect="ftp://127.0.0.1/x")
+    with pytest.raises(SourceError, match=r"302: leads to ftp://127.0.0.1/x, which is no http:// or https:// address"):
+        train_of(server)
+
+
+def test_not_found__names_the_page_to_look_at(server, folder):
+    del server.files[PATH]
+    with pytest.raises(SourceError, match=r"404: Not Found; see https://www.csie.ntu.edu.tw/.*multiclass.html whether"):
+        train_of(server)
+    assert len(server.requests) == 1
+    assert left_in(folder) == [".lock"]
+
+
+def test_server__in_trouble_is_asked_again(server):
+    server.files[PATH].status = 503
+    timer = threading.Timer(0.3, lambda: setattr(server.files[PATH], "status", None))
+    timer.start()
+    assert train_of(server).read_bytes() == TRAIN
+    timer.join()
+
+
+def test_offline__says_so_and_takes_a_file_put_there(folder):
+    with pytest.raises(SourceError, match=r"refused; .*; is this machine online") as error:
+        fetch("toy", part="train", mirror="http://127.0.0.1:9", retry_seconds=0)
+    place = re.search(r"put it at (\S+)$", str(error.value))[1]
+    assert place == str(folder / "toy.scale")
+    (folder / "toy.scale").write_bytes(TRAIN)
+    assert fetch("toy", part="train", mirror="http://127.0.0.1:9").train.read_bytes() == TRAIN
+    assert json.loads((folder / "toy.scale.json").read_text())["url"] is None
+
+
+@pytest.mark.parametrize("change", ["a byte", "cut", "longer"])
+def test_kept_file__that_changed_is_refused(server, change):
+    path = train_of(server)
+    path.write_bytes({"a byte": b"2" + TRAIN[1:], "cut": TRAIN[:-1], "longer": TRAIN + b"1 1:1\n"}[change])
+    with pytest.raises(SourceError, match=r"got .*, expected .*; as on 20.*; remove it, and it is fetched again"):
+        train_of(server)
+    path.unlink()
+    assert train_of(server).read_bytes() == TRAIN
+
+
+def test_collection__that_changed_its_file_is_noticed(server, folder):
+    train_of(server).unlink()
+    server.files[PATH] = Kept(TRAIN[:-2] + b"6\n", etag='"v2"')
+    with pytest.raises(SourceError, match=r"if the collection has a new version, remove \S+toy.scale.json"):
+        train_of(server)
+    (folder / "toy.scale.json").unlink()
+    assert train_of(server).read_bytes().endswith(b"6\n")
+
+
+@pytest.mark.parametrize("known", [{"size": 5}, {"sha256": "0" * 64}])
+def test_known_size_and_digest__are_asked_for(server, monkeypatch, known):
+    info = toy()
+    monkeypatch.setitem(registry.DATASETS, "toy", replace(info, train=replace(info.train, **known)))
+    with pytest.raises(SourceError, match=r"expected (5 bytes|the SHA-256 0000)"):
+        train_of(server)
+
+
+@pytest.mark.parametrize("content", [bz2.compress(TEST)[:-10], b"<html>Please log in</html>"])
+def test_packed_file__that_cannot_be_unpacked_is_refused(server, content):
+    server.files[f"{PATH}.t.bz2"] = Kept(content)
+    with pytest.raises(SourceError, match=r"toy.scale.t.bz2 cannot be decompressed: .*; it came from http"):
+        fetch("toy", part="test", mirror=server.url)
+
+
+def test_record__that_is_damaged_names_itself(server, folder):
+    train_of(server)
+    (folder / "toy.scale.json").write_text("{")
+    with pytest.raises(SourceError, match=r"toy.scale.json is damaged; remove it"):
+        train_of(server)
+
+
+def test_two_processes__fetch_once(server, tmp_path):
+    server.files[PATH].gate = threading.Event()
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        both = [pool.submit(digest_of_train, server.url, str(tmp_path / "shared")) for _ in "12"]
+        while not server.requests:
+            time.sleep(0.05)
+        server.files[PATH].gate.set()
+        assert {done.result() for done in both} == {hashlib.sha256(TRAIN).hexdigest()}
+    assert len(server.requests) == 1
+
+
+def test_two_threads__fetch_once(server, caplog):
+    server.files[PATH].gate = threading.Event()
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(train_of(server))) for _ in "12"]
+    for thread in threads:
+        thread.start()
+    threading.Timer(0.3, server.files[PATH].gate.set).start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert len(server.requests) == 1
+    assert "another process is fetching into this folder" in caplog.text
+
+
+def test_cache__that_cannot_be_written_says_what_to_do(server, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(SourceError, match=r"cannot be used for fetched data sets: Not a directory; .* DKFEAT_CACHE"):
+        train_of(server)
+
+
+def test_disk__without_room_is_told_before_anything_is_written(server, monkeypatch, folder):
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(SourceError, match=r"needs [0-9,]+ more bytes, but 1,000 are free"):
+        train_of(server)
+    assert not (folder / "toy.scale.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "match"), [("webspan", None, "did you mean 'webspam'"), ("webspam", "test", "no file of held-out")]
+)
+def test_name__that_is_unknown_is_a_setting_error(name, part, match):
+    with pytest.raises(ConfigError, match=match):
+        fetch(name, part=part)
