@@ -76,9 +76,10 @@ def run_batch(
     first: tuple[Split, BadRow] | None = None
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
     total_bytes = sum(map(source.split_bytes, run.splits))
+    where = runner.description  # a cluster of its own is gone by the time the log is kept
     run.log_with(
         lambda: {
-            "where": runner.description,
+            "where": where,
             "sources": _places(source),
             "shards": len(entries),
             "found": n_found,
