@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.maps._kernel_estimates import KernelEstimates
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
 
 __all__ = ["FeatureMap", "checked_seed", "dask_width", "is_dask"]
 
 
-class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all feature maps.
 
     A subclass sets `name`, `version` and `layout`, checks its parameters and draws its seed in `_settle`, and computes

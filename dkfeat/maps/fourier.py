@@ -19,6 +19,7 @@ from dkfeat.compiled.philox import draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._directions import float32_rows, rows_and_lengths
+from dkfeat.maps._kernel_facts import KernelFacts, rbf_facts
 from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
 from dkfeat.projections import (
     CirculantProjection,
@@ -190,6 +191,10 @@ class FourierFeatures(ProjectedMap[_Settings]):
             operator=_PROJECTIONS[projection](n_features=n_features, n_components=n_components, seed=seed, **options),
         )
         self.seed_ = seed
+
+    def _kernel_facts(self) -> KernelFacts:
+        s = self._fitted
+        return rbf_facts(s.kernel, s.gamma, s.operator.n_components, s.projection, normalize=s.normalize)
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted

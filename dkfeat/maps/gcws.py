@@ -21,6 +21,7 @@ from dkfeat.compiled.codes import one_hot_columns
 from dkfeat.errors import InputError
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._code_estimates import CodeSettings, EstimatesFromCodes
+from dkfeat.maps._kernel_facts import KernelFacts, gmm_facts
 from dkfeat.maps._rows import RowPreparation
 from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
 
@@ -307,6 +308,14 @@ class GCWSFeatures(EstimatesFromCodes):
             "code": s.code,
         }
         return {"params": params, "code_mode": s.mode}
+
+    def _kernel_facts(self) -> KernelFacts:
+        s = self._fitted
+
+        def prepared(X: Any) -> sp.csr_matrix:
+            return sp.vstack(list(s.preparation.blocks(X)), format="csr")
+
+        return gmm_facts(prepared, s.p, s.n_components, s.mode, s.i_bits, s.t_bits)
 
     def _transform_rows(self, X: Any) -> sp.csr_matrix:
         return self.decode(self._encode_rows(X))

@@ -18,6 +18,7 @@ from dkfeat.compiled.decay import decay_features, scale_values
 from dkfeat.compiled.positive import exponentials, fill_exponentials, fill_levy, levy
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import checked_seed
+from dkfeat.maps._kernel_facts import KernelFacts, semigroup_facts
 from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
 from dkfeat.projections.circulant import DrawWeights
@@ -212,6 +213,11 @@ class LaplaceFeatures(ProjectedMap[_Settings]):
             kernel=kernel, beta=beta, rate=rate, projection=projection, n_mixtures=n_mixtures, operator=operator
         )
         self.seed_ = seed
+
+    def _kernel_facts(self) -> KernelFacts:
+        s = self._fitted
+        parameter = s.beta if s.kernel == "exponential" else s.rate
+        return semigroup_facts(s.kernel, parameter, s.operator.n_components, s.projection)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)

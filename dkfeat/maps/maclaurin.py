@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
 from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._kernel_facts import KernelFacts
+from dkfeat.maps._maclaurin_facts import facts_of_series
 from dkfeat.maps._maclaurin_inner import checked_inner, inner_bytes, multiply_inner
 from dkfeat.maps._maclaurin_rows import refuse_long_rows, rows_and_multipliers
 from dkfeat.maps._maclaurin_settings import Settings, settle
@@ -242,6 +244,9 @@ class MaclaurinFeatures(FeatureMap):
 
     def _settled(self) -> dict[str, Any]:
         return {"params": copy.deepcopy(self._fitted.params)}
+
+    def _kernel_facts(self) -> KernelFacts:
+        return facts_of_series(self._fitted, self.n_features_in_)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)

@@ -20,6 +20,7 @@ from dkfeat.compiled.row_product import TILE, multiply_rows
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels.by_name import NamedKernel, named_kernel
 from dkfeat.maps._base import FeatureMap, checked_seed, dask_width, is_dask
+from dkfeat.maps._kernel_facts import KernelFacts, named_facts
 from dkfeat.maps._landmarks import Landmarks, choose_rows
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
@@ -318,6 +319,9 @@ class NystroemFeatures(FeatureMap):
             "rank_tolerance": s.rank_tolerance,
         }
         return {"params": params, "landmarks": s.landmarks.sha256}
+
+    def _kernel_facts(self) -> KernelFacts:
+        return named_facts(self._fitted.kernel if self.__sklearn_is_fitted__() else self._checked()[1])
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted

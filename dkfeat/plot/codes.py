@@ -195,8 +195,8 @@ def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]
 def _unpacked(parts: list[PackedCodes], features: GCWSFeatures) -> _Codes:
     i_bits, t_bits = features.i_bits, features.t_bits
     mask = (1 << (i_bits + t_bits)) - 1
-    rows = [features.decode(part).indices & mask for part in parts]
-    values = np.concatenate(rows).reshape(-1, features.n_components).astype(np.int64) if rows else np.empty((0, 1))
+    rows = [np.asarray(features.decode(part).indices & mask, dtype=np.int64) for part in parts]
+    values = np.concatenate([np.empty(0, np.int64), *rows]).reshape(-1, features.n_components)
     if not len(values):
         message = "no row has features, so there are no codes to draw; look at the source"
         raise ConfigError(message)

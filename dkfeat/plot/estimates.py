@@ -70,7 +70,9 @@ def kernel_estimates(
     return axes
 
 
-def _checked(exact: Any, estimates: Any, deviations: Any) -> tuple[NDArray[np.float64], ...]:
+def _checked(
+    exact: Any, estimates: Any, deviations: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
     if estimates is None:
         message = "exact values came without estimates; pass both, or what features.kernel_pairs(X) gives"
         raise ValueError(message)

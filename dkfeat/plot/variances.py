@@ -49,16 +49,12 @@ def variance_curves(
     Examples
     --------
     >>> import matplotlib; matplotlib.use("agg")
-    >>> import numpy as np
-    >>> import dkfeat.plot
-    >>> at = np.linspace(0.01, 0.99)
-    >>> ax = dkfeat.plot.variance_curves({"GMM, k = 512": (at, dkfeat.theory.fourier.gcws_variance(at) / 512)})
-    >>> ax.get_yscale()
-    'log'
+    >>> import dkfeat, dkfeat.plot
+    >>> ax = dkfeat.plot.variance_curves([dkfeat.GCWSFeatures(512), dkfeat.FourierFeatures(512)])
+    >>> [line.get_label() for line in ax.lines]
+    ['GCWSFeatures, k = 512', 'FourierFeatures, k = 512']
     """
-    if hasattr(curves, "expected_error_at"):
-        curves = [curves]
-    named = curves if isinstance(curves, Mapping) else {_title(features): features for features in curves}
+    named = _named(curves)
     lines = {name: _line(name, curve) for name, curve in named.items()}
     axes = axes_of(ax)
     for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
@@ -68,13 +64,20 @@ def variance_curves(
     return axes
 
 
+def _named(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve]) -> Mapping[str, Any]:
+    if isinstance(curves, Mapping):
+        return curves
+    maps = curves if isinstance(curves, Sequence) else [curves]
+    return {_title(features): features for features in maps}
+
+
 def _title(features: FeatureMap) -> str:
     return f"{type(features).__name__}, k = {features.get_params(deep=False)['n_components']:,}"
 
 
 def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not isinstance(curve, tuple | list):
-        at = curve.kernel_range(257)
+        at = np.linspace(*curve.kernel_range, 257)
         errors = curve.expected_error_at(at)
         if errors is None:
             message = f"{name}: theory has no variance for {type(curve).__name__}; measure it with kernel_pairs(X)"

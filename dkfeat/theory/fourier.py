@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.theory._ranges import within
+from dkfeat.theory._ranges import integer_of_at_least, within
 
 __all__ = [
     "exponentiated_gcws_relative_variance",
@@ -123,26 +123,35 @@ def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
     return -kernel * (1 - kernel**4) / 8
 
 
-def gcws_variance(similarity: ArrayLike) -> NDArray[np.float64]:
-    """Variance of one GCWS component's estimate of the GMM kernel: a collision is a coin toss.
+def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[np.float64]:
+    r"""Variance of one GCWS component's estimate of the GMM kernel: a collision is a coin toss.
 
     Parameters
     ----------
     similarity : float or array
         GMM of two rows, in [0, 1].
+    i_bits : int or None, default=None
+        Bits that are kept of the sample, by which different ones agree with probability :math:`c = 2^{-b}`; None: all.
 
     Returns
     -------
     variance : float or ndarray
-        Exact for samples kept in full, (i*, t*).
+        Exact for samples kept in full, (i*, t*), and for b bits of them by a perfect mixer.
+
+    Notes
+    -----
+    Components agree at the rate :math:`r = g + (1 - g) c`, and the estimate is :math:`(\hat r - c) / (1 - c)`: its
+    variance is :math:`r (1 - r) / (1 - c)^2`, with c = 0 that of g.
 
     Examples
     --------
-    >>> float(gcws_variance(0.5))
-    0.25
+    >>> float(gcws_variance(0.5)), float(gcws_variance(0.5, i_bits=1))
+    (0.25, 0.75)
     """
     g = within(similarity, "similarity", 0, 1)
-    return g * (1 - g)
+    chance = 0.0 if i_bits is None else 2.0 ** -integer_of_at_least(i_bits, "i_bits", 1)
+    rate = g + (1 - g) * chance
+    return rate * (1 - rate) / (1 - chance) ** 2
 
 
 def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:

@@ -51,9 +51,7 @@ def gcws() -> None:
     pairs = _rows_that_share()
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
     for bits, colour in ((1, RED), (2, ORANGE), (4, GREEN), (8, BLUE)):
-        chance = 2.0**-bits
-        rate = at + (1 - at) * chance
-        left.plot(at, rate * (1 - rate) / (1 - chance) ** 2, color=colour, label=f"b = {bits}")
+        left.plot(at, fourier.gcws_variance(at, i_bits=bits), color=colour, label=f"b = {bits}")
         left.plot(similarity, _gcws_errors(pairs, similarity, bits), "o", color=colour)
     left.plot(at, fourier.gcws_variance(at), "--", color=GREY, label="GMM (1 − GMM)")
     left.set(
