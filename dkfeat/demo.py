@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from dkfeat.canonical import fingerprint
+from dkfeat.cli._output import note
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.validation import check_integer
 
@@ -35,7 +36,7 @@ Run = Callable[[list[str]], None]
 
 def run_demo(
     run: Run, *, data: str | None, test: str | None, out: str, n_components: int, i_bits: int, seed: int
-) -> None:
+) -> dict[str, Any]:
     """Write the rows, run the commands, show the table.
 
     Everything is made below the folder `out`; a second call reuses the shards that the first one made.
@@ -51,6 +52,11 @@ def run_demo(
         Folder for the rows, shards and model.
     n_components, i_bits, seed : int
         Of the map; the seed also of the split in training and test rows.
+
+    Returns
+    -------
+    made : dict
+        What the table shows, and where things are.
 
     Raises
     ------
@@ -73,7 +79,7 @@ def run_demo(
     _typed(run, ["featurize", train_file, *options, "--out", train_shards])
     _typed(run, ["featurize", test_file, "--like", train_shards, "--out", test_shards])
     _typed(run, ["train", train_shards, "--test", test_shards, "--out", model_folder])
-    _show(train_file, test_file, train_shards, test_shards, model_folder)
+    return _show(train_file, test_file, train_shards, test_shards, model_folder)
 
 
 def _compile(n_components: int, i_bits: int) -> None:
@@ -81,7 +87,7 @@ def _compile(n_components: int, i_bits: int) -> None:
     from dkfeat.io.libsvm import LibsvmSource
     from dkfeat.maps import GCWSFeatures
 
-    click.echo("Compiling the loops, once on a machine …")
+    note("Compiling the loops, once on a machine …")
     with tempfile.TemporaryDirectory() as scratch:
         row = Path(scratch) / "row.svm"
         row.write_text("1 1:1\n", encoding="ascii")
@@ -92,7 +98,7 @@ def _compile(n_components: int, i_bits: int) -> None:
 
 def _typed(run: Run, arguments: list[str]) -> None:
     """Show a command as it would be typed, and run it."""
-    click.secho(f"\n$ dkfeat {shlex.join(arguments)}", bold=True)
+    note(click.style(f"\n$ dkfeat {shlex.join(arguments)}", bold=True))
     run(arguments)
 
 
@@ -113,16 +119,16 @@ def _files(data: str | None, test: str | None, folder: Path, seed: int) -> tuple
         return data, test
     train_file, test_file = folder / "train.svm", folder / "test.svm"
     if data is None:
-        click.echo(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
+        note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
         lines: Iterator[bytes] = _digit_lines()
     else:
-        click.echo(f"The rows of {data} go to {train_file} and, a random half of them, to {test_file}.")
+        note(f"The rows of {data} go to {train_file} and, a random half of them, to {test_file}.")
         lines = _lines_of(data)
     n_train, n_test = _divide(lines, train_file, test_file, seed)
     if not n_train or not n_test:
         message = f"{data}: {n_train + n_test} rows are too few to hold some out; give --test"
         raise InputError(message)
-    click.echo(f"{n_train:,} rows to train on, {n_test:,} held out.")
+    note(f"{n_train:,} rows to train on, {n_test:,} held out.")
     return str(train_file), str(test_file)
 
 
@@ -178,7 +184,7 @@ def _equal(one: Path, other: Path) -> bool:
     return True
 
 
-def _show(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> None:
+def _show(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset import open_shards
     from dkfeat.learn.baseline import raw_accuracy
     from dkfeat.learn.model import load_model
@@ -187,30 +193,40 @@ def _show(train_file: str, test_file: str, train_shards: str, test_shards: str, 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)
     source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
-    click.echo("\nThe same linear model on the raw features, for comparison …", err=True)
+    note("\nThe same linear model on the raw features, for comparison …", err=True)
     raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
     size = sum(entry.size for entry in data.manifest.shards)
     rows = data.n_rows + held_out.n_rows
     seconds = sum(_seconds(opened.manifest.run) for opened in (data, held_out))
+    made = {
+        "accuracy_raw": raw,
+        "accuracy": model.history[-1]["test_accuracy"],
+        "rows_per_second": rows / max(seconds, 1e-3),
+        "rows_per_second_of_a_core": _encoding_speed(model, source),
+        "bytes_per_row": size / max(1, data.n_rows),
+        "shards": train_shards,
+        "model": model_folder,
+    }
     table = [
         ("test accuracy, linear model on the raw features", f"{raw:.2%}"),
-        ("test accuracy, linear model on GCWS features", f"{model.history[-1]['test_accuracy']:.2%}"),
-        ("rows per second, text to shards", f"{rows / max(seconds, 1e-3):,.0f}"),
-        ("rows per second, features alone, on one core", f"{_encoding_speed(model, source):,.0f}"),
-        ("bytes per row in the shards", f"{size / max(1, data.n_rows):,.1f}"),
+        ("test accuracy, linear model on GCWS features", f"{made['accuracy']:.2%}"),
+        ("rows per second, text to shards", f"{made['rows_per_second']:,.0f}"),
+        ("rows per second, features alone, on one core", f"{made['rows_per_second_of_a_core']:,.0f}"),
+        ("bytes per row in the shards", f"{made['bytes_per_row']:,.1f}"),
         ("shards, plain Parquet", f"{train_shards}/data"),
         ("model", model_folder),
     ]
     _print_table(table)
     params = model.map_spec["params"]
     options = f"--n-components {params['n_components']} --i-bits {params['i_bits']}"
-    click.echo("The same with a file of your own:\n")
+    note("The same with a file of your own:\n")
     for command in (
         f"dkfeat featurize my.svm {options} --out features/my",
         "dkfeat featurize my-test.svm --like features/my --out features/my-test",
         "dkfeat train features/my --test features/my-test --out my-model",
     ):
-        click.secho(f"  {command}", bold=True)
+        note(click.style(f"  {command}", bold=True))
+    return made
 
 
 def _seconds(run: Mapping[str, Any]) -> float:
@@ -233,8 +249,7 @@ def _encoding_speed(model: LinearModel, source: Any) -> float:
 def _print_table(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     rule = "─" * (width + 3 + max(len(value) for _, value in rows))
-    click.echo(f"\n{rule}")
+    note(f"\n{rule}")
     for name, value in rows:
-        click.echo(f"{name:<{width}}   ", nl=False)
-        click.secho(value, bold=True)
-    click.echo(f"{rule}\n")
+        note(f"{name:<{width}}   {click.style(value, bold=True)}")
+    note(f"{rule}\n")

@@ -12,6 +12,7 @@ import click
 
 import dkfeat
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
+from dkfeat.cli._output import quiet_option
 from dkfeat.cli._values import Choice
 from dkfeat.cli.compare import compare
 from dkfeat.cli.demo import demo
@@ -42,6 +43,7 @@ def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
 )
 @click.version_option(dkfeat.__version__, prog_name="dkfeat", message="%(prog)s %(version)s")
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
+@quiet_option
 @click.option(
     "--log-format",
     type=Choice(["text", "json"]),

@@ -36,7 +36,7 @@ def heading(text: str) -> Callable[[Command], Command]:
     ... @click.option("--epochs", help="Passes over the rows.")
     ... def work(out, epochs):
     ...     "Work."
-    >>> print(work.get_help(click.Context(work)))
+    >>> print(click.unstyle(work.get_help(click.Context(work, info_name="work"))))
     Usage: work [OPTIONS]
     <BLANKLINE>
       Work.

@@ -9,6 +9,7 @@ import click
 
 from dkfeat.cli._group import log_of
 from dkfeat.cli._help import TOLD, heading, together
+from dkfeat.cli._output import is_quiet
 from dkfeat.cli._values import Choice
 
 __all__ = [
@@ -61,6 +62,7 @@ def bad_row_options(command: Command) -> Command:
     """Say what becomes of rows that are wrong."""
     return together(command, on_bad_row, _max_bad_rows)
 
+
 scheduler_file = click.option("--scheduler-file", metavar="FILE", help="What `dask scheduler --scheduler-file` wrote.")
 cluster = click.option(
     "--cluster", metavar="FILE", help="Start the cluster of this file, by SLURM, Kubernetes or SSH; see conf/cluster."
@@ -110,6 +112,8 @@ def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]
     """Keywords for a run, from those of the options above that the command has; what was left out is left out."""
     given = {name: options[name] for name in (*RUN_PARAMETERS, *BAD_ROW_PARAMETERS) if options.get(name) is not None}
     log = log_of(ctx)
-    if log is not None and given["progress"]:
+    if is_quiet(ctx):
+        given["progress"] = False
+    elif log is not None and given["progress"]:
         given["progress"] = log.progress
     return given

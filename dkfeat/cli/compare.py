@@ -10,6 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._help import TOLD, heading
 from dkfeat.cli._options import make_source, source_options
+from dkfeat.cli._output import as_object, is_quiet, note, output_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._storage import storage_option
 from dkfeat.cli._values import Choice, Numbers
@@ -64,12 +65,19 @@ __all__ = ["compare"]
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
 @heading("Report")
 @click.option("--out", metavar="DIR", help="Folder for tables, plot and results to resume from.")
-@click.option("--output", type=Choice(["text", "json", "csv"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "--output",
+    type=Choice(["text", "json", "csv"]),
+    default="text",
+    show_default=True,
+    help="Form of the table; --json is short for --output json.",
+)
 @source_options
 @parquet_options
 @storage_option()
 @heading(TOLD)
 @click.option("--progress/--no-progress", default=True, help="Report each result on standard error.")
+@output_options
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -90,6 +98,7 @@ def compare(
     out: str | None,
     output: str,
     progress: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Compare feature maps on the rows of SOURCE and recommend one.
@@ -106,8 +115,6 @@ def compare(
       dkfeat compare train.svm --test test.svm --out comparison
       dkfeat compare train.svm --maps gcws,nrff --k 128,512 --C 1,10
     """
-    import json
-
     from dkfeat.learn.compare import compare as run
 
     comparison = run(
@@ -125,14 +132,14 @@ def compare(
         test_fraction=test_fraction,
         random_state=seed,
         out=out,
-        progress=progress and (_teller(ctx) or True),
+        progress=progress and not is_quiet(ctx) and (_teller(ctx) or True),
     )
-    if output == "json":
-        click.echo(json.dumps(comparison.to_mapping(), indent=1))
-    else:
+    if as_json or output == "json":
+        as_object(comparison.to_mapping())
+    elif not is_quiet(ctx) or output == "csv":
         click.echo(comparison.to_csv() if output == "csv" else comparison.to_text(), nl=False)
     if out is not None:
-        click.echo(f"tables and plot are in {out}", err=True)
+        note(f"tables and plot are in {out}", err=True)
 
 
 def _teller(ctx: click.Context) -> Callable[[Result], None] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._help import heading
 from dkfeat.cli._options import source_options
+from dkfeat.cli._output import as_object, is_quiet, output_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import facts
@@ -29,11 +29,11 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @click.argument("source", nargs=-1, required=True)
 @heading("Report")
 @click.option("--out", metavar="DIR", help="Folder for plots, evaluation.json and one page, evaluation.html.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @source_options
 @storage_option()
 @parquet_options
 @where_options
+@output_options
 @click.pass_context
 def evaluate(
     ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, as_json: bool, **options: Any
@@ -60,7 +60,9 @@ def evaluate(
     if out is not None:
         found.save(out, f"{model} on {', '.join(source)}")
     if as_json:
-        click.echo(json.dumps(found.to_mapping(), sort_keys=True))
+        as_object(found.to_mapping())
+        return
+    if is_quiet(ctx):
         return
     _show(found)
     if out is not None:

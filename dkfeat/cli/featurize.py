@@ -11,9 +11,10 @@ from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._help import heading, together
 from dkfeat.cli._map_options import make_map, map_options
 from dkfeat.cli._options import make_source, source_options
+from dkfeat.cli._output import as_object, is_quiet, output_options, summary
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._run_options import bad_row_options, on_bad_row, run_arguments, run_options
-from dkfeat.cli._show import facts, show_size
+from dkfeat.cli._show import show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 from dkfeat.cli._values import Choice
 
@@ -56,8 +57,11 @@ def _what_to_make(command: Command) -> Command:
     help="Where a committed file changed or is gone: end the run, or keep its rows as committed and go on.",
 )
 @run_options
+@output_options
 @click.pass_context
-def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
+def featurize(
+    ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, as_json: bool, **options: Any
+) -> None:
     """Turn rows of LIBSVM text or Parquet files into feature shards.
 
     SOURCE is one or more files, globs or fsspec URLs; gz, bz2, xz and zst
@@ -87,14 +91,20 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
         **run_arguments(ctx, options),
     )
     size = sum(entry.size for entry in manifest.shards)
-    set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
-    facts(
-        rows=f"{manifest.rows:,}",
-        **set_aside,
-        shards=f"{len(manifest.shards):,}",
-        size=show_size(size, manifest.rows),
-        target=out,
-    )
+    known = {
+        "target": out,
+        "rows": manifest.rows,
+        "empty_rows": manifest.n_empty_rows,
+        "bad_rows": manifest.n_bad_rows,
+        "shards": len(manifest.shards),
+        "size": size,
+        "manifest": manifest.number,
+    }
+    shown = {"rows": f"{manifest.rows:,}"}
+    if manifest.n_bad_rows:
+        shown["bad rows"] = f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"
+    shown |= {"shards": f"{len(manifest.shards):,}", "size": show_size(size, manifest.rows), "target": out}
+    summary(known, shown, as_json=as_json)
 
 
 @click.command(cls=DkfeatCommand)
@@ -105,9 +115,17 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 @storage_option()
 @on_bad_row
 @parquet_options
+@output_options
 @click.pass_context
 def plan(
-    ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, with_scan: bool, **options: Any
+    ctx: click.Context,
+    /,
+    source: tuple[str, ...],
+    out: str,
+    like: str | None,
+    with_scan: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Show what `featurize` would do, without doing it.
 
@@ -115,6 +133,7 @@ def plan(
 
     For example:
       dkfeat plan train.svm.xz --n-components 512 --out features/train
+      dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
     """
     from dkfeat.engine.plan import plan as make_plan
     from dkfeat.engine.quarantine import suggesting_quarantine
@@ -124,7 +143,24 @@ def plan(
     log = log_of(ctx)
     asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.sets_aside else asked
     with suggesting_quarantine(asked):
-        found = scan(asked, progress=True if log is None else log.progress) if with_scan else None
+        told = not is_quiet(ctx) and (log is None or log.progress)
+        found = scan(asked, progress=told) if with_scan else None
     to = parse_options(options["target_options"], "--target-option")
     made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found, target_options=to)
-    click.echo(made.describe())
+    if not as_json:
+        click.echo(made.describe())
+        return
+    known = {
+        "target": made.target,
+        "files": len(made.files),
+        "source_size": made.source_bytes,
+        "tasks": len(made.tasks),
+        "task_memory": made.projected_bytes,
+        "blocksize": made.blocksize,
+        "rows": made.n_rows,
+        "size": made.output_bytes,
+        "needs_scan": made.needs_scan,
+        "needs_landmarks": made.needs_landmarks,
+        "features": None if made.spec is None else made.spec["output"]["n_features_out"],
+    }
+    as_object(known)

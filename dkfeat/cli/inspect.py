@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._output import as_object, output_options
 from dkfeat.cli._show import facts, holds_model, show_size
 from dkfeat.cli._storage import parse_options, storage_option
 
@@ -19,8 +19,8 @@ LABELS_SHOWN = 12
 
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @storage_option("A setting of the store, of a TARGET at a URL")
+@output_options
 def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """Tell what is in TARGET, a folder of shards or a model.
 
@@ -31,7 +31,7 @@ def inspect(target: str, as_json: bool, storage_options: tuple[str, ...]) -> Non
     options = parse_options(storage_options, "--storage-option")
     known = _of_model(target, options) if holds_model(target, options) else _of_shards(target, options)
     if as_json:
-        click.echo(json.dumps(known, sort_keys=True))
+        as_object(known)
         return
     shown = {key: _readable(key, value, known) for key, value in known.items()}
     facts(**{key: value for key, value in shown.items() if value})

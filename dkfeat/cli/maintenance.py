@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._output import as_object, note, output_options
 from dkfeat.cli._show import shown
 from dkfeat.cli._storage import parse_options, storage_option
 from dkfeat.wording import show_bytes
@@ -19,6 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def _options(command: Command) -> Command:
     for option in (
+        output_options,
         click.option("--break-lock", metavar="RUN_ID", help="Take over the lock of this run of another host."),
         click.option("--dry-run", is_flag=True, help="Only tell what would be deleted."),
         storage_option("A setting of the store, of a TARGET at a URL"),
@@ -30,7 +32,7 @@ def _options(command: Command) -> Command:
 
 @click.command(cls=DkfeatCommand)
 @_options
-def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: tuple[str, ...]) -> None:
+def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Give up the batch in TARGET that was interrupted and cannot be finished.
 
     Its plan and the shards that it left are deleted; what is committed stays,
@@ -46,19 +48,27 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: t
 
     options = parse_options(storage_options, "--storage-option")
     done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=options)
+    if as_json:
+        as_object({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
+        return
     if done.number is None:
-        click.echo(f"{target}: no batch is unfinished; nothing to give up")
+        note(f"{target}: no batch is unfinished; nothing to give up")
         return
     _list(done.removed, dry_run=dry_run)
     verb = "would be given up" if dry_run else "is given up"
-    click.echo(f"{target}: batch {done.number:,} {verb}, with {len(done.removed) - 1:,} shards")
+    note(f"{target}: batch {done.number:,} {verb}, with {len(done.removed) - 1:,} shards")
 
 
 @click.command(cls=DkfeatCommand)
 @_options
 @click.option("--set-aside", is_flag=True, help="Delete damaged shards too that runs have set aside.")
 def clean(
-    target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: tuple[str, ...]
+    target: str,
+    dry_run: bool,
+    break_lock: str | None,
+    set_aside: bool,
+    storage_options: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Delete what dead runs left in TARGET: stray shards and temporary files.
 
@@ -73,13 +83,17 @@ def clean(
 
     options = parse_options(storage_options, "--storage-option")
     done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock, storage_options=options)
+    if as_json:
+        known = {"target": target, "removed": done.removed, "size": done.size, "refused": done.refused}
+        as_object(known | {"dry_run": dry_run})
+        return
     _list(done.removed, dry_run=dry_run)
     for name in done.refused:
-        click.echo(f"left alone, not made by dkfeat: {shown(name)}")
+        note(f"left alone, not made by dkfeat: {shown(name)}")
     verb = "would be deleted" if dry_run else "deleted"
-    click.echo(f"{target}: {len(done.removed):,} files, {show_bytes(done.size)}, {verb}")
+    note(f"{target}: {len(done.removed):,} files, {show_bytes(done.size)}, {verb}")
 
 
 def _list(names: Iterable[str], *, dry_run: bool) -> None:
     for name in names:
-        click.echo(f"{'would delete' if dry_run else 'deleted'}: {shown(name)}")
+        note(f"{'would delete' if dry_run else 'deleted'}: {shown(name)}")

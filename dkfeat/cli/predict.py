@@ -12,9 +12,10 @@ from click.core import ParameterSource
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._help import heading
 from dkfeat.cli._options import SOURCE_PARAMETERS, make_source, source_options
+from dkfeat.cli._output import as_object, note, output_options, summary
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS, parquet_options
 from dkfeat.cli._run_options import RUN_PARAMETERS, bad_row_options, run_arguments, run_options
-from dkfeat.cli._show import facts, show_size
+from dkfeat.cli._show import show_size
 from dkfeat.cli._storage import parse_options, storage_option, target_option
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ __all__ = ["predict", "rows_given"]
 @heading("Wrong rows")
 @bad_row_options
 @run_options
+@output_options
 @click.pass_context
-def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:
+def predict(
+    ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, as_json: bool, **options: Any
+) -> None:
     """Predict for the rows of SOURCE with a trained model.
 
     SOURCE is LIBSVM text or Parquet files, featurized on the way by the model's
@@ -65,10 +69,13 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     loaded = load_model(model, storage_options=parse_options(options["storage_options"], "--storage-option"))
     rows = rows_given(ctx, source, options)
     if out is not None and _is_folder(out):
-        _to_folder(ctx, loaded, rows, out, options)
+        _to_folder(ctx, loaded, rows, out, options, as_json=as_json)
     else:
         _refuse_folder_options(ctx)
-        _to_file(loaded, rows, sys.stdout if out is None else out)
+        if out is None and as_json:
+            message = "--json tells what became of --out; without it, labels go to standard output, one a line"
+            raise click.UsageError(message, ctx)
+        _to_file(loaded, rows, out, as_json=as_json)
 
 
 def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -101,15 +108,27 @@ def _is_folder(out: str) -> bool:
     return is_url(out) or path.is_dir() or out.endswith("/") or not (path.exists() or path.suffix)
 
 
-def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
+def _to_folder(
+    ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any], *, as_json: bool
+) -> None:
     from dkfeat.learn.predictions import predict as run
 
     target_options = parse_options(options["target_options"], "--target-option")
     given = run_arguments(ctx, options)
     manifest = run(model, rows, out, scores=options["scores"], target_options=target_options, **given)
-    set_aside = {"bad rows": f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"} if manifest.n_bad_rows else {}
     size = sum(entry.size for entry in manifest.shards)
-    facts(rows=f"{manifest.rows:,}", **set_aside, size=show_size(size, manifest.rows), predictions=out)
+    known = {
+        "predictions": out,
+        "rows": manifest.rows,
+        "bad_rows": manifest.n_bad_rows,
+        "shards": len(manifest.shards),
+        "size": size,
+        "manifest": manifest.number,
+    }
+    shown = {"rows": f"{manifest.rows:,}"}
+    if manifest.n_bad_rows:
+        shown["bad rows"] = f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {out}`"
+    summary(known, shown | {"size": show_size(size, manifest.rows), "predictions": out}, as_json=as_json)
 
 
 def _refuse_folder_options(ctx: click.Context) -> None:
@@ -125,11 +144,15 @@ def _refuse_folder_options(ctx: click.Context) -> None:
         raise click.UsageError(message, ctx)
 
 
-def _to_file(model: LinearModel, rows: Any, out: Any) -> None:
+def _to_file(model: LinearModel, rows: Any, out: str | None, *, as_json: bool) -> None:
     from dkfeat.learn.predict_file import predict_file
 
-    outcome = predict_file(model, rows, out)
+    outcome = predict_file(model, rows, sys.stdout if out is None else out)
+    known = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
+    if as_json:
+        as_object(known)
+        return
     told = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
         told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
-    click.echo(told, err=True)
+    note(told, err=True)

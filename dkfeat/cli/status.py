@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from dkfeat.cli._group import DkfeatCommand
+from dkfeat.cli._output import as_object, is_quiet, output_options
 from dkfeat.cli._show import facts, show_size, shown
 from dkfeat.cli._storage import parse_options, storage_option
 
@@ -30,9 +30,9 @@ UNFINISHED = 4
 
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--check", is_flag=True, help="Exit with 3 if shards are missing, 4 unless it is complete.")
 @storage_option("A setting of the store, of a TARGET at a URL")
+@output_options
 @click.pass_context
 def status(ctx: click.Context, /, target: str, as_json: bool, check: bool, storage_options: tuple[str, ...]) -> None:
     """Tell how far folder TARGET is: committed, running or left half-way.
@@ -42,15 +42,15 @@ def status(ctx: click.Context, /, target: str, as_json: bool, check: bool, stora
 
     For example:
       dkfeat status features/days
-      dkfeat status features/days --check && dkfeat train features/days
+      dkfeat status features/days --check --quiet && dkfeat train features/days
     """
     from dkfeat.errors import ShardError
     from dkfeat.io.status import status as look
 
     found = look(target, storage_options=parse_options(storage_options, "--storage-option"))
     if as_json:
-        click.echo(json.dumps(found.to_mapping(), sort_keys=True))
-    else:
+        as_object(found.to_mapping())
+    elif not is_quiet(ctx):
         facts(**{name: value for name, value in _readable(found).items() if value})
     if check and found.state == "damaged":
         message = f"{target}: {len(found.missing):,} committed shards are missing, such as {found.missing[0]}"

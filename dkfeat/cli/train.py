@@ -9,8 +9,8 @@ import click
 
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._help import TOLD, heading
+from dkfeat.cli._output import is_quiet, output_options, summary
 from dkfeat.cli._run_options import cluster, performance_report, scheduler_file
-from dkfeat.cli._show import facts
 from dkfeat.cli._storage import parse_options, storage_option
 from dkfeat.cli._values import Choice, Numbers
 
@@ -91,6 +91,7 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
 @storage_option("A setting of the store, of shards at a URL")
 @heading(TOLD)
 @click.option("--progress/--no-progress", default=True, help="Report each epoch on standard error.")
+@output_options
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -103,6 +104,7 @@ def train(
     seed: int,
     storage_options: tuple[str, ...],
     progress: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Train a linear model on the shards in folder SHARDS.
@@ -132,7 +134,7 @@ def train(
         class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
         random_state=seed,
         storage_options=of_store if is_url(shards) else None,
-        progress=progress and (_teller(ctx) or True),
+        progress=progress and not is_quiet(ctx) and (_teller(ctx) or True),
         **options,
     )
     last = next(entry for entry in model.history if entry["epoch"] == model.training.get("epoch", len(model.history)))
@@ -149,7 +151,16 @@ def train(
                 shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
     if out is not None:
         model.save(out, storage_options=of_store)
-    facts(**shown, model=out or "not saved; give --out MODEL to keep it")
+    known = {
+        "model": out,
+        "task": model.task,
+        "rows": last["rows"],
+        "classes": len(model.classes),
+        "epochs": len(model.history),
+        "training": dict(model.training),
+        "scores": {name: value for name, value in last.items() if name.startswith(("validation_", "test_"))},
+    }
+    summary(known, shown | {"model": out or "not saved; give --out MODEL to keep it"}, as_json=as_json)
 
 
 def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
