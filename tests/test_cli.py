@@ -19,6 +19,7 @@ COMMANDS = (
     "abort",
     "clean",
     "compare",
+    "datasets",
     "demo",
     "evaluate",
     "featurize",

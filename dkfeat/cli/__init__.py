@@ -15,6 +15,7 @@ from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
 from dkfeat.cli._output import quiet_option
 from dkfeat.cli._values import Choice
 from dkfeat.cli.compare import compare
+from dkfeat.cli.datasets import datasets
 from dkfeat.cli.demo import demo
 from dkfeat.cli.evaluate import evaluate
 from dkfeat.cli.featurize import featurize, plan
@@ -77,7 +78,7 @@ def cli(traceback: bool) -> None:
 
 
 cli.sections = {
-    "Begin here": ("demo",),
+    "Begin here": ("demo", "datasets"),
     "From rows to features": ("plan", "featurize", "compare"),
     "Models": ("train", "predict", "evaluate"),
     "What is in a folder, and is it whole": ("inspect", "status", "verify", "quarantine"),
@@ -86,6 +87,7 @@ cli.sections = {
 
 for command in (
     demo,
+    datasets,
     plan,
     featurize,
     train,

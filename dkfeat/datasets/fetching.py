@@ -44,9 +44,14 @@ class FetchedDataset:
     """Held-out rows; None where the collection has no file of them, or they were not asked for."""
 
     @property
+    def paths(self) -> dict[str, Path]:
+        """The files that were asked for, by part."""
+        return {part: path for part, path in (("train", self.train), ("test", self.test)) if path is not None}
+
+    @property
     def files(self) -> list[Path]:
         """The files that were asked for."""
-        return [path for path in (self.train, self.test) if path is not None]
+        return list(self.paths.values())
 
 
 def fetch(
