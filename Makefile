@@ -52,7 +52,7 @@ format: $(VENV)/.stamp-lint  ## rewrite the sources in the house style
 types: $(VENV)/.stamp-lint $(VENV)/.stamp-base  ## mypy, strict
 	@$(BIN)/mypy
 
-check: lint types test  ## all that CI asks
+check: lint types docs test  ## all that CI asks
 
 bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one
 	@$(BIN)/python benchmarks/run.py $(ARGS)
@@ -60,13 +60,15 @@ bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=-
 reproduce: $(VENV)/.stamp-plot  ## the papers' tables and figures into report/; DATA=folder, MODE=full for hours
 	@$(BIN)/python jobs/reproduce.py $(if $(DATA),--data '$(DATA)') --mode $(MODE) $(ARGS)
 
-docs: $(VENV)/.stamp-test  ## run every example of the docstrings and the README
-	@$(BIN)/python -m pytest dkfeat tests/test_docs.py $(ARGS)
+docs: $(VENV)/.stamp-docs  ## the documentation as a site, docs/_build/html/index.html; notebooks are run, warnings are errors
+	@rm -rf docs/reference/generated
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html -d docs/_build/doctrees docs docs/_build/html $(ARGS)
+	@echo 'docs/_build/html/index.html'
 
 lowest:  ## the test suite on the oldest versions allowed, in a venv of its own
 	@$(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints/lowest.txt
 	@.venv-lowest/bin/$(PYTEST) $(ARGS)
 
-clean:  ## remove the virtual environment and what the demo made
-	rm -rf $(VENV) .venv-lowest demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the virtual environment, the site and what the demo made
+	rm -rf $(VENV) .venv-lowest demo docs/_build docs/reference/generated docs/notebooks .pytest_cache .mypy_cache .ruff_cache .hypothesis

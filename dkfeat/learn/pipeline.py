@@ -47,7 +47,7 @@ class TrainedLinear(BaseEstimator):
 
     @property
     def coef_(self) -> NDArray[Any]:
-        """Weights of shape (1 or n_classes, n_features_in_)."""
+        """Weights of shape ``(1 or n_classes, n_features_in_)``."""
         return self.model.coef
 
     @property

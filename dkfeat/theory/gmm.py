@@ -99,7 +99,7 @@ def f_infinity(rho: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.float64]:
 
     Notes
     -----
-    The sums of minima and maxima add up to that of |x| + |y| and differ by that of |x - y|, whose means are as
+    The sums of minima and maxima add up to that of ``|x| + |y|`` and differ by that of ``|x - y|``, whose means are as
     1 + sigma to :math:`q = \sqrt{1 + \sigma^2 - 2\rho\sigma}` for every elliptical law, so
 
     .. math:: f_\infty = \frac{1 + \sigma - q}{1 + \sigma + q}

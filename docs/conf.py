@@ -1,0 +1,92 @@
+"""How Sphinx makes the site of these pages: `make docs`, warnings are errors."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+from sphinx.highlighting import lexers
+
+import dkfeat
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "dkfeat"
+author = "The dkfeat developers"
+version = release = dkfeat.__version__
+html_title = f"dkfeat {release}"
+
+extensions = [
+    "myst_nb",  # Markdown pages and notebooks
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "command_help",  # _ext/command_help.py
+]
+exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
+templates_path = ["_templates"]
+
+# Markdown
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+# Notebooks are run when they change; one that fails fails the build.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "notebooks")
+nb_execution_in_temp = True
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# Reference
+default_role = "autolink"
+add_module_names = False
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's Parameters give types
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template of a class lists them
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+lexers["cron"] = TextLexer()  # Pygments has none
+
+
+def bring_notebooks(_: Sphinx) -> None:
+    """Copy the notebooks below docs/, where Sphinx looks for pages, with links that hold there."""
+    folder = HERE / "notebooks"
+    folder.mkdir(exist_ok=True)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (HERE.parent / "notebooks").glob("*.ipynb")}
+    for path in folder.glob("*.ipynb"):
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        path = folder / name
+        adapted = re.sub(r"\]\(\.\./(docs/)?", lambda link: "](../" if link[1] else "](../../", text)
+        if not path.exists() or path.read_text(encoding="utf-8") != adapted:  # what did not change is not run again
+            path.write_text(adapted, encoding="utf-8")
+
+
+def leave_out(_: Sphinx, docname: str, source: list[str]) -> None:
+    """Take a page that is not there out of the contents: `make reproduce` writes it."""
+    if docname == "index" and not (HERE / "results.md").exists():
+        source[0] = source[0].replace("\nresults\n", "\n")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is above."""
+    app.connect("builder-inited", bring_notebooks)
+    app.connect("source-read", leave_out)
