@@ -39,6 +39,7 @@ _HOME = {
     "predict": "dkfeat.learn.predictions",
     "read_libsvm": "dkfeat.engine.collections",
     "read_parquet": "dkfeat.engine.collections",
+    "run_report": "dkfeat.report.run_report",
     "scan": "dkfeat.engine.scan",
     "status": "dkfeat.io.status",
     "theory": "dkfeat.theory",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
     from dkfeat.maps.maclaurin import MaclaurinFeatures as MaclaurinFeatures
     from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
+    from dkfeat.report.run_report import run_report as run_report
 
 __all__ = sorted([*_HOME, "__version__"])
 

@@ -49,8 +49,8 @@ _BARS = 60
 """Bars of a sparkline; more values are joined."""
 
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """Page of a title and of parts that are HTML already; light or dark as the reader's system is.
+def page(title: str, parts: Sequence[str], css: str = "") -> str:
+    """Page of a title and of parts that are HTML already, with styles of their own; light or dark as the system is.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def page(title: str, parts: Sequence[str]) -> str:
             '<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
-            f"<style>\n{_PAGE}\n</style>",
+            f"<style>\n{_PAGE}\n{css}</style>",
         ]
     )
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
@@ -76,7 +76,7 @@ def picture(png: bytes, what: str) -> str:
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> str:
-    """Table of rows, a column for each key of any of them, numbers shown short; nothing for no rows.
+    """Table of rows under its title, a column for each key of any of them, numbers short; nothing for no rows.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def table(title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> s
     """
     if not rows:
         return ""
-    lines = [f"<h2>{escape(title)}</h2>", *([f"<p>{escape(note)}</p>"] if note else [])]
+    lines = [*([f"<h2>{escape(title)}</h2>"] if title else []), *([f"<p>{escape(note)}</p>"] if note else [])]
     lines += ['<div class="wide"><table>', *_rows(rows)]
     return "\n".join([*lines, "</table></div>"])
 

@@ -36,6 +36,7 @@ PUBLIC = [
     "predict",
     "read_libsvm",
     "read_parquet",
+    "run_report",
     "scan",
     "status",
     "theory",

@@ -23,6 +23,7 @@ from dkfeat.cli.inspect import inspect
 from dkfeat.cli.maintenance import abort, clean
 from dkfeat.cli.predict import predict
 from dkfeat.cli.quarantine import quarantine
+from dkfeat.cli.report import report
 from dkfeat.cli.status import status
 from dkfeat.cli.train import train
 from dkfeat.cli.verify import verify
@@ -81,7 +82,7 @@ cli.sections = {
     "Begin here": ("demo", "datasets"),
     "From rows to features": ("plan", "featurize", "compare"),
     "Models": ("train", "predict", "evaluate"),
-    "What is in a folder, and is it whole": ("inspect", "status", "verify", "quarantine"),
+    "What is in a folder, and is it whole": ("inspect", "report", "status", "verify", "quarantine"),
     "Delete what is not needed": ("abort", "clean"),
 }
 
@@ -95,6 +96,7 @@ for command in (
     compare,
     evaluate,
     inspect,
+    report,
     quarantine,
     verify,
     status,
