@@ -31,6 +31,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
     if config.encrypt:
         given |= {"security": True, "shared_temp_directory": config.shared_temp_directory or str(Path.cwd())}
     return {
+        "job_name": "dkfeat",
         "n_workers": config.n_workers,
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
@@ -72,6 +73,7 @@ def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
         "worker_options": worker,
         "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
         "remote_python": config.remote_python,
+        "silence_logs": "error",
     }
 
 

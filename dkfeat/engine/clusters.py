@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from dkfeat.config.cluster import (
     load_cluster,
 )
 from dkfeat.engine.cluster import SETTINGS, local_cluster
-from dkfeat.engine.cluster_keywords import kubernetes_keywords, slurm_keywords, ssh_keywords
+from dkfeat.engine.cluster_keywords import kubernetes_keywords, ssh_keywords
 from dkfeat.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 10.0
 """How long the first worker is waited for in silence."""
+POLL_SECONDS = 1.0
+"""How often it is looked whether one can come at all."""
 
 NEEDS = {
     "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
@@ -115,51 +118,58 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
 
     with (
         dask.config.set(SETTINGS),
-        closing(_started(config)) as cluster,
+        _stopped_at_the_end(_started(config)) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        _wait(client, config)
+        _wait(client, config, getattr(cluster, "check", lambda: None))
         yield client
 
 
 def _started(config: ClusterConfig) -> Any:
-    make, keywords = _maker(config)
     try:
-        return make(**keywords)
+        if isinstance(config, SlurmClusterConfig):
+            from dkfeat.engine.slurm import start_slurm
+
+            return start_slurm(config)
+        if isinstance(config, KubernetesClusterConfig):
+            from dask_kubernetes.operator import KubeCluster
+
+            return KubeCluster(**kubernetes_keywords(config))
+        assert isinstance(config, SSHClusterConfig)
+        from distributed import SSHCluster
+
+        return SSHCluster(**ssh_keywords(config))
     except Exception as error:  # those of SLURM's commands, of SSH and of Kubernetes have no class in common
         text = " ".join(str(error).split()) or type(error).__name__
         message = f"the cluster of kind {config.kind!r} did not start: {text}"
         raise ClusterError(message) from error
 
 
-def _maker(config: ClusterConfig) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Find what starts a cluster, and its keywords."""
-    if isinstance(config, SlurmClusterConfig):
-        from dask_jobqueue.slurm import SLURMCluster
-
-        return SLURMCluster, slurm_keywords(config)
-    if isinstance(config, KubernetesClusterConfig):
-        from dask_kubernetes.operator import KubeCluster
-
-        return KubeCluster, kubernetes_keywords(config)
-    assert isinstance(config, SSHClusterConfig)
-    from distributed import SSHCluster
-
-    return SSHCluster, ssh_keywords(config)
-
-
-def _wait(client: Client, config: ClusterConfig) -> None:
-    """Wait for the first worker, and say so if that takes a while."""
-    quiet = min(QUIET_SECONDS, config.start_seconds)
-    with suppress(TimeoutError):
-        client.wait_for_workers(1, timeout=quiet)
-        return
-    logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
+@contextmanager
+def _stopped_at_the_end(cluster: Any) -> Iterator[Any]:
     try:
-        client.wait_for_workers(1, timeout=max(0.001, config.start_seconds - quiet))
-    except TimeoutError as error:
-        message = (
-            f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its "
-            "queue and the output of its workers, or raise start_seconds"
-        )
-        raise ClusterError(message) from error
+        yield cluster
+    finally:
+        try:
+            cluster.close()
+        except Exception as error:  # as above; what the cluster did is done, and hides no other error
+            logger.warning("the cluster did not stop in order, look for workers that are left: %r", error)
+
+
+def _wait(client: Client, config: ClusterConfig, check: Callable[[], None]) -> None:
+    """Wait for the first worker, as long as one can come, and say so if that takes a while."""
+    begin = time.monotonic()
+    told = False
+    while (waited := time.monotonic() - begin) < config.start_seconds:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
+            return
+        check()
+        if not told and waited > QUIET_SECONDS:
+            told = True
+            logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
+    message = (
+        f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its queue "
+        "and the output of its workers, or raise start_seconds"
+    )
+    raise ClusterError(message)
