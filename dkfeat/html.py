@@ -171,10 +171,7 @@ def sparkline(values: Sequence[float], what: str, *, width: int = 240, height: i
 
 
 def _facts(facts: Mapping[str, object]) -> list[str]:
-    return [
-        f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{escape(_shown(value))}</td></tr>"
-        for name, value in facts.items()
-    ]
+    return [f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td></tr>" for name, value in facts.items()]
 
 
 def _rows(rows: Sequence[Mapping[str, object]]) -> list[str]:

@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.maps._display import map_card
 from dkfeat.maps._kernel_estimates import KernelEstimates
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
@@ -262,6 +264,13 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if hasattr(self, "feature_names_in_"):  # left by an earlier fit on a data frame
             del self.feature_names_in_
         self.n_features_in_ = n_features
+
+    def _repr_html_inner(self) -> str:  # where scikit-learn looks for the HTML of one that stands alone
+        return map_card(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
+        shown = {"text/plain": repr(self)}
+        return shown | {"text/html": map_card(self)} if get_config()["display"] == "diagram" else shown
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "seed_")
