@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import build_rows
-from dkfeat.config import load_config
+from dkfeat.cli.build import build_rows, load_job
 from dkfeat.learn.evaluate import evaluate
 from dkfeat.report.figures import check_plots
 
@@ -31,7 +30,7 @@ def main(conf: str) -> None:
 
     The exit status is that of the dkfeat command.
     """
-    job = load_config(conf, needs="evaluate")
+    job = load_job(conf, needs="evaluate")
     if any(part.out is not None for part in job.evaluate):
         check_plots()  # before the work, not after
     for part in job.evaluate:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import run_part
-from dkfeat.config import load_config
+from dkfeat.cli.build import load_job, run_part
 
 
 @click.command("featurize", cls=DkfeatCommand)
@@ -17,7 +16,7 @@ def main(conf: str) -> None:
     The exit status is that of the dkfeat command. Parts that are done
     already write nothing, so a scheduler may simply run the job again.
     """
-    job = load_config(conf, needs="featurize")
+    job = load_job(conf, needs="featurize")
     for part in job.featurize:
         manifest = run_part(part, job.run)
         print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")

@@ -12,8 +12,8 @@ from typing import TextIO
 import click
 
 from dkfeat.cli import DkfeatCommand, set_log, text_of
-from dkfeat.cli.build import build_source, part_status, run_part
-from dkfeat.config import FeaturizeConfig, RunConfig, load_config
+from dkfeat.cli.build import build_source, load_job, part_status, run_part
+from dkfeat.config import FeaturizeConfig, RunConfig
 from dkfeat.engine.log_lines import LogLines
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.io.source import Source
@@ -42,7 +42,7 @@ def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
     set_log(ctx, log)
     ctx.with_resource(log.collecting())
     began = time.monotonic()
-    job = load_config(conf, needs="featurize")
+    job = load_job(conf, needs="featurize")
     waiting: set[str] = set()
     results = [_fire(part, job.run, log, waiting) for part in job.featurize]
     failed = [status for status, busy in results if status and not busy]

@@ -6,8 +6,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
-from dkfeat.cli.build import build_rows
-from dkfeat.config import load_config
+from dkfeat.cli.build import build_rows, load_job
 from dkfeat.learn.predictions import predict
 
 
@@ -19,7 +18,7 @@ def main(conf: str) -> None:
     The exit status is that of the dkfeat command. Parts that are done
     already write nothing, so a scheduler may simply run the job again.
     """
-    job = load_config(conf, needs="predict")
+    job = load_job(conf, needs="predict")
     for part in job.predict:
         manifest = predict(
             part.model,

@@ -6,7 +6,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
-from dkfeat.config import load_config
+from dkfeat.cli.build import load_job
 from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
@@ -30,7 +30,7 @@ def main(conf: str) -> None:
 
     The exit status is that of the dkfeat command.
     """
-    job = load_config(conf, needs="train")
+    job = load_job(conf, needs="train")
     options = job.train.to_mapping()
     shards, out = options.pop("shards"), options.pop("out")
     of_store = resolve_options(options["storage_options"], "train.storage_options")

@@ -19,6 +19,7 @@ COMMANDS = (
     "abort",
     "clean",
     "compare",
+    "config",
     "datasets",
     "demo",
     "evaluate",

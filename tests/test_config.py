@@ -244,7 +244,7 @@ def test_train_options__are_the_same_everywhere():
     assert _only(call, {**config, "shards": call["shards"]}) == call
     assert set(config) == set(call)
     command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
-    assert command - {"out", "progress"} == set(call)
+    assert command - {"out", "progress", "as_json"} == set(call)
 
 
 @pytest.mark.parametrize(("name", "config"), [("predict", PredictConfig), ("evaluate", EvaluateConfig)])

@@ -15,6 +15,7 @@ from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
 from dkfeat.cli._output import quiet_option
 from dkfeat.cli._values import Choice
 from dkfeat.cli.compare import compare
+from dkfeat.cli.config import config
 from dkfeat.cli.datasets import datasets
 from dkfeat.cli.demo import demo
 from dkfeat.cli.evaluate import evaluate
@@ -84,6 +85,7 @@ cli.sections = {
     "Models": ("train", "predict", "evaluate"),
     "What is in a folder, and is it whole": ("inspect", "report", "status", "verify", "quarantine"),
     "Delete what is not needed": ("abort", "clean"),
+    "Settings": ("config",),
 }
 
 for command in (
@@ -102,6 +104,7 @@ for command in (
     status,
     abort,
     clean,
+    config,
 ):
     cli.add_command(command)
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from dkfeat.cli._help import Helpful, HelpfulGroup
 from dkfeat.cli._show import shown
@@ -30,7 +31,9 @@ LOG = "dkfeat.log"
 LONGEST = 10_000
 """Characters of a message that are shown; what a library has to say may be as long as its input."""
 
-INTERNAL, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 3, 130, 141, 143
+INTERNAL, MISTAKE, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 2, 3, 130, 141, 143
+BROKEN_CONFIGURATION = "A dask config file at "
+"""Begin of the text with which Dask refuses to be imported; its configuration is the user's."""
 
 
 class _Terminated(BaseException):
@@ -64,6 +67,7 @@ class DkfeatCommand(_Tidy):
         """Run the command."""
         try:
             with _signals_raised(), _tidy_usage():
+                _fill_defaults(ctx)
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # a reader that has gone is noticed here, not at the end of the process
                 return result
@@ -83,6 +87,8 @@ class DkfeatCommand(_Tidy):
         except OSError as error:
             _fail(ctx, f"{ctx.info_name}: {text_of(error)}", STORAGE)
         except Exception as error:
+            if str(error).startswith(BROKEN_CONFIGURATION):
+                _fail(ctx, f"{ctx.info_name}: {text_of(error)}", MISTAKE)
             trace = "".join(traceback.format_exception(error))
             what = f"{ctx.info_name}: internal fault: {type(error).__name__}: {text_of(error)}"
             _tell(ctx, what, INTERNAL, trace)
@@ -151,6 +157,21 @@ def _cut(text: str) -> str:
 def text_of(error: BaseException) -> str:
     """Join what an error says and the notes that were added to it."""
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+def _fill_defaults(ctx: click.Context) -> None:
+    """Take what was not said on the command line from Dask's configuration; where tasks run is settled by those."""
+    left_out = [
+        parameter.name
+        for parameter in ctx.command.params
+        if parameter.name in ("blocksize", "progress")
+        and ctx.get_parameter_source(parameter.name) is ParameterSource.DEFAULT
+    ]
+    if left_out:
+        from dkfeat.engine.defaults import read_defaults  # Dask, which help texts do without
+
+        defaults = read_defaults()
+        ctx.params |= {name: value for name in left_out if (value := getattr(defaults, name)) is not None}
 
 
 @contextmanager

@@ -11,13 +11,29 @@ from dkfeat.errors import ConfigError
 from dkfeat.wording import nearest
 
 if TYPE_CHECKING:
-    from dkfeat.config import EvaluateConfig, FeaturizeConfig, MapConfig, PredictConfig, RunConfig, SourceConfig
+    from dkfeat.config import (
+        EvaluateConfig,
+        FeaturizeConfig,
+        JobConfig,
+        MapConfig,
+        PredictConfig,
+        RunConfig,
+        SourceConfig,
+    )
     from dkfeat.io.manifest import Manifest
     from dkfeat.io.source import Source
     from dkfeat.io.status import Status
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_rows", "build_source", "part_status", "run_part"]
+__all__ = ["build_map", "build_rows", "build_source", "load_job", "part_status", "run_part"]
+
+
+def load_job(path: str, needs: str | None = None) -> JobConfig:
+    """Read a job file; what it leaves out is taken from Dask's configuration. Arguments as of `load_config`."""
+    from dkfeat.config import load_config
+    from dkfeat.engine.defaults import read_defaults
+
+    return load_config(path, needs, read_defaults())
 
 
 def build_map(config: MapConfig) -> FeatureMap:

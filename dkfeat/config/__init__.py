@@ -10,6 +10,7 @@ from dkfeat.config.cluster import (
     SSHClusterConfig,
     load_cluster,
 )
+from dkfeat.config.defaults import DefaultsConfig
 from dkfeat.config.featurize import FeaturizeConfig, MapConfig
 from dkfeat.config.job import JobConfig, RunConfig, load_config
 from dkfeat.config.predict import EvaluateConfig, PredictConfig
@@ -18,6 +19,7 @@ from dkfeat.config.train import TrainConfig
 
 __all__ = [
     "ClusterConfig",
+    "DefaultsConfig",
     "EvaluateConfig",
     "FeaturizeConfig",
     "JobConfig",

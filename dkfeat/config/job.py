@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from dkfeat.config.defaults import DefaultsConfig
 from dkfeat.config.featurize import FeaturizeConfig
 from dkfeat.config.files import read_yaml
 from dkfeat.config.predict import EvaluateConfig, PredictConfig
@@ -78,7 +81,7 @@ class JobConfig(Settings):
     """Where and how tasks run."""
 
 
-def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
+def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsConfig | None = None) -> JobConfig:
     """Read a job file.
 
     Parameters
@@ -87,6 +90,8 @@ def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
         YAML of plain values.
     needs : str, optional
         Part that must be there, such as "featurize".
+    defaults : DefaultsConfig, optional
+        Gives block size and progress where the file leaves them out. Where tasks run is settled when they do.
 
     Raises
     ------
@@ -96,7 +101,7 @@ def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
     """
     content = read_yaml(path, "a job file")
     try:
-        job = JobConfig.from_mapping(content)
+        job = JobConfig.from_mapping(content if defaults is None else _filled(content, defaults))
     except ConfigError as error:
         message = f"{path}: {error}"
         raise ConfigError(message) from None
@@ -104,3 +109,23 @@ def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
         message = f"{path}: lists nothing under `{needs}`"
         raise ConfigError(message)
     return job
+
+
+def _filled(content: Any, defaults: DefaultsConfig) -> Any:
+    """Fill in what plain values leave out; values of a wrong type are left for those who read them strictly."""
+    if not isinstance(content, Mapping):
+        return content
+    filled = dict(content)
+    if defaults.progress is not None and isinstance(filled.get("run", {}), Mapping):
+        filled["run"] = {"progress": defaults.progress, **filled.get("run", {})}
+    if defaults.blocksize is not None:
+        for name in ("featurize", "predict", "evaluate"):
+            if isinstance(filled.get(name), list):
+                filled[name] = [_with_blocksize(part, defaults.blocksize) for part in filled[name]]
+    return filled
+
+
+def _with_blocksize(part: Any, blocksize: int | str) -> Any:
+    if isinstance(part, Mapping) and isinstance(part.get("source"), Mapping):
+        return {**part, "source": {"blocksize": blocksize, **part["source"]}}
+    return part

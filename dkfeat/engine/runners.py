@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from dkfeat.engine.cluster import local_cluster, share_cores
 from dkfeat.engine.clusters import open_cluster
+from dkfeat.engine.defaults import fill_where
 from dkfeat.engine.performance import check_report
 from dkfeat.engine.performance import performance_report as performance_reported
 from dkfeat.engine.scheduler_file import read_address
@@ -283,7 +284,8 @@ def open_runner(
 
     At most one of `client`, `scheduler`, `scheduler_file` and `cluster` is given. Without any of them, the first of
     these that applies: an embedded cluster, if `n_workers` or `memory_limit` is given; the process's active
-    `distributed.Client`; the ``scheduler`` setting of Dask's configuration; threads of this process, one a core.
+    `distributed.Client`; the settings under ``dkfeat`` in Dask's configuration, see `DefaultsConfig`, and its
+    ``scheduler`` setting; threads of this process, one a core.
 
     Parameters
     ----------
@@ -325,6 +327,15 @@ def open_runner(
         message = f"{' and '.join(given)} are given, but tasks run in one place; choose one"
         raise ConfigError(message)
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
+    unsaid = not given and n_workers is None and memory_limit is None
+    where = fill_where(
+        {**named, **sizes, "in_flight": in_flight},
+        elsewhere=client is not None or (unsaid and _active_client() is not None),
+    )
+    scheduler, scheduler_file, cluster = where["scheduler"], where["scheduler_file"], where["cluster"]
+    n_workers, threads_per_worker = where["n_workers"], where["threads_per_worker"]
+    memory_limit, in_flight = where["memory_limit"], where["in_flight"]
+    sizes = {name: where[name] for name in sizes}
     if scheduler_file is not None or cluster is not None:
         client, scheduler = None, None
         if scheduler_file is not None and any(value is not None for value in sizes.values()):
