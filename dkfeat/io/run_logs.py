@@ -16,7 +16,7 @@ from dkfeat.io import strict_json
 from dkfeat.io.entries import check, check_count, is_finite, pick
 from dkfeat.io.storage import META, Storage
 
-__all__ = ["LOG_NAME", "MOST_POINTS", "RunLog", "StageLog", "keep_log", "log_batch", "read_logs"]
+__all__ = ["MOST_POINTS", "RunLog", "StageLog", "keep_log", "log_batch", "read_logs", "short"]
 
 LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
 MOST_POINTS = 256
@@ -140,10 +140,10 @@ def keep_log(storage: Storage, log: RunLog) -> None:
     A fault of the storage is none of the run: then there is no log.
     """
     with suppress(OSError):
-        ours = sorted(name for name in storage.list(META) if log_batch(name) == log.batch)
+        ours = sorted((name for name in storage.list(META) if log_batch(name) == log.batch), key=_attempt)
         attempt = 1 + max((_attempt(name) for name in ours), default=0)
         storage.create(f"{META}/log-{log.batch:06d}-{attempt:04d}.json", log.to_json())
-        for name in ours[: len(ours) + 1 - MOST_LOGS]:
+        for name in ours[: max(0, len(ours) + 1 - MOST_LOGS)]:
             storage.remove(f"{META}/{name}")
 
 

@@ -26,7 +26,8 @@ dl.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5re
 dl.figures div { border-top: 2px solid var(--line); padding-top: .3rem; }
 dl.figures dt { color: var(--quiet); font-size: .9rem; } dl.figures dd { margin: 0; font-size: 1.25rem; }
 .quiet { color: var(--quiet); } td, th { vertical-align: top; } .facts td { text-align: left; }
-.wide td { white-space: nowrap; } .facts td { white-space: normal; overflow-wrap: anywhere; }
+.runs td { white-space: nowrap; padding: .25rem .55rem; } .runs th { padding: .25rem .55rem; }
+.facts td { overflow-wrap: anywhere; }
 .facts th { font-weight: 400; color: var(--quiet); white-space: nowrap; padding-left: 0; }
 """.strip()
     + "\n"
@@ -123,11 +124,15 @@ def _speed(report: RunReport) -> str:
     drawn = []
     if (last := _last_run(report)) is not None:
         drawn += [_over_time(stage, last) for stage in last.stages if stage.seconds > 0 and stage.rows]
+    longest = max(report.logs, key=lambda log: getattr(_main_stage(log), "seconds", 0.0))
+    if longest is not last and (stage := _main_stage(longest)) is not None and stage.rows:
+        drawn.append(_over_time(stage, longest))
     shown = report.logs[-MOST_RUNS:][::-1]
     note = f"{_count(len(report.logs), 'run')}, the newest first{_cut(len(report.logs), MOST_RUNS)}"
     rows = [row for log in shown for row in _run_rows(log)]
     errors = [f"<p>{_time(log)}, batch {log.batch:,}: {escape(log.error)}</p>" for log in shown if log.error]
-    return "\n".join([_charts_under("Speed", drawn), "<h3>Runs</h3>", table("", rows, note), *errors])
+    runs = f'<div class="runs">{table("", rows, note)}</div>'
+    return "\n".join([_charts_under("Speed", drawn), "<h3>Runs</h3>", runs, *errors])
 
 
 def _run_rows(log: RunLog) -> list[dict[str, object]]:
@@ -162,9 +167,11 @@ def _over_time(stage: StageLog, log: RunLog) -> str:
     edges = np.linspace(0.0, max(stage.seconds, seconds[-1]), n + 1)
     done = np.interp(edges, seconds, rows)
     speeds = [(b - a) / (end - start) for (a, b), (start, end) in zip(pairwise(done), pairwise(edges), strict=True)]
-    what = f"Rows a second since the stage began, of the run that ended {_time(log)}"
+    what = f"Rows a second since the stage began; the run ended {log.outcome} at {log.ended[:19].replace('T', ' ')}"
     what += f"; {log.found:,} of {log.shards:,} shards were there already" if log.found else ""
-    return charts.steps(f"Speed of {stage.stage}, rows/s", (edges / unit).tolist(), speeds, name, f"{what}.")
+    return charts.steps(
+        f"Speed of {stage.stage}, batch {log.batch:,}, rows/s", (edges / unit).tolist(), speeds, name, f"{what}."
+    )
 
 
 def _shards(report: RunReport) -> str:
@@ -234,10 +241,10 @@ def _bad_rows(report: RunReport) -> str:
     lines = ["<h2>Empty rows and rows set aside</h2>", f"<p>{empty}</p>"]
     if not manifest.n_bad_rows:
         return "\n".join([*lines, "<p>No row was set aside.</p>"])
-    lines.append(f"<p>{manifest.n_bad_rows:,} bad rows were set aside; the first of them:</p>")
+    lines.append(f"<p>{_count(manifest.n_bad_rows, 'bad row')} set aside, by reason, and the first of them:</p>")
     reasons = [{"reason": reason, "rows": f"{count:,}"} for reason, count in manifest.bad_rows.items()]
     first = [{"place": row.place, "reason": row.message, "text": row.text} for row in report.bad_rows]
-    return "\n".join([*lines, table("", first), table("", reasons)])
+    return "\n".join([*lines, table("", reasons), table("", first)])
 
 
 def _estimates(report: RunReport) -> str:

@@ -34,7 +34,7 @@ LABEL_BYTES = 1 << 30
 """Bytes of shards that are read to count labels."""
 MOST_CLASSES = 100
 """Labels beyond which they are told as numbers, by a histogram."""
-BAD_ROWS = 20
+BAD_ROWS = 10
 """Rows set aside that are shown."""
 
 

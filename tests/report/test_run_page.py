@@ -1,0 +1,114 @@
+"""The page about runs, as a browser shows it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from scipy import sparse
+
+import dkfeat
+from tests.conftest import libsvm_text
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A page about a data set of three batches, one of them resumed, with rows set aside and an awkward name."""
+    folder = tmp_path_factory.mktemp("page")
+    rng = np.random.default_rng(0)
+    X = sparse.random(900, 40, density=0.5, random_state=0, format="csr") * 5
+    text = libsvm_text(X, rng.integers(1, 4, size=900))
+    (folder / "a<b>.svm").write_text(text + "1 1:<script>document.title='run'</script>\n")
+    map_ = dkfeat.GCWSFeatures(n_components=128, random_state=0)
+
+    def featurize(progress: object) -> None:
+        source = dkfeat.LibsvmSource(folder / "*.svm", blocksize="32KiB", on_bad_row="quarantine")
+        dkfeat.featurize(source, map_, folder / "out", scheduler="synchronous", progress=progress)
+
+    def stop(state: object) -> None:
+        if state.stage == "featurize" and state.tasks == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        featurize(stop)
+    featurize(False)
+    (folder / "b.svm").write_text("1\n" + text.splitlines()[0] + "\n")
+    featurize(False)
+    report = dkfeat.run_report(folder / "out")
+    report.save(folder / "report.html")
+    return report, folder / "report.html"
+
+
+def browse(page: Path, profile: Path, *flags: str) -> str:
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+    done = subprocess.run([*words, *flags, page.as_uri()], capture_output=True, timeout=240, check=True)
+    return done.stdout.decode()
+
+
+def text_of(dom: str, name: str) -> str:
+    [found] = re.findall(rf'id="{name}"[^>]*>([^<]*)<', dom)
+    return unescape(found)
+
+
+@needs_browser
+def test_page__browser_shows_its_figures(page, tmp_path):
+    report, file = page
+    dom = browse(file, tmp_path, "--dump-dom")
+    known = report.to_mapping()
+    assert text_of(dom, "rows") == f"{known['rows']:,}" == "902"
+    assert text_of(dom, "shards") == f"{known['shards']:,}"
+    assert text_of(dom, "state") == "complete"
+    assert float(text_of(dom, "error-of-an-estimate")) == pytest.approx(report.kernel.pairs.error, rel=0.01)
+    assert dom.count("<circle") == 1500
+    assert re.search(r"<title>([^<]*)", dom)[1] == f"Report of {known['target']}"  # no script of the data ran
+    assert "<script" not in dom
+
+
+@needs_browser
+@pytest.mark.parametrize(("scheme", "back"), [(1, (255, 255, 255)), (0, (22, 24, 28))], ids=["light", "dark"])
+def test_page__screenshot_has_content(page, tmp_path, scheme, back):
+    _, file = page
+    shot = tmp_path / "page.png"
+    browse(
+        file,
+        tmp_path,
+        f"--blink-settings=preferredColorScheme={scheme}",
+        f"--screenshot={shot}",
+        "--window-size=1000,3600",
+    )
+    pixels = read_png(shot)
+    assert pixels.shape == (3600, 1000, 3)
+    assert tuple(pixels[5, 5]) == back
+    marked = (pixels != back).any(axis=2)
+    assert 0.02 < marked.mean() < 0.5
+    filled = marked.reshape(36, 100, 1000).any(axis=(1, 2))
+    assert filled[: filled.nonzero()[0][-1]].mean() > 0.9  # no part of the page is blank
+
+
+@needs_browser
+def test_page__fits_a_phone(page, tmp_path):
+    _, file = page
+    frame = tmp_path / "phone.html"
+    frame.write_text(
+        f'<body style="margin:0"><iframe src="{file.as_uri()}" width="375" height="6000" style="border:0"></iframe>'
+    )
+    shot = tmp_path / "phone.png"
+    flags = ("--allow-file-access-from-files", f"--screenshot={shot}", "--window-size=600,6000")
+    browse(frame, tmp_path, *flags)
+    pixels = read_png(shot)[:, :375]
+    edge = pixels[50:-50, 365:373]
+    assert (edge == 255).mean() > 0.99  # nothing but what scrolls by itself reaches the edge
+
+
+def read_png(file: Path) -> np.ndarray:
+    """Pixels of shape (height, width, 3), from 0 to 255."""
+    return np.round(imread(file)[:, :, :3] * 255).astype(int)
