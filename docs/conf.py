@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
 project = "dkfeat"
-author = "The dkfeat developers"
+author = project_copyright = "The dkfeat developers"
 version = release = dkfeat.__version__
 html_title = f"dkfeat {release}"
 
@@ -25,10 +25,11 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "command_help",  # _ext/command_help.py
+    "command_help",  # these three are in _ext
+    "mathml",
+    "results_page",
 ]
 exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
@@ -55,6 +56,7 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of a class lists them
 python_use_unqualified_type_names = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -80,13 +82,6 @@ def bring_notebooks(_: Sphinx) -> None:
             path.write_text(adapted, encoding="utf-8")
 
 
-def leave_out(_: Sphinx, docname: str, source: list[str]) -> None:
-    """Take a page that is not there out of the contents: `make reproduce` writes it."""
-    if docname == "index" and not (HERE / "results.md").exists():
-        source[0] = source[0].replace("\nresults\n", "\n")
-
-
 def setup(app: Sphinx) -> None:
     """Connect what is above."""
     app.connect("builder-inited", bring_notebooks)
-    app.connect("source-read", leave_out)

@@ -11,12 +11,12 @@ from sphinx.util.docutils import SphinxDirective
 
 from dkfeat.cli import cli
 
-COLUMNS = "96"
+WIDTH = "80"
 
 
 def help_of(*words: str) -> str:
     """Text of a command's help."""
-    done = CliRunner().invoke(cli, [*words, "--help"], env={"COLUMNS": COLUMNS, "NO_COLOR": "1"}, prog_name="dkfeat")
+    done = CliRunner().invoke(cli, [*words, "--help"], env={"COLUMNS": WIDTH, "NO_COLOR": "1"}, prog_name="dkfeat")
     if done.exit_code:
         message = f"dkfeat {' '.join(words)} --help: {done.output}"
         raise RuntimeError(message)
@@ -24,17 +24,19 @@ def help_of(*words: str) -> str:
 
 
 class CommandHelp(SphinxDirective):
-    """A section for each command, in the order in which ``dkfeat --help`` lists them."""
+    """The help of ``dkfeat`` itself, then a section for each command, groups of commands with theirs."""
 
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        """Make the help of ``dkfeat`` itself, then a section a command."""
+        """Make the sections, in the order of the commands."""
         made: list[nodes.Node] = [self._block(help_of())]
-        for name in cli.list_commands(None):
+        for name, command in cli.commands.items():
             section = nodes.section(ids=[f"dkfeat-{name}"], names=[f"dkfeat {name}"])
             section += nodes.title("", "", nodes.literal(text=f"dkfeat {name}"))
             section += self._block(help_of(name))
+            for part in getattr(command, "commands", ()):
+                section += self._block(help_of(name, part))
             self.state.document.note_implicit_target(section)
             made.append(section)
         return made
@@ -48,4 +50,5 @@ class CommandHelp(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("command-help", CommandHelp)
+    app.connect("env-get-outdated", lambda *_: ["reference/command-line"])  # any module of the command may have changed
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
