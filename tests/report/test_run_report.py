@@ -1,0 +1,200 @@
+"""What a report says is what is in the shards, the manifest and the source."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from scipy import sparse
+from sklearn.base import clone
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.engine.row_sample import sample_rows
+from dkfeat.errors import ConfigError, ShardError
+from tests.conftest import libsvm_text
+
+MAPS = {
+    "gcws": dkfeat.GCWSFeatures(n_components=512, random_state=0),
+    "fourier": dkfeat.FourierFeatures(n_components=512, random_state=0),
+    "laplace": dkfeat.LaplaceFeatures(n_components=512, random_state=0),
+    "nystroem": dkfeat.NystroemFeatures(n_components=40, random_state=0),
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = sparse.random(600, 30, density=0.4, random_state=1, format="csr", dtype=np.float32)
+    return X, np.random.default_rng(1).integers(0, 3, size=600)
+
+
+def featurize(source, folder, features=MAPS["gcws"], **options):
+    return dkfeat.featurize(source, features, folder, scheduler="synchronous", progress=False, **options)
+
+
+@pytest.fixture
+def text(tmp_path, rows):
+    path = tmp_path / "rows.svm"
+    path.write_text(libsvm_text(*rows))
+    return path
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
+    X, y = rows
+    manifest = featurize(dkfeat.LibsvmSource(text, blocksize="8KiB"), tmp_path / "out", MAPS[name])
+    assert len(manifest.shards) > 4
+    report = dkfeat.run_report(tmp_path / "out", pair_rows=100)
+    found = report.kernel
+    assert found.same
+    assert (found.n_rows, len(found.pairs)) == (pytest.approx(100, abs=8), found.n_rows * (found.n_rows - 1) // 2)
+    kernel = {"gcws": "gmm", "fourier": "rbf_cosine", "laplace": "exponential_semigroup", "nystroem": "gmm"}[name]
+    sample = sample_rows(dkfeat.open_shards(tmp_path / "out"), text, rows=100)
+    assert np.isin(sample.X.sum(axis=1), X.sum(axis=1)).all()
+    exact = getattr(dkfeat.kernels, kernel)(sample.X)[np.triu_indices(found.n_rows, k=1)]
+    np.testing.assert_allclose(found.pairs.exact, exact, atol=1e-6)
+    # one set of features for all pairs: an error of three times theory's has a chance below 1e-4
+    if found.pairs.expected_error is not None:
+        assert found.pairs.error < 3 * found.pairs.expected_error + (0.15 if name == "gcws" else 0)
+    assert report.labels.counts == tuple((label, int((y == label).sum())) for label in range(3))
+    assert "Kernel estimates" in report.to_html()
+
+
+def test_estimates__of_the_sparse_layout(tmp_path, text):
+    featurize(text, tmp_path / "out", layout="sparse")
+    assert dkfeat.run_report(tmp_path / "out").kernel.same
+
+
+def test_sample__is_not_made_by_another_map(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    sample = sample_rows(dkfeat.open_shards(tmp_path / "out"), text)
+    other = dkfeat.GCWSFeatures(n_components=512, random_state=1).fit(sample.X)
+    assert not sample.is_made_by(other)
+    assert sample.is_made_by(clone(MAPS["gcws"]).fit(sample.X))
+
+
+def test_estimates__of_parquet(tmp_path, rows):
+    X, y = rows
+    columns = {f"x{column}": X[:, [column]].toarray().ravel() for column in range(X.shape[1])}
+    pq.write_table(pa.table({**columns, "y": y}), tmp_path / "rows.parquet", row_group_size=150)
+    source = dkfeat.ParquetSource(tmp_path / "rows.parquet", label="y")
+    featurize(source, tmp_path / "out")
+    report = dkfeat.run_report(tmp_path / "out")
+    assert report.kernel.same
+    assert report.labels.rows == 600
+
+
+def test_source__that_is_gone_or_changed_is_told(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    (tmp_path / "moved").mkdir()
+    moved = text.rename(tmp_path / "moved" / "rows.svm")
+    report = dkfeat.run_report(tmp_path / "out")
+    assert report.kernel is None
+    assert "rows.svm" in report.kernel_note
+    assert report.kernel_note in report.to_html()
+    assert dkfeat.run_report(tmp_path / "out", moved).kernel.same
+    lines = moved.read_text().splitlines()
+    moved.write_text("\n".join(reversed(lines)) + "\n")
+    assert "what the shards were made from" in dkfeat.run_report(tmp_path / "out", moved).kernel_note
+
+
+def test_source__without_a_log_is_asked_for(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    (tmp_path / "out" / "_dkfeat" / "log-000001-0001.json").unlink()
+    report = dkfeat.run_report(tmp_path / "out")
+    assert "give it to the report" in report.kernel_note
+    assert "No run has left a log here" in report.to_html()
+    assert dkfeat.run_report(tmp_path / "out", text).kernel.same
+
+
+def test_estimates__are_left_out_on_request(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    assert dkfeat.run_report(tmp_path / "out", pair_rows=0).kernel is None
+
+
+def test_labels__of_many_values_are_a_histogram(tmp_path, rows):
+    X, _ = rows
+    y = np.random.default_rng(0).normal(size=600)
+    (tmp_path / "rows.svm").write_text(libsvm_text(X, y))
+    featurize(tmp_path / "rows.svm", tmp_path / "out")
+    labels = dkfeat.run_report(tmp_path / "out", pair_rows=0).labels
+    assert labels.counts == ()
+    assert sum(labels.histogram) == 600
+    assert (labels.edges[0], labels.edges[-1]) == pytest.approx((y.min(), y.max()), rel=1e-3)
+
+
+def test_labels__of_lists_are_counted_each(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,2 1:1\n 1:2\n2 2:1\n")
+    featurize(dkfeat.LibsvmSource(tmp_path / "rows.svm", multilabel=True), tmp_path / "out")
+    report = dkfeat.run_report(tmp_path / "out")
+    assert report.labels.counts == ((1, 1), (2, 2))
+    assert "a row may have several" in report.to_html()
+
+
+def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
+    manifest = featurize(dkfeat.LibsvmSource(text, blocksize="4KiB"), tmp_path / "out")
+    size = max(entry.size for entry in manifest.shards)
+    monkeypatch.setattr("dkfeat.report.run_report.LABEL_BYTES", 3 * size)
+    report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
+    assert 3 <= report.labels.n_shards < len(manifest.shards)
+    assert f"of {report.labels.n_shards} shards drawn at random" in report.to_html()
+
+
+@pytest.mark.parametrize("text_of_rows", ["", "1\n", "1\n2\n"], ids=["no rows", "one row", "empty rows"])
+def test_report__of_next_to_nothing(tmp_path, text_of_rows):
+    (tmp_path / "rows.svm").write_text(text_of_rows)
+    featurize(dkfeat.LibsvmSource(tmp_path / "rows.svm", n_features=3), tmp_path / "out")
+    report = dkfeat.run_report(tmp_path / "out")
+    assert report.to_mapping()["rows"] == text_of_rows.count("\n")
+    assert "complete" in report.to_html()
+
+
+def test_report__of_a_batch_left_half_way(tmp_path, text):
+    def stop(state):
+        if state.stage == "featurize" and state.tasks == 2:
+            raise KeyboardInterrupt
+
+    source = dkfeat.LibsvmSource(text, blocksize="4KiB")
+    with pytest.raises(KeyboardInterrupt):
+        dkfeat.featurize(source, MAPS["gcws"], tmp_path / "out", scheduler="synchronous", progress=stop)
+    report = dkfeat.run_report(tmp_path / "out")
+    page = report.to_html()
+    assert report.status.state == "unfinished"
+    assert "2 of " in page
+    assert "interrupted" in page
+    json.dumps(report.to_mapping(), allow_nan=False)
+
+
+def test_report__of_predictions_is_refused(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    model = dkfeat.train(dkfeat.open_shards(tmp_path / "out"), epochs=1, progress=False)
+    dkfeat.predict(model, tmp_path / "out", tmp_path / "labels", progress=False)
+    with pytest.raises(ConfigError, match="holds predictions"):
+        dkfeat.run_report(tmp_path / "labels")
+
+
+def test_report__of_no_data_set_is_refused(tmp_path):
+    with pytest.raises(ShardError, match="no data set"):
+        dkfeat.run_report(tmp_path)
+
+
+def test_command__writes_the_page_and_its_figures(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    page = tmp_path / "pages" / "run.html"
+    done = CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "--out", str(page), "--json"])
+    assert done.exit_code == 0, done.output
+    known = json.loads(done.stdout)
+    assert (known["rows"], known["report"], known["runs"][0]["outcome"]) == (600, str(page), "committed")
+    assert known["kernel_estimates"]["equal_to_the_shards"] is True
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    shown = CliRunner().invoke(
+        cli, ["report", str(tmp_path / "out"), str(text), "--out", str(page), "--pair-rows", "8"]
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "28 pairs of rows" in shown.stdout
+    refused = CliRunner().invoke(cli, ["report", str(tmp_path / "nowhere"), "--out", str(page)])
+    assert refused.exit_code == 3
