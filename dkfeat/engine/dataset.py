@@ -10,6 +10,7 @@ import numpy as np
 
 from dkfeat.engine.arguments import as_path
 from dkfeat.engine.dataset_rows import DatasetRows
+from dkfeat.engine.label_counts import count_labels
 from dkfeat.engine.quarantine import quarantined_rows
 from dkfeat.errors import ConfigError
 from dkfeat.io import reader
@@ -90,6 +91,11 @@ class ShardDataset:
 
     def __repr__(self) -> str:
         return f"ShardDataset({self._reader.storage.url!r}, {self.n_rows:,} rows, {self.n_shards:,} shards)"
+
+    def _repr_html_(self) -> str:
+        from dkfeat.engine.cards import dataset_card  # notebooks alone show it
+
+        return dataset_card(self._reader)
 
     @property
     def manifest(self) -> Manifest:
@@ -260,6 +266,18 @@ class ShardDataset:
         if self.spec["input"]["multilabel"]:
             return found
         return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
+
+    def label_counts(self) -> dict[int | float, int]:
+        """Rows by label, ascending; with lists of labels a row counts for each of its own.
+
+        Labels of all shards are read, features are not; empty where the source has no labels.
+
+        Raises
+        ------
+        dkfeat.errors.ShardError
+            A shard does not read back as committed.
+        """
+        return count_labels(self._reader).counts
 
     def to_dask(self, *, weight: bool = False, chunk_rows: int | None = None) -> tuple[da.Array, ...]:
         """Features and labels as Dask arrays of known chunks; nothing is read yet.

@@ -118,11 +118,12 @@ class Plan:
         )
         raise PlanError(message)
 
-    def describe(self, n_tasks: int = 10) -> str:
-        """Text for people: the facts, then a table of the first `n_tasks` tasks."""
+    def facts(self) -> dict[str, str]:
+        """Tell at a glance, for people."""
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         facts = {
             "target": self.target or "not said",
-            "source": f"{len(self.files):,} files, {show_bytes(self.source_bytes)}",
+            "source": f"{files}, {show_bytes(self.source_bytes)}",
             "tasks": f"{len(self.tasks):,}, up to {show_bytes(self.projected_bytes)} of memory each",
             "blocksize": show_bytes(self.blocksize),
             "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",
@@ -137,7 +138,11 @@ class Plan:
             facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
-        lines = [f"{name:<10}{value}" for name, value in facts.items()]
+        return facts
+
+    def describe(self, n_tasks: int = 10) -> str:
+        """Text for people: the facts, then a table of the first `n_tasks` tasks."""
+        lines = [f"{name:<10}{value}" for name, value in self.facts().items()]
         header = ("split", "source", "range", "rows", "memory", "first shard")
         rows = [_cells(task) for task in self.tasks[:n_tasks]]
         if rows:
@@ -150,6 +155,11 @@ class Plan:
         if len(self.tasks) > n_tasks:
             lines.append(f"… and {len(self.tasks) - n_tasks:,} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from dkfeat.engine.cards import plan_card  # notebooks alone show it
+
+        return plan_card(self)
 
 
 def plan(

@@ -120,6 +120,11 @@ class Manifest:
         """File name inside the metadata folder."""
         return manifest_name(self.number)
 
+    def _repr_html_(self) -> str:
+        from dkfeat.io.manifest_card import manifest_card  # notebooks alone show it
+
+        return manifest_card(self)
+
     def to_json(self) -> bytes:
         """Text of the file; what `from_json` reads."""
         previous = None if self.previous is None else {"name": self.previous.name, "sha256": self.previous.sha256}

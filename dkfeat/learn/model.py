@@ -106,6 +106,11 @@ class LinearModel:
             object.__setattr__(self, name, kept)
         object.__setattr__(self, "task", task)
 
+    def _repr_html_(self) -> str:
+        from dkfeat.learn.model_card import model_card  # notebooks alone show it
+
+        return model_card(self)
+
     @cached_property
     def map(self) -> FeatureMap:
         """The fitted feature map, made from its spec and, where it has some, its landmarks."""

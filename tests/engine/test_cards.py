@@ -1,0 +1,97 @@
+"""What notebooks show of plans, manifests, data sets and models."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+import dkfeat
+from tests.engine.helpers import featurized, gcws
+
+
+@pytest.fixture(scope="module")
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=3_000)
+
+
+@pytest.fixture(scope="module")
+def target(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cards") / "features"
+    featurized(source, folder)
+    return folder
+
+
+def told(shown):
+    html = shown._repr_html_()
+    assert "<script" not in html
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<title>.*?</title>|<[^>]+>", " ", html, flags=re.DOTALL))
+
+
+def test_plan_card__tells_what_will_be_done(source, target):
+    plan = dkfeat.plan(source, gcws(), target.parent / "other", scan=dkfeat.scan(source))
+    text = told(plan)
+    assert "Plan nothing is run or written yet target " in text
+    assert f"tasks {len(plan.tasks):,}, up to " in text
+    assert "rows 400 " in text
+    assert plan._repr_html_().count("<rect") == len(plan.tasks)
+    assert "rows known after a scan" in told(dkfeat.plan(source, gcws()))
+
+
+def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
+    data = dkfeat.open_shards(target)
+    labels, counts = np.unique(tiny_rows[1], return_counts=True)
+    expected = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+    assert data.label_counts() == expected
+    text = told(data)
+    assert f"rows 400 shards {data.n_shards} size " in text
+    assert f"labels -1: {expected[-1]}, 1: {expected[1]} (all rows)" in text
+    assert "gcws: n_components=24" in text
+    assert f"{data.manifest.n_features:,} columns → 6,144, 24 bytes a row as codes" in text
+    svgs = re.findall(r"<svg.*?</svg>", data._repr_html_())
+    assert [svg.count("<rect") for svg in svgs] == [data.n_shards, 2]
+
+
+def test_dataset_card__counts_some_shards_of_many_bytes(target, monkeypatch):
+    data = dkfeat.open_shards(target)
+    monkeypatch.setattr("dkfeat.engine.cards._READ_BYTES", data.manifest.shards[0].size * 2)
+    read = int(re.search(r"rows of (\d+) shards\)", told(data))[1])
+    assert 1 <= read < data.n_shards
+
+
+def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
+    featurized(source, tmp_path / "features")
+    data = dkfeat.open_shards(tmp_path / "features")
+    (tmp_path / "features" / "data" / data.manifest.shards[0].name).write_bytes(b"")
+    assert "not counted: " in told(data)
+
+
+def test_manifest_card__lists_shards_and_sources(target):
+    manifest = dkfeat.open_shards(target).manifest
+    text = told(manifest)
+    assert "Manifest number 1 rows 400 " in text
+    assert manifest.shards[0].name in text
+    assert manifest.sources[0].name in text
+    assert f"spec {manifest.spec_fp[:12]} " in text
+
+
+def test_dataset_card__escapes_names_of_files(tmp_path):
+    folder = tmp_path / "<b>x"
+    folder.mkdir()
+    dump_svmlight_file(np.eye(3), [0.5, 1.5, 2.5], str(folder / "<i>.svm"), zero_based=False)
+    dkfeat.featurize(folder / "<i>.svm", gcws(), folder / "out", progress=False)
+    data = dkfeat.open_shards(folder / "out")
+    for shown in (data, data.manifest):
+        html = shown._repr_html_()
+        assert "<b>x" not in html
+        assert "<i>" not in html
+    assert "0.5: 1, 1.5: 1, 2.5: 1" in told(data)
+
+
+def test_model_card__tells_task_and_accuracy(target):
+    data = dkfeat.open_shards(target)
+    model = dkfeat.train(data, test=data, epochs=3, progress=False)
+    text = told(model)
+    assert "LinearModel task binary classes -1, 1 map gcws: n_components=24" in text
+    assert "test accuracy " in text
+    assert model._repr_html_().count("<rect") == 3

@@ -1,0 +1,48 @@
+"""Pages and cards: escaped, self-contained, and no more bars than eyes tell apart."""
+
+import re
+
+import pytest
+
+from dkfeat import html
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+def test_card__escapes_everything_that_is_told():
+    made = html.card(
+        HOSTILE, {HOSTILE: HOSTILE}, note=HOSTILE, details={HOSTILE: {HOSTILE: HOSTILE}, "t": [{HOSTILE: HOSTILE}]}
+    )
+    assert "<script" not in made
+    assert made.count("&lt;script&gt;") == 9
+    assert html.sparkline([1], '"><script>').count("<script") == 0
+
+
+def test_card__leaves_out_empty_details_and_has_no_colours_of_its_own():
+    made = html.card("Map", {"a": 1}, details={"Rows": [], "Facts": {}})
+    assert "<details>" not in made
+    styles = made.partition("</style>")[0]
+    assert not re.search(r"(?<!-)color: (?!inherit)|background: (?!transparent)", styles)  # the theme's are kept
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "\N{EN DASH}"), (0.00012345, "0.000123"), (0.5, "0.5000"), (12345, "12,345")]
+)
+def test_card__shows_numbers_short(value, shown):
+    assert f"<td>{shown}</td>" in html.card("Map", {"a": value})
+
+
+def test_sparkline__joins_many_values():
+    made = html.sparkline(list(range(1000)), "rows by shard")
+    assert made.count("<rect") == 60
+    heights = [float(height) for height in re.findall(r'height="([0-9.]+)"/>', made)]
+    assert heights == sorted(heights)
+    assert heights[-1] == 28
+    assert html.sparkline([0, 0], "rows").count('height="1.00"') == 2
+
+
+def test_page__is_light_and_dark_and_fits_a_phone():
+    made = html.page("a", [html.table("Classes", [{"label": 1}])])
+    assert "prefers-color-scheme: dark" in made
+    assert 'name="viewport"' in made
+    assert not re.search(r"<script|<link|https?://", made)
