@@ -8,6 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "explanation" / "figures.py"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(path.parts)),
+]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -33,9 +37,7 @@ def test_readme__names_commands_that_exist():
     assert named == set(cli.commands)
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page__links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
