@@ -22,6 +22,7 @@ COMMANDS = (
     "config",
     "datasets",
     "demo",
+    "doctor",
     "evaluate",
     "featurize",
     "inspect",

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "dkfeat"
 
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "validation", "wording"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
-ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "demo", "cli", "__init__"}
+ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "demo", "doctor", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
@@ -38,6 +38,10 @@ TABLE = {
     "plot": (ENGINE_AND_BELOW | {"learn", "plot"}, {"matplotlib", "numpy"}),
     "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy"}),
     "learn": (ENGINE_AND_BELOW | {"learn"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
+    "doctor": (
+        ENGINE_AND_BELOW | {"doctor", "__init__"},
+        {"dask", "distributed", "llvmlite", "numba", "numpy", "packaging", "psutil", "threadpoolctl"},
+    ),
     "demo": (ALL, {"click", "rich", "numpy", "scipy", "sklearn"}),
     "cli": (ALL, {"click", "rich", "dask", "numpy", "pyarrow"}),
 }
@@ -49,6 +53,7 @@ EXCEPTIONS = {
     ("maps", "dkfeat.engine.dask_rows"),  # maps/nystroem.py draws its landmarks from one, as late
     ("learn", "dkfeat.report"),  # results draw themselves, by late imports
     ("cli", "dkfeat.__version__"),  # a plain string
+    ("doctor", "dkfeat.__version__"),
 }
 
 

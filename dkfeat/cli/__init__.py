@@ -18,6 +18,7 @@ from dkfeat.cli.compare import compare
 from dkfeat.cli.config import config
 from dkfeat.cli.datasets import datasets
 from dkfeat.cli.demo import demo
+from dkfeat.cli.doctor import doctor
 from dkfeat.cli.evaluate import evaluate
 from dkfeat.cli.featurize import featurize, plan
 from dkfeat.cli.inspect import inspect
@@ -80,7 +81,7 @@ def cli(traceback: bool) -> None:
 
 
 cli.sections = {
-    "Begin here": ("demo", "datasets"),
+    "Begin here": ("demo", "datasets", "doctor"),
     "From rows to features": ("plan", "featurize", "compare"),
     "Models": ("train", "predict", "evaluate"),
     "What is in a folder, and is it whole": ("inspect", "report", "status", "verify", "quarantine"),
@@ -91,6 +92,7 @@ cli.sections = {
 for command in (
     demo,
     datasets,
+    doctor,
     plan,
     featurize,
     train,

@@ -15,7 +15,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
 import dkfeat
-from dkfeat.engine.tls import check_security
+from dkfeat.engine.tls import check_address, check_security
 from dkfeat.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def connect(address: str) -> Iterator[Client]:
     ClusterError
         If it does not answer within Dask's connection timeout.
     ConfigError
-        If Dask's TLS settings do not go with the address.
+        If it is no address, or Dask's TLS settings do not go with it.
     """
+    check_address(address)
     check_security(address)
     try:
         client = Client(address, set_as_default=False)

@@ -1,13 +1,42 @@
-"""Whether this process may talk to a scheduler at all, told before a connection is tried."""
+"""Whether this process can talk to a scheduler at all, told before a connection is tried."""
 
 from __future__ import annotations
 
 import dask
+from distributed.comm.addressing import parse_address, parse_host_port
+from distributed.comm.registry import get_backend
 from distributed.security import Security
 
 from dkfeat.errors import ConfigError
 
-__all__ = ["check_security"]
+__all__ = ["check_address", "check_security"]
+
+_PORTLESS = {"inproc"}
+
+
+def check_address(address: str) -> None:
+    """Refuse what is no address of a scheduler; Dask would leave a client behind that is half made.
+
+    Raises
+    ------
+    ConfigError
+        It has no protocol that Dask knows, or no port.
+
+    Examples
+    --------
+    >>> check_address("tcp://10.0.0.1:8786")
+    >>> check_address("tcp://login-node")
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: 'tcp://login-node' is no address of a scheduler: missing port ... 'tcp://10.0.0.1:8786'
+    """
+    try:
+        protocol, place = parse_address(address, strict=True)
+        get_backend(protocol)
+        if protocol not in _PORTLESS:
+            parse_host_port(place)
+    except ValueError as error:
+        message = f"{address!r} is no address of a scheduler: {error}; give one such as 'tcp://10.0.0.1:8786'"
+        raise ConfigError(message) from error
 
 
 def check_security(address: str) -> None:

@@ -1,0 +1,143 @@
+"""A cluster that runs: whether it answers, has workers, and whether these are as this process is."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import dask
+
+import dkfeat
+from dkfeat.doctor.check import Check
+from dkfeat.engine.distributed_runner import connect
+from dkfeat.engine.scheduler_file import read_address
+from dkfeat.errors import ClusterError, DkfeatError
+from dkfeat.wording import show_bytes
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["check_cluster"]
+
+ANSWER_SECONDS = 10.0
+"""How long a scheduler may take to answer."""
+TASK_SECONDS = 120.0
+"""How long a worker may take for a small task; it may have to compile."""
+SAME = ("dask", "distributed", "numpy", "cloudpickle")
+"""Packages of which processes that talk to each other had better have one version."""
+SHOWN = 3
+
+
+def check_cluster(address: str | None, scheduler_file: str | None = None) -> Iterator[Check]:
+    """Connect to a scheduler, and run a task on each of its workers.
+
+    Parameters
+    ----------
+    address : str or None
+        Such as "tcp://10.0.0.1:8786".
+    scheduler_file : str, optional
+        The file that says it, where `address` is None.
+    """
+    try:
+        with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
+            if address is None:
+                address = read_address(str(scheduler_file))
+            with connect(address) as client:
+                yield _scheduler(client, address)
+                yield from _workers(client)
+    except DkfeatError as error:
+        to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it"
+        yield Check(name="scheduler", state="fail", found=str(error), to_do=to_do, exit_code=error.exit_code)
+
+
+def facts_of_process() -> dict[str, str]:
+    """Tell what has to be the same, or had better be, in all processes of a run."""
+    from dkfeat.doctor.loops import digest_of_samples
+
+    return {
+        "dkfeat": dkfeat.__version__,
+        "samples": digest_of_samples(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in SAME},
+    }
+
+
+def _scheduler(client: Client, address: str) -> Check:
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    threads = sum(worker["nthreads"] for worker in workers)
+    memory = sum(worker["memory_limit"] or 0 for worker in workers)
+    hosts = len({worker["host"] for worker in workers})
+    if not workers:
+        return Check(
+            name="scheduler",
+            state="warn",
+            found=f"{address} answers, but has no workers yet",
+            to_do=f"start some: dask worker {address}",
+        )
+    limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
+    found = f"{address} answers: {len(workers)} workers on {hosts} hosts, {threads} threads{limits}"
+    return Check(name="scheduler", state="ok", found=found)
+
+
+def _workers(client: Client) -> Iterator[Check]:
+    from distributed import wait
+
+    addresses = list(client.nthreads())
+    if not addresses:
+        return
+    futures = {
+        address: client.submit(
+            facts_of_process, workers=[address], pure=False, key=f"dkfeat-doctor-{address}-{uuid4().hex}"
+        )
+        for address in addresses
+    }
+    with client.as_current(), suppress(TimeoutError):
+        wait(list(futures.values()), timeout=TASK_SECONDS)
+    here = facts_of_process()
+    found: dict[str, Mapping[str, str]] = {}
+    problems: list[tuple[str, str]] = []
+    for address, future in futures.items():
+        if future.status == "finished":
+            found[address] = future.result()
+        elif future.status == "error":
+            error = future.exception()
+            to_do = f"install dkfeat {here['dkfeat']} on it" if isinstance(error, ImportError) else "see its log"
+            problems.append((f"{address}: {type(error).__name__}: {error}", to_do))
+        else:
+            future.cancel()
+            problems.append(
+                (f"{address} has not run a small task within {TASK_SECONDS:g} s", "is it busy? See its log")
+            )
+    for key, what in (("dkfeat", "dkfeat"), ("samples", "samples")):
+        others = {address: facts[key] for address, facts in found.items() if facts[key] != here[key]}
+        if others:
+            to_do = f"install dkfeat {here['dkfeat']} on them" if key == "dkfeat" else "leave them out, and report this"
+            problems.append((f"other {what} than here: {_some(others)}", to_do))
+    for text, to_do in problems:
+        yield Check(name="workers", state="fail", found=text, to_do=to_do, exit_code=ClusterError.exit_code)
+    if problems:
+        return
+    others = {
+        f"{address}: {key} {facts[key]}, here {here[key]}": ""
+        for address, facts in found.items()
+        for key in ("python", *SAME)
+        if facts[key] != here[key]
+    }
+    if others:
+        to_do = "give all processes the same versions; Dask does not promise that others work"
+        yield Check(name="workers", state="warn", found=_some(others), to_do=to_do)
+        return
+    yield Check(
+        name="workers",
+        state="ok",
+        found="each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples",
+    )
+
+
+def _some(others: Mapping[str, str]) -> str:
+    told = [f"{address} {value}".strip() for address, value in list(others.items())[:SHOWN]]
+    return "; ".join(told) + (f"; and {len(others) - SHOWN:,} more" if len(others) > SHOWN else "")

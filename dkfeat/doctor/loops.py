@@ -1,0 +1,137 @@
+"""The compiled loops: for which CPU, with how wide vectors, kept where, and whether they give the right bits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import binding
+from numba.core import config
+from numba.core.dispatcher import Dispatcher
+
+from dkfeat.compiled import simd
+from dkfeat.doctor.check import Check
+from dkfeat.maps.gcws import GCWSFeatures
+
+__all__ = ["check_loops", "digest_of_samples"]
+
+EXPECTED = "5294a9ec0c2d35d2bbf771720441bb25c37d52cc84a873301513b406fae3fff1"
+"""What `digest_of_samples` gives on every machine."""
+
+_WIDTHS = (("%zmm", 512), ("%ymm", 256), ("%xmm", 128), (r"\bv\d+\.4s", 128))
+_FEATURES = ("avx512f", "avx2", "sse4.2", "sve", "neon")
+
+
+def check_loops() -> Iterator[Check]:
+    """Look at the CPU, compile a loop, run the loops of GCWS and compare what they give."""
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba sets it from the environment
+        yield Check(
+            name="cpu",
+            state="warn",
+            found="loops run as plain Python, hundreds of times slower, since NUMBA_DISABLE_JIT is set",
+            to_do="unset NUMBA_DISABLE_JIT",
+        )
+        return
+    yield _cpu()
+    before = _loaded_and_compiled()
+    began = time.perf_counter()
+    digest = digest_of_samples()
+    seconds = time.perf_counter() - began
+    loaded, compiled = (now - then for now, then in zip(_loaded_and_compiled(), before, strict=True))
+    yield _cache(loaded, compiled, seconds)
+    yield _bits(digest)
+
+
+def digest_of_samples() -> str:
+    """Digest of the samples of a few rows, which are the same bits on every machine.
+
+    Returns
+    -------
+    digest : str
+        SHA-256, in hexadecimal, of i* and t* of 64 samples of 4 rows.
+    """
+    rows = np.array([[0, 1.5, -2, 0, 3e-3], [1, 0, 0, 0, 0], [-1, 2**-20, 5, 7, 1e6], [0, 0, 0, 0, 0]], np.float32)
+    i_star, t_star = GCWSFeatures(64, i_bits=8, t_bits=2, random_state=7).fit(rows).sample(rows)
+    return hashlib.sha256(i_star.astype("<i8").tobytes() + t_star.astype("<i8").tobytes()).hexdigest()
+
+
+def _cpu() -> Check:
+    host = binding.get_host_cpu_name()
+    has = [name for name in _FEATURES if binding.get_host_cpu_features().get(name)]
+    width = _vector_bits()
+    found = f"{host}{f' with {has[0]}' if has else ''}; loops use vectors of {width} bits"
+    variables = [name for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES") if os.environ.get(name)]
+    if variables:
+        told = ", ".join(f"{name}={os.environ[name]:.40}" for name in variables)
+        to_do = f"unset {' and '.join(variables)} for full speed; the results are the same"
+        return Check(name="cpu", state="warn", found=f"{found}, compiled for {told}", to_do=to_do)
+    return Check(name="cpu", state="ok", found=found)
+
+
+def _vector_bits() -> int:
+    """Width of the widest registers that a sum of two vectors is compiled to."""
+
+    def add(x: Any, y: Any, total: Any) -> None:
+        simd.store(total, 0, simd.load(x, 0) + simd.load(y, 0))
+
+    array = numba.float32[::1]
+    loop = numba.njit(numba.void(array, array, array))(add)
+    text = "\n".join(loop.inspect_asm().values())
+    return next((bits for pattern, bits in _WIDTHS if re.search(pattern, text)), 32)
+
+
+def _dispatchers() -> list[Dispatcher]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("dkfeat.compiled.")]
+    found = {id(loop): loop for module in modules for loop in vars(module).values() if isinstance(loop, Dispatcher)}
+    return list(found.values())
+
+
+def _loaded_and_compiled() -> tuple[int, int]:
+    """Loops that were read from the cache so far, and those that had to be compiled."""
+    known = [loop.stats for loop in _dispatchers()]
+    return sum(len(one.cache_hits) for one in known), sum(len(one.cache_misses) for one in known)
+
+
+def _cache(loaded: int, compiled: int, seconds: float) -> Check:
+    name = "compile cache"
+    if os.environ.get("DKFEAT_JIT_CACHE") == "0":
+        found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of GCWS in {seconds:.1f} s"
+        return Check(name=name, state="warn", found=found, to_do="unset DKFEAT_JIT_CACHE")
+    folders = {Path(path) for loop in _dispatchers() if (path := loop.stats.cache_path)}
+    to_do = "set NUMBA_CACHE_DIR to a folder that can be written, on a disk that all workers of a machine share"
+    if not folders:
+        found = f"no folder can be written: every process compiles its loops, those of GCWS in {seconds:.1f} s"
+        return Check(name=name, state="warn", found=found, to_do=to_do)
+    told = ", ".join(sorted(map(str, folders)))
+    for folder in folders:
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as fault:
+            return Check(name=name, state="warn", found=f"{folder}: {fault.strerror or fault}", to_do=to_do)
+    if compiled:
+        return Check(
+            name=name, state="ok", found=f"{told}: was cold; {compiled} loops compiled in {seconds:.1f} s, and kept"
+        )
+    return Check(name=name, state="ok", found=f"{told}: warm; {loaded} loops read")
+
+
+def _bits(digest: str) -> Check:
+    if digest == EXPECTED:
+        return Check(name="same bits", state="ok", found="this CPU gives the samples that all machines give")
+    return Check(
+        name="same bits",
+        state="fail",
+        found="this CPU gives other samples than other machines do",
+        to_do="do not mix its shards with those of others, and report this with the line of the CPU",
+        exit_code=1,
+    )

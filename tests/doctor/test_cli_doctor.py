@@ -1,0 +1,56 @@
+"""The command, as a person and as a program would use it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dkfeat.cli import cli
+from dkfeat.doctor import loops
+
+ALWAYS = ["dkfeat", "packages", "extras", "threads", "memory", "temporary files", "cpu", "compile cache", "same bits"]
+
+
+def run(*arguments, status=0):
+    outcome = CliRunner().invoke(cli, ["doctor", *map(str, arguments)], prog_name="dkfeat")
+    assert outcome.exit_code == status, outcome.output
+    return outcome
+
+
+@pytest.fixture(autouse=True)
+def _with_jit():
+    if loops.config.DISABLE_JIT:
+        pytest.skip("without the JIT there are other lines")
+
+
+def test_doctor__tells_line_by_line(tmp_path):
+    lines = run("--store", tmp_path).stdout.splitlines()
+    checks = [line for line in lines if line.startswith(("ok ", "warn", "fail"))]
+    assert [line[6:23].strip() for line in checks] == [*ALWAYS, "store"]
+    assert lines[-1].endswith(" ok") or "warn" in lines[-1]
+
+
+def test_doctor__as_an_object_has_stable_keys(tmp_path):
+    found = json.loads(run("--json", "--store", tmp_path / "x" / "y", status=3).stdout)
+    assert sorted(found) == ["checks", "state"]
+    assert found["state"] == "fail"
+    assert [check["name"] for check in found["checks"]] == [*ALWAYS, "store"]
+    assert set(found["checks"][-1]) == {"name", "state", "found", "to_do", "exit_code"}
+
+
+def test_doctor__quietly_tells_what_is_not_well(tmp_path):
+    lines = run("--quiet", "--store", tmp_path / "x" / "y", status=3).stdout.splitlines()
+    assert not any(line.startswith("ok") for line in lines)
+    assert lines[-2].startswith(f"fail  store            target {tmp_path}/x/y cannot be made")
+    assert lines[-1].lstrip().startswith("→ a run needs a place")
+
+
+def test_doctor__two_schedulers_are_a_usage_error():
+    outcome = run("--scheduler", "tcp://127.0.0.1:9", "--scheduler-file", "x", status=2)
+    assert "name a scheduler each" in outcome.stderr
+
+
+def test_doctor__a_credential_on_the_command_line_is_refused():
+    outcome = run("--store", "s3://bucket/x", "--storage-option", "secret=abcdef", status=2)
+    assert "secret=env:NAME" in outcome.stderr
+    assert "abcdef" not in outcome.output

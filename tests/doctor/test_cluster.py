@@ -1,0 +1,82 @@
+"""Schedulers and workers, real ones."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from dkfeat.doctor import cluster
+from dkfeat.doctor.cluster import check_cluster
+
+
+@pytest.mark.cluster
+def test_cluster__that_is_well(cluster_client, tmp_path):
+    address = cluster_client.scheduler.address
+    scheduler, workers = check_cluster(address)
+    assert scheduler.found.startswith(f"{address} answers: 2 workers on 1 hosts, 2 threads")
+    assert (scheduler.state, workers.state) == ("ok", "ok"), workers.found
+    (tmp_path / "scheduler.json").write_text(json.dumps({"address": address}))
+    assert [check.state for check in check_cluster(None, str(tmp_path / "scheduler.json"))] == ["ok", "ok"]
+
+
+@pytest.mark.cluster
+def test_workers__of_another_dkfeat_fail(cluster_client, monkeypatch):
+    monkeypatch.setattr(cluster, "dkfeat", SimpleNamespace(__version__="9.9"))
+    *_, workers = check_cluster(cluster_client.scheduler.address)
+    assert (workers.state, workers.exit_code) == ("fail", 5)
+    assert workers.found.startswith("other dkfeat than here: tcp://127.0.0.1:")
+    assert workers.to_do == "install dkfeat 9.9 on them"
+
+
+@pytest.mark.cluster
+def test_workers__of_another_python_are_a_warning(cluster_client, monkeypatch):
+    monkeypatch.setattr(cluster, "platform", SimpleNamespace(python_version=lambda: "3.99"))
+    *_, workers = check_cluster(cluster_client.scheduler.address)
+    assert workers.state == "warn"
+    assert "here 3.99" in workers.found
+
+
+@pytest.mark.cluster
+def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
+    def facts():
+        from distributed import get_worker
+
+        try:
+            get_worker()
+        except ValueError:  # here
+            return dict.fromkeys(("dkfeat", "samples", "python", *cluster.SAME), "")
+        raise ModuleNotFoundError("No module named 'dkfeat'")  # noqa: EM101 -- Python's own words
+
+    monkeypatch.setattr(cluster, "facts_of_process", facts)
+    found = list(check_cluster(cluster_client.scheduler.address))
+    assert [check.state for check in found] == ["ok", "fail", "fail"]
+    assert "ModuleNotFoundError: No module named 'dkfeat'" in found[1].found
+    assert found[1].to_do.startswith("install dkfeat ")
+
+
+@pytest.mark.cluster
+def test_scheduler__without_workers_is_a_warning():
+    from distributed import LocalCluster
+
+    settings = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(
+        n_workers=0, processes=False, host="127.0.0.1", protocol="tcp://", scheduler_kwargs=settings
+    ) as empty:
+        (check,) = check_cluster(empty.scheduler_address)
+    assert check.state == "warn"
+    assert check.to_do == f"start some: dask worker {empty.scheduler_address}"
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nothing", "threads://x"])
+def test_scheduler__that_is_not_there_fails(monkeypatch, address):
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.5)
+    (check,) = check_cluster(address)
+    assert check.state == "fail"
+    assert check.exit_code in (2, 5)
+    assert address in check.found
+
+
+def test_scheduler_file__that_is_not_there_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+    (check,) = check_cluster(None, str(tmp_path / "scheduler.json"))
+    assert (check.state, check.exit_code) == ("fail", 5)

@@ -1,0 +1,81 @@
+"""Places for shards, tried with files that are deleted again."""
+
+import pytest
+
+from dkfeat.doctor.store import check_store
+from dkfeat.io.local import LocalStorage
+
+
+def check(url, options=None):
+    (found,) = check_store(str(url), options)
+    return found
+
+
+def test_folder__that_is_there_is_left_as_it_was(tmp_path):
+    (tmp_path / "mine").write_text("")
+    found = check(tmp_path)
+    assert found.state == "ok", found.found
+    assert found.found.startswith(f"{tmp_path}: exclusive create, lock, read, list and delete work, in ")
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
+
+
+def test_folder__that_is_not_there_is_not_made(tmp_path):
+    assert check(tmp_path / "features").state == "ok"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("inner", "match"), [("file/features", "is not a folder"), ("missing/features", "is missing")])
+def test_folder__that_cannot_be_made_fails(tmp_path, inner, match):
+    (tmp_path / "file").write_text("")
+    found = check(tmp_path / inner)
+    assert (found.state, found.exit_code) == ("fail", 3)
+    assert match in found.found
+
+
+def test_store__in_memory_is_left_as_it_was():
+    import fsspec
+
+    assert check("memory://doctor/features").state == "ok"
+    assert fsspec.filesystem("memory").find("/doctor") == []
+
+
+def test_store__without_exclusive_create_is_a_warning():
+    found = check("memory://doctor/features", {"exclusive_create": False})
+    assert found.state == "warn"
+    assert "exclusive create was not tried" in found.found
+
+
+@pytest.mark.parametrize("url", ["https://host/features", "s3://key:secret@bucket/x", "nothing://x/y", "s3://"])
+def test_store__of_a_kind_that_cannot_be_written_fails(url):
+    found = check(url)
+    assert (found.state, found.exit_code) == ("fail", 2)
+    assert "secret" not in found.found
+
+
+@pytest.mark.parametrize(
+    ("method", "broken", "match"),
+    [
+        ("read", lambda *_: b"other", "reads back with other bytes"),
+        ("list", lambda *_: {}, "is not listed"),
+        ("size", lambda *_: 1, "that was deleted is still there"),
+    ],
+)
+def test_folder__that_does_not_keep_its_word_fails(monkeypatch, tmp_path, method, broken, match):
+    monkeypatch.setattr(LocalStorage, method, broken)
+    found = check(tmp_path)
+    assert (found.state, found.exit_code) == ("fail", 3)
+    assert match in found.found
+
+
+def test_folder__whose_lock_keeps_nobody_out_fails(monkeypatch, tmp_path):
+    class Lock:
+        def release(self):
+            pass
+
+    monkeypatch.setattr(LocalStorage, "acquire", lambda *_: Lock())
+    assert "two runs can hold the lock" in check(tmp_path).found
+
+
+def test_folder__in_which_files_are_created_twice_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(LocalStorage, "create", lambda *_: None)
+    assert "a file was created twice" in check(tmp_path).found
