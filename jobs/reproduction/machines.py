@@ -16,8 +16,8 @@ from .rows import DataSet
 
 __all__ = ["decades", "kernel_accuracies", "linear_accuracies", "unit_rows"]
 
-ITERATIONS = 300_000
-"""Of LIBSVM, two rows each."""
+ITERATIONS, ITERATIONS_A_ROW = 300_000, 300
+"""Of LIBSVM, two rows each: at most the larger of the number and of so many for each training row."""
 PATIENCE = 2
 """Values of C in a row that may be no better before larger ones are left out."""
 
@@ -80,7 +80,7 @@ def kernel_accuracies(
 ) -> list[float]:
     """Test accuracy in percent of LIBSVM at each C, one class against one, of kernel values.
 
-    C ascends until `PATIENCE` values are no better; at most `ITERATIONS` are made for a pair of classes.
+    C ascends until `PATIENCE` values are no better; the iterations for a pair of classes are bounded.
 
     Parameters
     ----------
@@ -92,8 +92,9 @@ def kernel_accuracies(
         Ascending.
     """
     found: list[float] = []
+    most = max(ITERATIONS, ITERATIONS_A_ROW * len(y))
     for each in C:
-        machine = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=ITERATIONS)
+        machine = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=most)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(gram, y)
