@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.wording import meant
 
 __all__ = [
     "MAX_POWER",
@@ -88,10 +89,13 @@ def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any
     --------
     >>> check_choice("l2", "normalize", (None, "l1", "l2"))
     'l2'
+    >>> check_choice("l3", "normalize", (None, "l1", "l2"))
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: normalize='l3', but it must be one of None, 'l1', 'l2'; did you mean 'l2'?
     """
     if not (value is None or isinstance(value, str)) or value not in choices:
         message = f"{name}={value!r}, but it must be one of {', '.join(map(repr, choices))}"
-        raise ConfigError(message)
+        raise ConfigError(message + meant(str(value), [choice for choice in choices if choice is not None]))
     return value
 
 

@@ -5,7 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["nearest", "show_bytes"]
+__all__ = ["meant", "nearest", "show_bytes"]
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """End of a message that has listed the known names: the one that is near, if one is.
+
+    Examples
+    --------
+    >>> meant("rfb", ["rbf", "rbf_cosine"])
+    "; did you mean 'rbf'?"
+    >>> meant("x", ["rbf", "rbf_cosine"])
+    ''
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def nearest(name: str, known: Sequence[str], what: str) -> str:
@@ -18,8 +32,7 @@ def nearest(name: str, known: Sequence[str], what: str) -> str:
     >>> nearest("x", ["gcws", "fourier"], "maps")
     'the maps are gcws, fourier'
     """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"the {what} are {', '.join(known)}"
+    return meant(name, known).removeprefix("; ") or f"the {what} are {', '.join(known)}"
 
 
 def show_bytes(size: int) -> str:

@@ -19,6 +19,7 @@ COMMANDS = (
     "abort",
     "clean",
     "compare",
+    "completion",
     "config",
     "datasets",
     "demo",

@@ -15,6 +15,7 @@ from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, set_log, text_of
 from dkfeat.cli._output import quiet_option
 from dkfeat.cli._values import Choice
 from dkfeat.cli.compare import compare
+from dkfeat.cli.completion import complete_paths, completion
 from dkfeat.cli.config import config
 from dkfeat.cli.datasets import datasets
 from dkfeat.cli.demo import demo
@@ -86,7 +87,7 @@ cli.sections = {
     "Models": ("train", "predict", "evaluate"),
     "What is in a folder, and is it whole": ("inspect", "report", "status", "verify", "quarantine"),
     "Delete what is not needed": ("abort", "clean"),
-    "Settings": ("config",),
+    "Settings": ("config", "completion"),
 }
 
 for command in (
@@ -107,8 +108,10 @@ for command in (
     abort,
     clean,
     config,
+    completion,
 ):
     cli.add_command(command)
+complete_paths(cli)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from dkfeat.cli._help import heading, together
-from dkfeat.cli._values import Choice
+from dkfeat.cli._values import Choice, Words
 from dkfeat.cli.build import build_map
 from dkfeat.wording import nearest
 
@@ -33,17 +33,20 @@ class _Numbers(click.ParamType):
             self.fail(f"{value!r} is not a list of numbers such as 0,1,0.5; functions are for Python only", param, ctx)
 
 
-class _Normalize(click.ParamType):
+_NORMS = ("l1", "l2", "max", "true", "false")
+
+
+class _Normalize(Words):
     name = "l1|l2|max|true|false"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | bool:
         text = str(value).lower()
-        if text not in ("l1", "l2", "max", "true", "false"):
+        if text not in _NORMS:
             self.fail(f"{value!r} is none of l1, l2 and max (a norm of rows), true and false", param, ctx)
         return text == "true" if text in ("true", "false") else text
 
 
-class _Mixtures(click.ParamType):
+class _Mixtures(Words):
     name = "number|log2"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
@@ -53,7 +56,7 @@ class _Mixtures(click.ParamType):
             self.fail(f"{value!r} is neither a whole number nor log2", param, ctx)
 
 
-class _Inner(click.ParamType):
+class _Inner(Words):
     name = "map|json"
     unbiased: Mapping[str, Mapping[str, Any]] = {"gcws": {}, "fourier": {"normalize": False}, "laplace": {}}
 
@@ -93,9 +96,24 @@ class _Flag:
     help: str
     kind: Any = float
     options: tuple[tuple[str, Any], ...] = ()
+    whose: bool = True
+    """Whether the help is to begin with the maps."""
 
 
 _HEADING = "Feature map"
+_DOT_PRODUCT = ("polynomial", "vovk_real", "vovk_infinite")
+KERNELS = {
+    "fourier": ("rbf_cosine", "rbf"),
+    "laplace": ("exponential", "reciprocal"),
+    "maclaurin": (*_DOT_PRODUCT, "exponential", "maclaurin"),
+    "nystroem": (
+        *("gmm", "egmm", "resemblance", "rbf", "rbf_cosine", "exponential_semigroup", "reciprocal_semigroup"),
+        *(*_DOT_PRODUCT, "exponential_dot_product", "maclaurin"),
+    ),
+}
+"""Kernels of each map: a copy, since help texts load no maps."""
+PROJECTIONS = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")
+"""Of fourier; laplace has the first three."""
 _ALL = "gcws fourier laplace maclaurin nystroem"
 _FLAGS = {
     "n_components": _Flag(_ALL, "Draws for each row; more is finer.", int),
@@ -104,13 +122,22 @@ _FLAGS = {
     "p": _Flag("gcws maclaurin", "Power of the pGMM kernel; base of the measure."),
     "center": _Flag("gcws", "Subtracted from every value, absent ones too."),
     "code": _Flag("gcws", "How a draw becomes bits: auto or lowest.", Choice(["auto", "lowest"])),
-    "kernel": _Flag("fourier laplace maclaurin nystroem", "Kernel that the map estimates: its own ones, by name.", str),
-    "gamma": _Flag("fourier maclaurin", "Width of the RBF kernel; rate of the exponential one."),
-    "normalize": _Flag("gcws fourier maclaurin", "Norm of input rows; fourier: unit rows of features?", _Normalize()),
-    "projection": _Flag(
-        "fourier laplace", "dense, circulant, alternating_circulant; fourier: fastfood, orthogonal too.", str
+    "kernel": _Flag(
+        "fourier laplace maclaurin nystroem",
+        "; ".join(f"{name}: {', '.join(kernels)}" for name, kernels in KERNELS.items()) + ".",
+        Words(*dict.fromkeys(kernel for kernels in KERNELS.values() for kernel in kernels)),
+        whose=False,
     ),
-    "n_mixtures": _Flag("fourier laplace", "Matrices that alternating_circulant mixes.", _Mixtures()),
+    "gamma": _Flag("fourier maclaurin", "Width of the RBF kernel; rate of the exponential one."),
+    "normalize": _Flag(
+        "gcws fourier maclaurin", "Norm of input rows; fourier: unit rows of features?", _Normalize(*_NORMS)
+    ),
+    "projection": _Flag(
+        "fourier laplace",
+        "dense, circulant, alternating_circulant; fourier: fastfood, orthogonal too.",
+        Words(*PROJECTIONS),
+    ),
+    "n_mixtures": _Flag("fourier laplace", "Matrices that alternating_circulant mixes.", _Mixtures("log2")),
     "beta": _Flag("laplace", "Scale of the exponential kernel."),
     "rate": _Flag("laplace", "Lambda of the reciprocal kernel."),
     "degree": _Flag("maclaurin", "Degree of polynomial and vovk_real.", int),
@@ -122,7 +149,7 @@ _FLAGS = {
     "radius": _Flag("maclaurin", "Largest norm of a scaled row."),
     "tolerance": _Flag("maclaurin", "Part of an infinite series that may be left out."),
     "h01": _Flag("maclaurin", "Constant and linear terms exactly.", None, (("is_flag", True),)),
-    "inner": _Flag("maclaurin", "Map whose kernel is composed: gcws, fourier or laplace.", _Inner()),
+    "inner": _Flag("maclaurin", "Map whose kernel is composed: gcws, fourier or laplace.", _Inner(*_Inner.unbiased)),
     "kernel_params": _Flag("nystroem", "Parameter of the kernel; may be repeated.", _Setting(), (("multiple", True),)),
     "rank_tolerance": _Flag("nystroem", "Share of the largest eigenvalue that is cut."),
     "seed": _Flag(_ALL, "Root of all random numbers.", int, (("default", 0), ("show_default", True))),
@@ -131,7 +158,7 @@ MAPS = {name: tuple(flag for flag, of in _FLAGS.items() if name in of.maps.split
 """Parameters of each map that the command line offers."""
 
 
-class _MapName(click.ParamType):
+class _MapName(Words):
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -145,12 +172,12 @@ def map_options(command: Command) -> Command:
     """Which feature map, with which parameters."""
     known = ", ".join(MAPS)
     name_option = click.option(
-        "--map", "map_name", type=_MapName(), default="gcws", show_default=True, help=f"{known}."
+        "--map", "map_name", type=_MapName(*MAPS), default="gcws", show_default=True, help=f"{known}."
     )
     sections: dict[str, list[Any]] = {_HEADING: [name_option]} | {f"{_HEADING} {name}": [] for name in MAPS}
     for name, flag in _FLAGS.items():
         given = {"type": flag.kind} if flag.kind is not None else {}
-        whose = flag.maps.replace(" ", ", ") + ": " if " " in flag.maps and flag.maps != _ALL else ""
+        whose = flag.maps.replace(" ", ", ") + ": " if flag.whose and " " in flag.maps and flag.maps != _ALL else ""
         option = click.option(_written(name), name, help=whose + flag.help, **given, **dict(flag.options))
         sections[_HEADING if " " in flag.maps else f"{_HEADING} {flag.maps}"].append(option)
     return together(command, *(part for title, options in sections.items() for part in (heading(title), *options)))

@@ -10,7 +10,7 @@ import click
 from dkfeat.cli._help import heading, together
 from dkfeat.cli._parquet_options import PARQUET_PARAMETERS
 from dkfeat.cli._storage import parse_options
-from dkfeat.cli._values import Choice
+from dkfeat.cli._values import Choice, Words
 from dkfeat.cli.build import source_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Labels(click.ParamType):
             self.fail(f"{value!r} is not a list of numbers such as -1,1", param, ctx)
 
 
-class _Auto(click.ParamType):
+class _Auto(Words):
     name = "auto|true|false"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -61,7 +61,13 @@ def source_options(command: Command) -> Command:
         command,
         heading("How rows are read"),
         click.option("--n-features", type=click.IntRange(min=1), help="Columns. Left out: settled by a scan."),
-        click.option("--zero-based", type=_Auto(), default="auto", show_default=True, help="Is the first column 0?"),
+        click.option(
+            "--zero-based",
+            type=_Auto("auto", "true", "false"),
+            default="auto",
+            show_default=True,
+            help="Is the first column 0?",
+        ),
         click.option(
             "--blocksize",
             default="64MiB",

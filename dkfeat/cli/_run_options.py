@@ -10,10 +10,11 @@ import click
 from dkfeat.cli._group import log_of
 from dkfeat.cli._help import TOLD, heading, together
 from dkfeat.cli._output import is_quiet
-from dkfeat.cli._values import Choice
+from dkfeat.cli._values import Choice, Words
 
 __all__ = [
     "RUN_PARAMETERS",
+    "SCHEDULERS",
     "bad_row_options",
     "cluster",
     "on_bad_row",
@@ -40,6 +41,7 @@ RUN_PARAMETERS = (
     "break_lock",
 )
 """Keywords of `dkfeat.featurize` that say how a run goes."""
+SCHEDULERS = Words("threads", "processes", "synchronous", "cluster")
 BAD_ROW_PARAMETERS = ("on_bad_row", "max_bad_rows")
 
 on_bad_row = click.option(
@@ -79,6 +81,7 @@ def where_options(command: Command) -> Command:
         heading("Where tasks run"),
         click.option(
             "--scheduler",
+            type=SCHEDULERS,
             help="threads, processes, synchronous, cluster or an address. Left out: worker processes if --n-workers "
             "or --memory-limit is given, else threads of this process.",
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from dkfeat.wording import nearest
 
-__all__ = ["Choice", "Numbers"]
+__all__ = ["Choice", "Numbers", "Words"]
 
 
 class Choice(click.Choice[str]):
@@ -28,6 +29,29 @@ class Choice(click.Choice[str]):
         except click.BadParameter:
             message = f"there is no {str(value)!r}; {nearest(str(value), list(self.choices), 'choices')}"
             raise click.BadParameter(message, ctx, param) from None
+
+
+class Words(click.ParamType):
+    """Any text, of which shells complete some words; who takes it says which others are allowed.
+
+    Parameters
+    ----------
+    known : str
+        Words that are offered.
+    """
+
+    name = "text"
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
+        """Show the few words that there are as those of a choice are shown."""
+        return f"[{self.name}]" if "|" in self.name else None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
+        """Offer the words that begin so."""
+        return [CompletionItem(word) for word in self.known if word.startswith(incomplete)]
 
 
 class Numbers(click.ParamType):

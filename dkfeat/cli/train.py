@@ -10,7 +10,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand, log_of
 from dkfeat.cli._help import TOLD, heading
 from dkfeat.cli._output import is_quiet, output_options, summary
-from dkfeat.cli._run_options import cluster, performance_report, scheduler_file
+from dkfeat.cli._run_options import SCHEDULERS, cluster, performance_report, scheduler_file
 from dkfeat.cli._storage import parse_options, storage_option
 from dkfeat.cli._values import Choice, Numbers
 
@@ -80,7 +80,7 @@ LOSSES = ("squared_hinge", "hinge", "log_loss", "squared_error", "huber")
 @click.option("--resume/--no-resume", default=True, help="Go on from the checkpoint, or begin anew.  [default: resume]")
 @heading("Training in parts")
 @click.option("--parts", type=click.IntRange(min=1), help="Train on so many parts side by side, averaged each epoch.")
-@click.option("--scheduler", help="Where parts run: threads, synchronous, cluster or an address.")
+@click.option("--scheduler", type=SCHEDULERS, help="Where parts run: threads, synchronous, cluster or an address.")
 @scheduler_file
 @cluster
 @click.option("--n-workers", type=click.IntRange(min=1), help="Where parts run: so many processes, or threads.")

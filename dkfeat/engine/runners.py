@@ -33,6 +33,7 @@ from dkfeat.engine.performance import performance_report as performance_reported
 from dkfeat.engine.scheduler_file import read_address
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.validation import check_integer
+from dkfeat.wording import meant
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -430,7 +431,7 @@ def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> 
     if name not in SCHEDULERS and "://" not in name:
         known = ", ".join(repr(choice) for choice in SCHEDULERS)
         message = f"scheduler={scheduler!r}, but it must be one of {known} or an address such as 'tcp://10.0.0.1:8786'"
-        raise ConfigError(message)
+        raise ConfigError(message + meant(str(scheduler), SCHEDULERS))
     return None, name
 
 
