@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._kernel_pairs import KernelPairs
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
@@ -20,6 +21,7 @@ __all__ = [
     "FeatureMap",
     "FourierFeatures",
     "GCWSFeatures",
+    "KernelPairs",
     "LaplaceFeatures",
     "MaclaurinFeatures",
     "NystroemFeatures",

@@ -62,7 +62,7 @@ def accuracy_against_k(
         _mark_recommended(axes, results)
     _label_sizes(axes, sizes)
     axes.set_ylabel("test accuracy (%)")
-    axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes
 
 

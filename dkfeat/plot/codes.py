@@ -87,7 +87,7 @@ def code_histogram(
     together = "" if width == 1 else f", {width:,} codes a bar"
     axes.set(xlabel=f"code, {found.bits} bits", ylabel=f"share of the codes{together}", xlim=(0, len(counts)))
     axes.set_title(f"{of} of {len(found.values):,} rows")
-    axes.legend(fontsize=9)
+    axes.legend(fontsize=9, frameon=False)
     return axes
 
 
@@ -133,7 +133,7 @@ def code_entropy(
     low, high = np.percentile(entropies, [5, 95], axis=1)
     axes = axes_of(ax)
     reach = np.maximum([mean - low, high - mean], 0)
-    axes.bar(places, mean, color=BLUE, yerr=reach, ecolor="#1c1e21", capsize=3, width=0.7)
+    axes.bar(places, mean, color=BLUE, yerr=reach, ecolor=GREY, capsize=3, width=0.7)
     names = [f"{place}" if place < found.i_bits else f"t{place - found.i_bits}" for place in places]
     axes.set_xticks(places, names)
     total = float(np.mean([_code_entropy(column) for column in found.values.T]))
@@ -183,20 +183,24 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
 
 def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]]:
     """Rows of shards that are spread over a data set, no more than asked."""
-    n_shards = min(data.n_shards, 16)
-    places = sorted({data.n_shards * place // n_shards for place in range(n_shards)})
-    for place in places:
-        batches = data.batches(-(-max_rows // n_shards), shuffle=False, decode=False, shards=[place])
-        first = next(batches, None)
+    enough = -(-max_rows * data.n_shards // max(1, data.n_rows))  # shards of the mean size
+    n_shards = min(data.n_shards, max(16, enough))
+    left = max_rows
+    for place in range(n_shards):
+        share = -(-left // (n_shards - place))
+        shard = [data.n_shards * place // n_shards]
+        first = next(data.batches(share, shuffle=False, decode=False, shards=shard), None) if share else None
         if first is not None:
+            left -= len(first[0].empty)
             yield first
 
 
 def _unpacked(parts: list[PackedCodes], features: GCWSFeatures) -> _Codes:
-    i_bits, t_bits = features.i_bits, features.t_bits
+    params = features.to_spec()["params"]
+    i_bits, t_bits = params["i_bits"], params["t_bits"]
     mask = (1 << (i_bits + t_bits)) - 1
     rows = [np.asarray(features.decode(part).indices & mask, dtype=np.int64) for part in parts]
-    values = np.concatenate([np.empty(0, np.int64), *rows]).reshape(-1, features.n_components)
+    values = np.concatenate([np.empty(0, np.int64), *rows]).reshape(-1, params["n_components"])
     if not len(values):
         message = "no row has features, so there are no codes to draw; look at the source"
         raise ConfigError(message)

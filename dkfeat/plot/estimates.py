@@ -66,7 +66,7 @@ def kernel_estimates(
     dots = f"{len(true):,} pairs of rows, root mean squared error {error:.3g}"
     axes.scatter(true, found, s=size, alpha=0.45, color=BLUE, linewidths=0, zorder=3, label=dots)
     axes.set(xlabel=f"exact {name}", ylabel="estimate")
-    axes.legend(fontsize=9, loc="upper left")
+    axes.legend(fontsize=9, frameon=False, loc="upper left")
     return axes
 
 

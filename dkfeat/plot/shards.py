@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dkfeat.plot.style import BLUE, GREY, axes_of
+from dkfeat.plot.style import BLUE, axes_of
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["shard_sizes"]
 
 _MOST_BARS = 200
-_MIB = 1 << 20
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def shard_sizes(
@@ -54,17 +54,25 @@ def shard_sizes(
     manifest = getattr(shards, "manifest", shards)
     entries = getattr(manifest, "shards", None)
     sizes = shards if entries is None else [entry.rows if chosen == "rows" else entry.size for entry in entries]
-    values = np.asarray(sizes, dtype=np.float64) / (1 if chosen == "rows" else _MIB)
+    values = np.asarray(sizes, dtype=np.float64)
+    shown, divisor = ("rows", 1) if chosen == "rows" else _unit(values.max(initial=0))
+    values = values / divisor
     axes = axes_of(ax)
     if len(values) <= _MOST_BARS:
         axes.bar(np.arange(len(values)), values, color=BLUE, width=0.8)
     else:
         axes.stairs(values, np.arange(len(values) + 1) - 0.5, fill=True, color=BLUE)
     if len(values):
-        name = f"mean {values.mean():,.0f}" if chosen == "rows" else f"mean {values.mean():,.1f} MiB"
-        axes.axhline(values.mean(), color=GREY, linestyle="--", linewidth=1.2, label=name)
-        axes.legend(fontsize=9, loc="lower right")
+        name = f"mean {values.mean():,.{0 if divisor == 1 else 1}f} {shown}"
+        axes.axhline(values.mean(), color="#1c1e21", linestyle="--", linewidth=1.2, label=name)
+        axes.legend(fontsize=9, loc="lower right", framealpha=0.9)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set(xlabel="shard", ylabel="rows" if chosen == "rows" else "MiB", xlim=(-0.6, max(len(values), 1) - 0.4))
+    axes.set(xlabel="shard", ylabel=shown, xlim=(-0.6, max(len(values), 1) - 0.4))
     return axes
+
+
+def _unit(largest: float) -> tuple[str, int]:
+    """Binary unit in which the largest size is 1 or more, and its bytes."""
+    power = min(len(_UNITS) - 1, max(0, int(largest).bit_length() - 1) // 10)
+    return _UNITS[power], 1 << (10 * power)

@@ -28,8 +28,9 @@ def variance_curves(
     Parameters
     ----------
     curves : FeatureMap, sequence of them, or mapping
-        Maps, fitted or not, whose variance theory knows; a mapping names them. In a mapping, pairs of arrays too:
-        kernel values, and variances there.
+        Maps, fitted or not, whose variance theory knows, exactly or as a bound (see `GCWSFeatures.expected_error_at`,
+        which all maps have); a mapping names them. In a mapping, pairs of arrays too: kernel values, and variances
+        there.
     ax : matplotlib.axes.Axes or None
         Where to draw; None makes a figure.
 
@@ -52,7 +53,7 @@ def variance_curves(
     >>> import dkfeat, dkfeat.plot
     >>> ax = dkfeat.plot.variance_curves([dkfeat.GCWSFeatures(512), dkfeat.FourierFeatures(512)])
     >>> [line.get_label() for line in ax.lines]
-    ['GCWSFeatures, k = 512', 'FourierFeatures, k = 512']
+    ['GCWSFeatures(n_components=512)', 'FourierFeatures(n_components=512)']
     """
     named = _named(curves)
     lines = {name: _line(name, curve) for name, curve in named.items()}
@@ -60,7 +61,7 @@ def variance_curves(
     for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
         axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
     axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
-    axes.legend(fontsize=9)
+    axes.legend(fontsize=9, frameon=False)
     return axes
 
 
@@ -72,7 +73,7 @@ def _named(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap |
 
 
 def _title(features: FeatureMap) -> str:
-    return f"{type(features).__name__}, k = {features.get_params(deep=False)['n_components']:,}"
+    return " ".join(repr(features).split())  # scikit-learn breaks long ones into lines
 
 
 def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
