@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # it tells of each notebook that it runs
 
 # Reference
 default_role = "autolink"
