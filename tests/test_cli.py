@@ -30,6 +30,7 @@ COMMANDS = (
     "plan",
     "predict",
     "quarantine",
+    "report",
     "status",
     "train",
     "verify",

@@ -47,7 +47,7 @@ class Words(click.ParamType):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
         """Show the few words that there are as those of a choice are shown."""
-        return f"[{self.name}]" if "|" in self.name else None
+        return f"[{self.name}]" if set(self.name.split("|")) <= set(self.known) else None
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
         """Offer the words that begin so."""
