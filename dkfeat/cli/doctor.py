@@ -27,7 +27,11 @@ WIDEST_NAME = len("temporary files")
 
 @click.command(cls=DkfeatCommand)
 @heading("What else is looked at")
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://10.0.0.1:8786, and its workers.")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="A Dask scheduler and its workers. Left out: the one of `dkfeat config show`, if any.",
+)
 @scheduler_file
 @click.option("--store", "stores", metavar="URL", multiple=True, help="A folder or URL for shards. Repeatable.")
 @storage_option("A setting of the stores")
@@ -79,6 +83,9 @@ def _checks(
     from dkfeat.doctor.installation import check_installation
 
     yield from check_installation()
+    from dkfeat.doctor.settings import check_settings, default_place
+
+    yield from check_settings()
     from dkfeat.doctor.machine import check_machine
 
     yield from check_machine()
@@ -90,6 +97,8 @@ def _checks(
 
         for store in stores:
             yield from check_store(store, options)
+    if not scheduler and not scheduler_file:
+        scheduler, scheduler_file = default_place()
     if scheduler or scheduler_file:
         from dkfeat.doctor.cluster import check_cluster
 

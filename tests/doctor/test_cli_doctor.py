@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from dkfeat.cli import cli
 from dkfeat.doctor import loops
 
-ALWAYS = ["dkfeat", "packages", "extras", "threads", "memory", "temporary files", "cpu", "compile cache", "same bits"]
+ALWAYS = ["dkfeat", "packages", "extras", "settings"]
+ALWAYS += ["threads", "memory", "temporary files", "cpu", "compile cache", "same bits"]
 
 
 def run(*arguments, status=0):
