@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from dkfeat.cli._group import DkfeatCommand, DkfeatGroup, log_of
-from dkfeat.cli._help import TOLD, heading
-from dkfeat.cli._output import as_object, is_quiet, json_option, output_options
+from dkfeat.cli._output import as_object, is_quiet, note, output_options
 from dkfeat.cli._values import Choice
 from dkfeat.wording import show_bytes
 
@@ -38,9 +38,9 @@ def datasets() -> None:
 
 
 @datasets.command(name="list", cls=DkfeatCommand)
-@heading(TOLD)
-@json_option
-def list_(as_json: bool) -> None:
+@click.option("--folder", metavar="DIR", help="Where files are kept, if not in the cache folder.")
+@output_options
+def list_(folder: str | None, as_json: bool) -> None:
     """List the data sets that can be fetched, and those that are here.
 
     Rows, columns and classes are as the collection says; what has no test rows
@@ -48,29 +48,27 @@ def list_(as_json: bool) -> None:
 
     For example:
       dkfeat datasets list
+      dkfeat datasets list --json | jq -r 'select(.rows.train > 1e6).name'
     """
     from dkfeat.datasets import DATASETS, cache_folder
 
-    folder = cache_folder() / "datasets"
-    here = {
-        name: [part for part, file in info.files.items() if (folder / name / file.name).exists()]
-        for name, info in DATASETS.items()
-    }
-    if as_json:
-        known = [_known(info) | {"here": here[name]} for name, info in DATASETS.items()]
-        as_object({"folder": str(folder), "datasets": known})
-        return
-    rows = [("name", "rows", "test", "columns", "classes", "here", "about")]
+    place = Path(folder) if folder else cache_folder() / "datasets"
+    rows: list[tuple[str, ...]] = [("name", "rows", "test rows", "columns", "classes", "here", "about")]
     for name, info in DATASETS.items():
-        test = "" if info.test is None else f"{info.test.rows:,}"
-        is_here = "" if not here[name] else "yes" if len(here[name]) == len(info.files) else here[name][0]
-        rows.append(
-            (name, f"{info.train.rows:,}", test, f"{info.n_features:,}", str(info.n_classes), is_here, info.title)
-        )
+        paths = {part: place / name / file.name for part, file in info.files.items()}
+        here = {part: str(path) for part, path in paths.items() if path.exists()}
+        if as_json:
+            as_object(_known(info) | {"files": here})
+        counts = [f"{info.train.rows:,}", "" if info.test is None else f"{info.test.rows:,}"]
+        is_here = "" if not here else "yes" if len(here) == len(paths) else next(iter(here))
+        rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
+    if as_json:
+        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *numbers, is_here, title in rows:
         cells = [f"{text:>{width}}" for text, width in zip(numbers, widths[1:5], strict=True)]
         click.echo(f"{name:<{widths[0]}}  {'  '.join(cells)}  {is_here:<{widths[5]}}  {title}")
+    note(f"\n`dkfeat datasets fetch NAME` brings one to {place}", err=True)
 
 
 @datasets.command(cls=DkfeatCommand)
@@ -113,16 +111,14 @@ def fetch(
 
     for name in names:
         find_dataset(name)  # a wrong name is told before gigabytes are fetched for the others
-    found = []
     for name in names:
         with _Told(ctx) as told:
             one = bring(name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=told)
-        found.append(_known(one.info) | {"files": {path_of: str(path) for path_of, path in one.paths.items()}})
-        if not as_json:
+        if as_json:
+            as_object(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
+        else:
             for path in one.files:
                 click.echo(str(path))
-    if as_json:
-        as_object({"datasets": found})
 
 
 def _known(info: DatasetInfo) -> dict[str, Any]:

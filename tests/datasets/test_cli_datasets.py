@@ -40,11 +40,10 @@ def test_list__has_a_line_for_each():
 def test_list__tells_what_is_here(server, tmp_path):
     run("fetch", "toy", "--part", "train", "--mirror", server.url)
     assert next(line for line in run("list").stdout.splitlines() if line.startswith("toy")).split()[5] == "train"
-    known = json.loads(run("list", "--json").stdout)
-    assert known["folder"] == str(tmp_path / "cache" / "datasets")
-    found = {info["name"]: info for info in known["datasets"]}
-    assert found["toy"]["here"] == ["train"]
+    found = {info["name"]: info for info in map(json.loads, run("list", "--json").stdout.splitlines())}
+    assert found["toy"]["files"] == {"train": str(tmp_path / "cache" / "datasets" / "toy" / "toy.scale")}
     assert found["letter"]["rows"] == {"train": 15_000, "test": 5_000}
+    assert run("list", "--folder", tmp_path, "--json").stdout.count("toy.scale") == 0
 
 
 def test_fetch__prints_paths_alone(server, tmp_path):
@@ -57,7 +56,7 @@ def test_fetch__prints_paths_alone(server, tmp_path):
 def test_fetch__as_an_object(server, tmp_path):
     arguments = ("fetch", "toy", "--part", "train", "--mirror", server.url, "--folder", tmp_path / "mine", "--json")
     outcome = run(*arguments, "--quiet")
-    (found,) = json.loads(outcome.stdout)["datasets"]
+    found = json.loads(outcome.stdout)
     assert found["files"] == {"train": str(tmp_path / "mine" / "toy" / "toy.scale")}
     assert outcome.stderr == ""
 
