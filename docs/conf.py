@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import sys
@@ -14,7 +15,17 @@ from sphinx.highlighting import lexers
 import dkfeat
 
 HERE = Path(__file__).parent
+PACKAGE = Path(dkfeat.__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+
+
+def package_hash() -> str:
+    """Twelve hexadecimal digits that change with any source of the package."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
 
 project = "dkfeat"
 author = project_copyright = "The dkfeat developers"
@@ -40,9 +51,9 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
-# Notebooks are run when they change; one that fails fails the build.
+# Notebooks are run when they or the package change; one that fails fails the build.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / "notebooks")
+nb_execution_cache_path = str(HERE / "_build" / "notebooks" / package_hash())
 nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
@@ -87,3 +98,4 @@ def bring_notebooks(_: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     """Connect what is above."""
     app.connect("builder-inited", bring_notebooks)
+    app.connect("env-get-outdated", lambda _, env, *__: [n for n in env.found_docs if n.startswith("notebooks/")])
