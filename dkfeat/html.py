@@ -29,18 +29,21 @@ figure { display: inline-block; margin: .5rem 1rem .5rem 0; }
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
 """.strip()
 
-# Notebooks have themes of their own, light and dark: text keeps their colour, and greys are made of transparency.
+# Notebooks have themes of their own, light and dark: text keeps their colour, and greys are made of transparency. They
+# also have rules for all tables, stripes and alignment, which win over others unless these are important.
 _CARD = """
 .dkfeat-card { display: inline-block; max-width: 46rem; border: 1px solid rgba(128,128,128,.45); border-radius: 6px;
   padding: .5em .9em .6em; font-size: 13px; line-height: 1.45; }
 .dkfeat-card .dkfeat-title { font-weight: 600; font-size: 14px; margin: 0 0 .3em; }
 .dkfeat-card .dkfeat-quiet { font-weight: 400; opacity: .7; }
 .dkfeat-card table { border-collapse: collapse; border: 0; margin: 0; font-size: 13px; table-layout: auto; }
-.dkfeat-card tr, .dkfeat-card tbody tr:nth-child(odd), .dkfeat-card tbody tr:hover { background: transparent; }
-.dkfeat-card th, .dkfeat-card td { border: 0; padding: .1em 1.2em .1em 0; text-align: left; vertical-align: top;
-  color: inherit; white-space: normal; max-width: none; overflow-wrap: anywhere; }
-.dkfeat-card th { font-weight: 400; opacity: .7; white-space: nowrap; }
-.dkfeat-card .dkfeat-grid th, .dkfeat-card .dkfeat-grid td { text-align: right; white-space: nowrap; }
+.dkfeat-card tr, .dkfeat-card th, .dkfeat-card td { background: transparent !important; }
+.dkfeat-card th, .dkfeat-card td { border: 0 !important; padding: .1em 1.2em .1em 0 !important;
+  text-align: left !important; vertical-align: top; color: inherit; white-space: normal; max-width: none;
+  overflow-wrap: anywhere; }
+.dkfeat-card th { font-weight: 400 !important; opacity: .7; white-space: nowrap; }
+.dkfeat-card .dkfeat-grid th, .dkfeat-card .dkfeat-grid td { text-align: right !important; white-space: nowrap; }
+.dkfeat-card .dkfeat-grid th:first-child, .dkfeat-card .dkfeat-grid td:first-child { text-align: left !important; }
 .dkfeat-card details { margin-top: .4em; } .dkfeat-card summary { cursor: pointer; opacity: .7; }
 .dkfeat-card svg { vertical-align: middle; }
 """.strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.cards import map_shown
-from dkfeat.html import card, sparkline
+from dkfeat.html import card
 from dkfeat.io.manifest_card import labels_shown
 from dkfeat.wording import show_bytes
 
@@ -26,15 +26,11 @@ def model_card(model: LinearModel) -> str:
         "map": map_shown(model.map_spec),
         "weights": f"{n_rows:,} by {n_columns:,}, {show_bytes(model.coef.nbytes)}",
     }
-    pictures: dict[str, str] = {}
     if model.history:
         last = model.history[-1]
         facts["epochs"] = f"{len(model.history):,}"
         facts |= {key.replace("_", " "): f"{last[key]:.2%}" for key in ("test_accuracy",) if last.get(key) is not None}
-        scores = [float(entry["test_accuracy"]) for entry in model.history if entry.get("test_accuracy") is not None]
-        if len(scores) > 1:
-            pictures["by epoch"] = sparkline(scores, f"test accuracy by epoch, {min(scores):.2%} to {max(scores):.2%}")
     heading = f"History: the last {_EPOCHS} of {len(model.history):,}" if len(model.history) > _EPOCHS else "History"
     training = {key: str(value) for key, value in model.training.items()}
     history = list(model.history[-_EPOCHS:])
-    return card("LinearModel", facts, pictures=pictures, details={"Training": training, heading: history})
+    return card("LinearModel", facts, details={"Training": training, heading: history})

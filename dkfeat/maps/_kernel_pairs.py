@@ -83,6 +83,6 @@ class KernelPairs:
             "root mean squared error": self.error,
         }
         if self.expected_error is not None:
-            facts["by theory"] = self.expected_error
+            facts["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
             facts["within 2 standard errors"] = f"{self.share_within:.1%}"
-        return card("KernelPairs", facts, note=self.note)
+        return card("KernelPairs", facts, note="" if self.expected_error is not None else self.note)
