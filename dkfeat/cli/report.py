@@ -29,7 +29,9 @@ __all__ = ["report"]
     show_default=True,
     help="Rows whose pairs are compared with the exact kernel; 0: none.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the rows that are drawn."
+)
 @storage_option("A setting of the store, of RUN and of SOURCE")
 @output_options
 def report(

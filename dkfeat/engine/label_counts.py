@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from dkfeat.io.entries import ShardEntry
     from dkfeat.io.reader import ShardReader
 
-__all__ = ["LabelCounts", "count_labels"]
+__all__ = ["LabelCounts", "count_labels", "spread"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCoun
     dkfeat.errors.ShardError
         A shard does not read back as committed.
     """
-    chosen = _spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
+    chosen = spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
     counts: Counter[int | float] = Counter()
     for entry in chosen if "label" in shards.manifest.schema else ():
         labels = shards.read(entry, "size", only=("label",)).y
@@ -52,10 +53,10 @@ def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCoun
     )
 
 
-def _spread(entries: list[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
+def spread(entries: Sequence[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
     """Shards at equal distances, as many as have so many bytes together."""
     total = sum(entry.size for entry in entries)
     if max_bytes is None or total <= max_bytes:
-        return entries
+        return list(entries)
     n = max(1, len(entries) * max_bytes // total)
     return [entries[len(entries) * place // n] for place in range(n)]

@@ -152,10 +152,9 @@ def scatter(
     >>> scatter("Kernel", [(0.2, 0.3), (0.4, 0.5)], "exact", "Estimates").count("<circle")
     2
     """
-    values = [value for point in points for value in point]
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    across = [point[0] for point in points] or [0.0, 1.0]
-    frame = _Frame(title, (min(across), max(across)), (low, high), x_label, height=WIDTH - 60)
+    across = [*(x for x, _ in points), *(x for x, _, _ in band)] or [0.0, 1.0]
+    values = [*across, *(y for _, y in points)]
+    frame = _Frame(title, (min(across), max(across)), (min(values), max(values)), x_label, height=WIDTH - 60)
     if band:
         cut = [(x, max(frame.y[0], a), min(frame.y[1], b)) for x, a, b in band]
         edge = [*((x, b) for x, _, b in cut), *((x, a) for x, a, _ in reversed(cut))]

@@ -27,6 +27,7 @@ dl.figures div { border-top: 2px solid var(--line); padding-top: .3rem; }
 dl.figures dt { color: var(--quiet); font-size: .9rem; } dl.figures dd { margin: 0; font-size: 1.25rem; }
 .quiet { color: var(--quiet); } td, th { vertical-align: top; } .facts td { text-align: left; }
 .runs td { white-space: nowrap; padding: .25rem .55rem; } .runs th { padding: .25rem .55rem; }
+.texts td, .texts th { text-align: left; } .texts table { margin: .8rem 0; }
 .facts td { overflow-wrap: anywhere; }
 .facts th { font-weight: 400; color: var(--quiet); white-space: nowrap; padding-left: 0; }
 """.strip()
@@ -129,6 +130,7 @@ def _speed(report: RunReport) -> str:
         drawn.append(_over_time(stage, longest))
     shown = report.logs[-MOST_RUNS:][::-1]
     note = f"{_count(len(report.logs), 'run')}, the newest first{_cut(len(report.logs), MOST_RUNS)}"
+    note += "; found are shards that an earlier run had left" if any(log.found for log in shown) else ""
     rows = [row for log in shown for row in _run_rows(log)]
     errors = [f"<p>{_time(log)}, batch {log.batch:,}: {escape(log.error)}</p>" for log in shown if log.error]
     runs = f'<div class="runs">{table("", rows, note)}</div>'
@@ -136,7 +138,7 @@ def _speed(report: RunReport) -> str:
 
 
 def _run_rows(log: RunLog) -> list[dict[str, object]]:
-    own: dict[str, object] = {"batch": log.batch, "ended": log.ended[:19].replace("T", " "), "outcome": log.outcome}
+    own: dict[str, object] = {"batch": log.batch, "ended": log.ended[:16].replace("T", " "), "outcome": log.outcome}
     rows = []
     for stage in log.stages or (None,):
         row = dict(own)
@@ -150,9 +152,9 @@ def _run_rows(log: RunLog) -> list[dict[str, object]]:
             if stage.seconds > 0:
                 row["rows/s"] = f"{stage.rows / stage.seconds:,.0f}"
                 row["MB/s"] = f"{stage.source_bytes / stage.seconds / 1e6:,.1f}"
+            if stage is _main_stage(log) and log.found:
+                row["found"] = f"{log.found:,}"
         row["where"] = log.where
-        if stage is not None and stage is _main_stage(log):
-            row["shards"] = f"{log.shards:,}" + (f", {log.found:,} found" if log.found else "")
         rows.append(row)
     return rows
 
@@ -207,7 +209,7 @@ def _labels(report: RunReport) -> str:
     of = (
         ""
         if labels.n_shards == len(report.data.manifest.shards)
-        else f", of {labels.n_shards:,} shards drawn at random"
+        else f", of {labels.n_shards:,} shards spread over the data set"
     )
     if labels.counts:
         shown = sorted(labels.counts, key=lambda pair: -pair[1])[:MOST_CLASSES]
@@ -241,10 +243,11 @@ def _bad_rows(report: RunReport) -> str:
     lines = ["<h2>Empty rows and rows set aside</h2>", f"<p>{empty}</p>"]
     if not manifest.n_bad_rows:
         return "\n".join([*lines, "<p>No row was set aside.</p>"])
-    lines.append(f"<p>{_count(manifest.n_bad_rows, 'bad row')} set aside, by reason, and the first of them:</p>")
+    were = "was" if manifest.n_bad_rows == 1 else "were"
+    lines.append(f"<p>{_count(manifest.n_bad_rows, 'bad row')} {were} set aside: by reason, and the first of them.</p>")
     reasons = [{"reason": reason, "rows": f"{count:,}"} for reason, count in manifest.bad_rows.items()]
     first = [{"place": row.place, "reason": row.message, "text": row.text} for row in report.bad_rows]
-    return "\n".join([*lines, table("", reasons), table("", first)])
+    return "\n".join([*lines, table("", reasons), f'<div class="texts">{table("", first)}</div>'])
 
 
 def _estimates(report: RunReport) -> str:

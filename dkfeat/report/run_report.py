@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ import numpy as np
 
 from dkfeat.engine.arguments import as_path
 from dkfeat.engine.dataset import open_shards
+from dkfeat.engine.label_counts import count_labels, spread
 from dkfeat.engine.row_sample import sample_rows
 from dkfeat.errors import ConfigError, DkfeatError
 from dkfeat.io.remote import is_url
@@ -23,7 +23,6 @@ from dkfeat.io.storage import open_storage
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset import ShardDataset
-    from dkfeat.io.entries import ShardEntry
     from dkfeat.io.quarantine import QuarantinedRow
     from dkfeat.io.source import Source
     from dkfeat.maps._kernel_pairs import KernelPairs
@@ -177,8 +176,8 @@ def run_report(
 ) -> RunReport:
     r"""Tell what became of the runs of a data set: speed, shards, labels, bad rows, and errors of kernel estimates.
 
-    Nothing is written, and a run that goes on is not disturbed. Of the shards, labels are read, up to 1 GiB of files
-    drawn at random; of the source, the beginnings of up to eight splits.
+    Nothing is written, and a run that goes on is not disturbed. Of the shards, labels are read, from up to 1 GiB of
+    files spread over the data set; of the source, the beginnings of up to eight splits.
 
     Parameters
     ----------
@@ -189,7 +188,7 @@ def run_report(
     pair_rows : int, default=256
         Rows whose pairs are compared with the exact kernel; 0 leaves that out.
     random_state : int, default=0
-        Seed of what is drawn.
+        Seed of the rows that are drawn.
     storage_options, target_options : mapping or None
         For a source given by URL, and for a target given by URL.
 
@@ -233,7 +232,7 @@ def run_report(
         status=state,
         data=data,
         logs=logs,
-        labels=None if data is None else _labels(data, random_state),
+        labels=None if data is None else _labels(data),
         bad_rows=() if data is None else tuple(islice(data.quarantine(), BAD_ROWS)),
         kernel=kernel,
         kernel_note=note,
@@ -262,37 +261,25 @@ def _compared(
     return Estimates(pairs=pairs, n_rows=sample.X.shape[0], n_shards=sample.n_shards, same=same), ""
 
 
-def _labels(data: ShardDataset, seed: int) -> Labels | None:
+def _labels(data: ShardDataset) -> Labels | None:
     spec, entries = data.spec["input"], data.manifest.shards
-    if "label" not in data.manifest.schema or not entries:
+    if "label" not in data.manifest.schema or not data.n_rows:
         return None
-    chosen = _drawn(entries, seed)
-    counts: Counter[float] = Counter()
-    few = data.manifest.labels is not None and len(data.manifest.labels) <= MOST_CLASSES
-    rows, values = 0, []
-    for entry in chosen:
-        y: Any = data.shards.read(entry, data.verifies, only=("label",)).y
-        rows += entry.rows
-        if few:
-            found, times = np.unique(y, return_counts=True)
-            counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
-        else:
-            values.append(np.asarray(y, dtype=np.float64))
-    drawn = np.concatenate(values) if values else np.empty(0)
-    heights, edges = np.histogram(drawn, bins=30) if len(drawn) else (np.empty(0, int), np.empty(0))
+    labels = data.manifest.labels
+    if labels is not None and len(labels) <= MOST_CLASSES:
+        found = count_labels(data.shards, LABEL_BYTES)
+        counts, rows, n_shards = tuple(found.counts.items()), found.rows, found.n_shards
+        edges, heights = np.empty(0), np.empty(0, int)
+    else:
+        chosen = spread([entry for entry in entries if entry.rows], LABEL_BYTES)
+        drawn = [np.asarray(data.shards.read(entry, data.verifies, only=("label",)).y) for entry in chosen]
+        heights, edges = np.histogram(np.concatenate(drawn), bins=30)
+        counts, rows, n_shards = (), sum(entry.rows for entry in chosen), len(chosen)
     return Labels(
-        counts=tuple(sorted(counts.items())),
+        counts=counts,
         edges=tuple(edges.tolist()),
         histogram=tuple(heights.tolist()),
         rows=rows,
-        n_shards=len(chosen),
+        n_shards=n_shards,
         multilabel=bool(spec.get("multilabel")),
     )
-
-
-def _drawn(entries: Sequence[ShardEntry], seed: int) -> list[ShardEntry]:
-    """Draw shards of so many bytes, one at least; in their order."""
-    places: list[int] = np.random.default_rng(seed).permutation(len(entries)).tolist()
-    sizes = np.cumsum([entries[place].size for place in places])
-    n = max(1, int(np.searchsorted(sizes, LABEL_BYTES, side="right")))
-    return [entries[place] for place in sorted(places[:n])]

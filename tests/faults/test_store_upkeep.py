@@ -19,6 +19,7 @@ from dkfeat.io.maintenance import abort, clean
 from dkfeat.io.status import status
 from dkfeat.io.storage import LOCK, open_storage
 from tests.engine.helpers import featurized
+from tests.faults.bucket import KEY, SECRET
 from tests.io.tiny_job import TinyJob, write_sources
 
 
@@ -87,6 +88,17 @@ def test_inputs__on_the_store__are_compared_byte_by_byte(tiny_folder, bucket, op
     assert verify_inputs(bucket.url(), again, target_options=options).problems == ()
     bucket.put("in/a.svm", (tiny_folder / "a.svm").read_bytes().replace(b"1", b"2"))
     assert len(verify_inputs(bucket.url(), again, target_options=options).problems) >= 1
+
+
+def test_report__on_the_store__reads_logs_and_source(tiny_folder, bucket, options):
+    bucket.fill(tiny_folder)
+    source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
+    featurized(source, bucket.url(), target_options=options)
+    report = dkfeat.run_report(bucket.url(), storage_options=options, target_options=options)
+    assert [log.outcome for log in report.logs] == ["committed"]
+    assert report.kernel.same, report.kernel_note
+    assert bucket.url("in/*.svm") in report.logs[0].sources
+    assert not any(secret in report.to_html() for secret in (KEY, SECRET))
 
 
 @pytest.fixture

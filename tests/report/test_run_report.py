@@ -140,8 +140,8 @@ def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
     size = max(entry.size for entry in manifest.shards)
     monkeypatch.setattr("dkfeat.report.run_report.LABEL_BYTES", 3 * size)
     report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
-    assert 3 <= report.labels.n_shards < len(manifest.shards)
-    assert f"of {report.labels.n_shards} shards drawn at random" in report.to_html()
+    assert 2 <= report.labels.n_shards < len(manifest.shards)
+    assert f"of {report.labels.n_shards} shards spread over the data set" in report.to_html()
 
 
 @pytest.mark.parametrize("text_of_rows", ["", "1\n", "1\n2\n"], ids=["no rows", "one row", "empty rows"])
