@@ -91,7 +91,6 @@ def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
             "python": "/srv/python",
             "job_extra_directives": ["--exclusive"],
             "job_script_prologue": ["module load gcc"],
-            "encrypt": False,
         }
     )
     keywords = slurm_keywords(config)
@@ -105,13 +104,11 @@ def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
     assert lines[-1].startswith(f"{start} --nthreads 4 --memory-limit 8.00GiB --nworkers 3 --nanny")
     assert "--local-directory /scratch" in lines[-1]
     assert keywords["n_workers"] == 6
-    assert "security" not in keywords
 
 
 def test_slurm_keywords__leave_to_dask_what_is_left_out():
     keywords = slurm_keywords(SlurmClusterConfig.from_mapping(SLURM))
     assert {"queue", "account", "walltime", "python", "job_extra_directives"}.isdisjoint(keywords)
-    assert keywords["security"] is True
     assert keywords["scheduler_options"] == {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from dkfeat.config.cluster import KubernetesClusterConfig, SlurmClusterConfig, SSHClusterConfig
@@ -15,7 +14,7 @@ CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
 def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
-    """Keywords of `dask_jobqueue.SLURMCluster`; what is left out stays with Dask's configuration.
+    """Keywords of `dask_jobqueue.SLURMCluster` but for certificates; what is left out stays with Dask's configuration.
 
     Examples
     --------
@@ -28,8 +27,6 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
     given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     lists = ("job_extra_directives", "job_script_prologue")
     given |= {name: list(getattr(config, name)) for name in lists if getattr(config, name)}
-    if config.encrypt:
-        given |= {"security": True, "shared_temp_directory": config.shared_temp_directory or str(Path.cwd())}
     return {
         "job_name": "dkfeat",
         "n_workers": config.n_workers,

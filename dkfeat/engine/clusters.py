@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -118,19 +118,20 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
 
     with (
         dask.config.set(SETTINGS),
-        _stopped_at_the_end(_started(config)) as cluster,
+        ExitStack() as stack,
+        _stopped_at_the_end(_started(config, stack)) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         _wait(client, config, getattr(cluster, "check", lambda: None))
         yield client
 
 
-def _started(config: ClusterConfig) -> Any:
+def _started(config: ClusterConfig, stack: ExitStack) -> Any:
     try:
         if isinstance(config, SlurmClusterConfig):
             from dkfeat.engine.slurm import start_slurm
 
-            return start_slurm(config)
+            return start_slurm(config, stack)
         if isinstance(config, KubernetesClusterConfig):
             from dask_kubernetes.operator import KubeCluster
 

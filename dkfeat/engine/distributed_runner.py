@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
+from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
 import dkfeat
@@ -76,8 +77,12 @@ class TaskPlugin(WorkerPlugin):
         self.name, self.task, self.version = name, task, dkfeat.__version__
 
 
-def run_on_worker(name: str, split: Split) -> Any:
-    """Run the task that the plugin `name` brought to this worker; all that travels with it is the split."""
+def run_on_worker(name: str, packed: bytes) -> Any:
+    """Run the task that the plugin `name` brought to this worker on a split, which is all that travels with it.
+
+    It is packed by itself, because a scheduler unpacks arguments on the way, and stands still for seconds while it
+    imports what that takes.
+    """
     plugins = get_worker().plugins
     plugin: Any = plugins.get(name)
     if plugin is None:
@@ -85,7 +90,7 @@ def run_on_worker(name: str, split: Split) -> Any:
         raise ClusterError(message)
     if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
         raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
-    return plugin.task(split, lambda: name not in plugins)
+    return plugin.task(deserialize_bytes(packed), lambda: name not in plugins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +246,12 @@ class _Places:
         if self._tries[split.number]:
             key += f"-{self._tries[split.number]}"
         self._tries[split.number] += 1
+        packed = serialize_bytes(split)
         if home is None:
-            return self._client.submit(run_on_worker, name, split, key=key, pure=False)
+            return self._client.submit(run_on_worker, name, packed, key=key, pure=False)
         self._homes[key] = home
         return self._client.submit(
-            run_on_worker, name, split, key=key, pure=False, workers=[home], allow_other_workers=True
+            run_on_worker, name, packed, key=key, pure=False, workers=[home], allow_other_workers=True
         )
 
     def stranded(self, pending: Mapping[Future, Split]) -> list[Future]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed.deploy.spec import ProcessInterface
+from distributed.security import Security
 
 from dkfeat.config.cluster import SlurmClusterConfig
 from dkfeat.engine.cluster_keywords import slurm_keywords
@@ -52,6 +57,29 @@ class SlurmCluster(SLURMCluster):
             raise ClusterError(message)
 
 
-def start_slurm(config: SlurmClusterConfig) -> Any:
-    """Start the scheduler here and submit the jobs."""
-    return SlurmCluster(**slurm_keywords(config))
+def start_slurm(config: SlurmClusterConfig, stack: ExitStack) -> Any:
+    """Start the scheduler here and submit the jobs; the stack keeps what they need until the cluster is stopped."""
+    if not config.encrypt:
+        return SlurmCluster(**slurm_keywords(config))
+    folder = Path(config.shared_temp_directory or ".").expanduser().absolute()
+    security = stack.enter_context(certificates(folder))
+    return SlurmCluster(**slurm_keywords(config), security=security, protocol="tls://")
+
+
+@contextmanager
+def certificates(folder: Path) -> Iterator[Security]:
+    """Make a certificate for one cluster and keep it in a folder that this user alone can read.
+
+    dask-jobqueue can do the same, but leaves the files in place until its objects are collected.
+    """
+    made = Security.temporary().get_tls_config_for_role("worker")
+    with tempfile.TemporaryDirectory(prefix=".dkfeat-tls-", dir=folder) as name:
+        paths = {}
+        for part in ("ca_file", "cert", "key"):
+            path = Path(name) / f"{part}.pem"
+            path.write_text(made[part], encoding="ascii")
+            paths[part] = str(path)
+        roles = {
+            f"tls_{role}_{part}": paths[part] for role in ("scheduler", "worker", "client") for part in ("cert", "key")
+        }
+        yield Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)
