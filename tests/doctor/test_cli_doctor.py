@@ -7,9 +7,7 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from dkfeat.doctor import loops
-
-ALWAYS = ["dkfeat", "packages", "extras", "settings"]
-ALWAYS += ["threads", "memory", "temporary files", "cpu", "compile cache", "same bits"]
+from tests.doctor.lines import ALWAYS
 
 
 def run(*arguments, status=0):
