@@ -15,6 +15,8 @@ from tests.pages import DOCS, blocks, run_page
 # Pages with blocks to run, and the test that runs them where it is not one of these.
 ELSEWHERE = {
     "how-to/dask-ml.md": "tests/learn/test_dask_ml.py",
+    "how-to/datasets.md": "tests/datasets/test_page.py",
+    "how-to/doctor.md": "tests/doctor/test_page.py",
     "how-to/nightly.md": "tests/test_how_to.py",
     "how-to/s3.md": "tests/faults/test_store_page.py",
     "how-to/tls.md": "tests/engine/test_tls.py",
