@@ -5,7 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["meant", "nearest", "show_bytes"]
+__all__ = ["close", "meant", "nearest", "show_bytes"]
+
+
+def close(name: str, known: Sequence[str]) -> str | None:
+    """Find the known name that is nearest, or None if none is near.
+
+    Examples
+    --------
+    >>> close("gcsw", ["gcws", "fourier"]), close("x", ["gcws", "fourier"])
+    ('gcws', None)
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return near[0] if near else None
 
 
 def meant(name: str, known: Sequence[str]) -> str:
@@ -18,8 +30,8 @@ def meant(name: str, known: Sequence[str]) -> str:
     >>> meant("x", ["rbf", "rbf_cosine"])
     ''
     """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = close(name, known)
+    return "" if near is None else f"; did you mean {near!r}?"
 
 
 def nearest(name: str, known: Sequence[str], what: str) -> str:

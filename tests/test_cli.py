@@ -252,6 +252,7 @@ def test_bad_row__names_its_place(tmp_path):
         (("plan", "none.svm", "--out", "b"), "none.svm"),
         (("train", "x", "--loss", "squared"), "there is no 'squared'; did you mean 'squared_hinge'?"),
         (("train", "x", "--seed", "-1"), "random_state=-1"),
+        (("train", "x", "--epoch", "3"), "there is no option '--epoch'; did you mean '--epochs'?"),
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("train", "x", "--alpha", "1", "--alpha", "1"), "several different ones"),
         (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),

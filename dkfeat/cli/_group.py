@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from dkfeat.cli._help import Helpful, HelpfulGroup
 from dkfeat.cli._show import shown
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.wording import nearest
+from dkfeat.wording import close, nearest
 
 if TYPE_CHECKING:
     from dkfeat.engine.log_lines import LogLines
@@ -183,8 +183,20 @@ def _tidy_usage() -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise  # it shows the help
     except click.UsageError as error:
-        tidy = _TidyUsageError(error.format_message(), error.ctx or click.get_current_context(silent=True))
-        raise tidy from None
+        ctx = error.ctx or click.get_current_context(silent=True)
+        message = error.format_message()
+        if isinstance(error, click.NoSuchOption) and ctx is not None:
+            near = close(error.option_name.lstrip("-"), _options(ctx))
+            message = f"there is no option {error.option_name!r}"
+            message += "" if near is None else f"; did you mean '--{near}'?"
+        raise _TidyUsageError(message, ctx) from None
+
+
+def _options(ctx: click.Context) -> list[str]:
+    """Names of the options that a command's help shows, without their dashes."""
+    options = [option for option in ctx.command.get_params(ctx) if isinstance(option, click.Option)]
+    flags = [flag for option in options if not option.hidden for flag in (*option.opts, *option.secondary_opts)]
+    return [flag.removeprefix("--") for flag in flags if flag.startswith("--")]
 
 
 @contextmanager

@@ -90,6 +90,9 @@ def clean(
     _list(done.removed, dry_run=dry_run)
     for name in done.refused:
         note(f"left alone, not made by dkfeat: {shown(name)}")
+    if not done.removed:
+        note(f"{target}: nothing to delete")
+        return
     verb = "would be deleted" if dry_run else "deleted"
     note(f"{target}: {len(done.removed):,} files, {show_bytes(done.size)}, {verb}")
 

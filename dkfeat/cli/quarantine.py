@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli._group import DkfeatCommand
-from dkfeat.cli._output import as_object, output_options
+from dkfeat.cli._output import as_object, note, output_options
 from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["quarantine"]
@@ -28,7 +28,10 @@ def quarantine(target: str, as_json: bool, storage_options: tuple[str, ...]) -> 
     """
     from dkfeat.engine.dataset import open_shards
 
-    for row in open_shards(target, storage_options=parse_options(storage_options, "--storage-option")).quarantine():
+    data = open_shards(target, storage_options=parse_options(storage_options, "--storage-option"))
+    if not data.manifest.n_bad_rows:
+        note(f"{target}: no rows were set aside", err=True)
+    for row in data.quarantine():
         if as_json:
             as_object(row.to_mapping())
         else:
