@@ -15,6 +15,7 @@ from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures, plot
 from dkfeat.errors import ConfigError
 from dkfeat.theory import fourier
 from tests.engine.helpers import featurized
+from tests.pages import run_page
 
 
 @pytest.fixture
@@ -171,6 +172,17 @@ def test_a_new_figure__is_pyplots_and_leaves_its_settings_alone():
         assert drawn.patches[0].get_facecolor() == to_rgba("#1f5fa8")
     finally:
         plt.close(drawn.figure)
+
+
+def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        names = run_page("how-to/pictures.md")
+    finally:
+        plt.close("all")
+    assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
+    assert names["pairs"].share_within > 0.85
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png", "shards.png"}
 
 
 def test_without_matplotlib__the_extra_is_named():
