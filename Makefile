@@ -43,7 +43,7 @@ test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small in
 lint: $(VENV)/.stamp-lint  ## ruff and codespell
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/codespell $$(git ls-files '*.py' '*.md' '*.toml' '*.yaml')
+	@$(BIN)/codespell $$(git ls-files '*.py' '*.md' '*.toml' '*.yaml' '*.ipynb')
 
 format: $(VENV)/.stamp-lint  ## rewrite the sources in the house style
 	@$(BIN)/ruff format .
