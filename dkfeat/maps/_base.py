@@ -149,7 +149,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         -------
         encoded : ndarray of shape (n_samples, n_features_out), float32, or what the map says
         """
-        return self._transform_rows(self._check_rows(X))
+        return self._encode_rows(self._check_rows(X))
 
     def decode(self, encoded: Any) -> Any:
         """Features of encoded rows: ``decode(encode(X))`` is ``transform(X)``."""
@@ -223,6 +223,10 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     @abstractmethod
     def _transform_rows(self, X: Any) -> Any:
         """Features of checked rows in memory."""
+
+    def _encode_rows(self, X: Any) -> Any:
+        """Encode checked rows in memory."""
+        return self._transform_rows(X)
 
     def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:  # noqa: ARG002 - for maps that need rows
         """Fit to the width, and to arrays that `fitted_arrays` gave."""

@@ -25,8 +25,8 @@ class KernelEstimates(ABC):
     """Part of `FeatureMap` that compares it with its kernel."""
 
     @abstractmethod
-    def encode(self, X: Any) -> Any:
-        """Rows in the form that shards keep."""
+    def _encode_rows(self, X: Any) -> Any:
+        """Encode checked rows in memory."""
 
     @abstractmethod
     def _check_rows(self, X: Any) -> Any:
@@ -121,6 +121,13 @@ class KernelEstimates(ABC):
             most, over all rows, for its reciprocal kernel and, of rows as long as the radius, for
             `MaclaurinFeatures`. None for `NystroemFeatures`, where it depends on the data.
 
+        Raises
+        ------
+        dkfeat.errors.InputError
+            A value lies outside `kernel_range`.
+        dkfeat.errors.ConfigError
+            A parameter of an unfitted map is out of range.
+
         Examples
         --------
         >>> import dkfeat
@@ -128,9 +135,18 @@ class KernelEstimates(ABC):
         0.0242
         """
         facts = facts_of(self)
+        values = np.asarray(similarity, dtype=np.float64)
+        slack = 1e-9 * (facts.high - facts.low)  # of values that were computed
+        outside = ~((values >= facts.low - slack) & (values <= facts.high + slack))
+        if outside.any():
+            message = (
+                f"similarity={float(values[outside].flat[0])!r}, but the kernel {facts.name} has values from "
+                f"{facts.low:g} to {facts.high:g} here; give values in that range"
+            )
+            raise InputError(message)
         if facts.variance_at is None:
             return None
-        errors: NDArray[np.float64] = np.sqrt(facts.variance_at(np.asarray(similarity, dtype=np.float64)))
+        errors: NDArray[np.float64] = np.sqrt(facts.variance_at(np.clip(values, facts.low, facts.high)))
         return errors
 
     def kernel_pairs(self, X: Any, *, n_rows: int = 64, random_state: int = 0) -> KernelPairs:
@@ -164,7 +180,7 @@ class KernelEstimates(ABC):
         drawn.sort()
         some = rows[drawn]
         left, right = np.triu_indices(len(drawn), k=1)
-        estimates = self.estimate_kernel(self.encode(some))
+        estimates = self.estimate_kernel(self._encode_rows(some))
         exact = facts.exact(some, None)
         variances = facts.variances(some, None, exact)
         return KernelPairs(

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
@@ -93,7 +94,7 @@ def test_expected_error_at__bounds_pairs_of_the_value(name):
     features = MAPS[name][0].set_params(random_state=0).fit(X)
     exact, errors = features.exact_kernel(X), features.expected_error(X)
     inside = exact <= features.kernel_range[1]
-    assert (features.expected_error_at(exact)[inside] >= errors[inside] - 1e-9).all()
+    assert (features.expected_error_at(exact[inside]) >= errors[inside] - 1e-9).all()
 
 
 def test_expected_error_at__agrees_with_the_papers_formulas():
@@ -174,6 +175,23 @@ def test_kernel_pairs__asks_for_fitted_maps_and_two_rows():
         fitted.kernel_pairs(X, n_rows=1)
     with pytest.raises(InputError, match=r"shapes \(4, 3\)"):
         FourierFeatures(8, random_state=0).fit(X).estimate_kernel(np.ones((4, 3)), np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("cls", FEATURE_MAPS.values(), ids=FEATURE_MAPS)
+def test_kernel_pairs__take_data_frames_without_a_warning(cls):
+    X = rows_alike() / 200
+    frame = pd.DataFrame(X, columns=[f"c{column}" for column in range(X.shape[1])])
+    features = cls(n_components=K, random_state=0).fit(frame)
+    with pytest.warns(UserWarning, match="feature names"):  # scikit-learn's own, of a frame's map and a plain array
+        plain = features.kernel_pairs(X)
+    np.testing.assert_array_equal(features.kernel_pairs(frame).estimates, plain.estimates)
+    assert features.exact_kernel(frame).shape == (4, 4)
+
+
+@pytest.mark.parametrize(("features", "value"), [(GCWSFeatures(8), -0.1), (MaclaurinFeatures(8), 9.0)])
+def test_expected_error_at__refuses_what_is_no_value_of_the_kernel(features, value):
+    with pytest.raises(InputError, match=f"similarity={value}"):
+        features.expected_error_at([0.5 if value < 0 else 1.5, value])
 
 
 def test_unfitted_maps__answer_without_touching_their_generator():
