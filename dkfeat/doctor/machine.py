@@ -32,11 +32,11 @@ def check_machine() -> Iterator[Check]:
 
 def _threads() -> Check:
     in_all = os.cpu_count() or CPU_COUNT
-    limited = f" of {in_all}, as this process is limited" if in_all > CPU_COUNT else ""
-    pools = {f"{pool['internal_api']} {pool['num_threads']}" for pool in threadpool_info()}
-    found = f"{CPU_COUNT} cores{limited}; threads of libraries: {', '.join(sorted(pools)) or 'none'}"
+    limited = f" of {in_all}" if in_all > CPU_COUNT else ""
+    pools = sorted({f"{pool['internal_api']} {pool['num_threads']} threads" for pool in threadpool_info()})
+    found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
     if any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info()):
-        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}, so that threads of libraries do not crowd the cores"
+        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: threads of libraries crowd the cores that this process may use"
         return Check(name="threads", state="warn", found=found, to_do=to_do)
     return Check(name="threads", state="ok", found=found)
 
