@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import build_rows, load_job
+from dkfeat.cli.build import build_rows, load_job, run_settings
 from dkfeat.learn.evaluate import evaluate
 from dkfeat.report.figures import check_plots
 
@@ -33,14 +33,15 @@ def main(conf: str) -> None:
     job = load_job(conf, needs="evaluate")
     if any(part.out is not None for part in job.evaluate):
         check_plots()  # before the work, not after
-    for part in job.evaluate:
-        rows = build_rows(part)
-        found = evaluate(part.model, **rows, **{name: getattr(job.run, name) for name in WHERE})
-        if part.out is not None:
-            given = part.shards or part.source.urlpath
-            found.save(part.out, f"{part.model} on {given if isinstance(given, str) else ', '.join(given)}")
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
-        print(f"{part.model}: {found.n_rows:,} rows, {figures}")
+    with run_settings(job.run) as runs:
+        for part in job.evaluate:
+            rows, where = build_rows(part), next(runs)
+            found = evaluate(part.model, **rows, **{name: where[name] for name in WHERE})
+            if part.out is not None:
+                given = part.shards or part.source.urlpath
+                found.save(part.out, f"{part.model} on {given if isinstance(given, str) else ', '.join(given)}")
+            figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
+            print(f"{part.model}: {found.n_rows:,} rows, {figures}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import load_job, run_part
+from dkfeat.cli.build import load_job, run_part, run_settings
 
 
 @click.command("featurize", cls=DkfeatCommand)
@@ -17,9 +17,10 @@ def main(conf: str) -> None:
     already write nothing, so a scheduler may simply run the job again.
     """
     job = load_job(conf, needs="featurize")
-    for part in job.featurize:
-        manifest = run_part(part, job.run)
-        print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")
+    with run_settings(job.run) as runs:
+        for part in job.featurize:
+            manifest = run_part(part, next(runs))
+            print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")
 
 
 if __name__ == "__main__":

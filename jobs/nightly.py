@@ -7,13 +7,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from dkfeat.cli import DkfeatCommand, set_log, text_of
-from dkfeat.cli.build import build_source, load_job, part_status, run_part
-from dkfeat.config import FeaturizeConfig, RunConfig
+from dkfeat.cli.build import build_source, load_job, part_status, run_part, run_settings
+from dkfeat.config import FeaturizeConfig
 from dkfeat.engine.log_lines import LogLines
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.io.source import Source
@@ -44,14 +44,15 @@ def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
     began = time.monotonic()
     job = load_job(conf, needs="featurize")
     waiting: set[str] = set()
-    results = [_fire(part, job.run, log, waiting) for part in job.featurize]
+    with run_settings(job.run) as runs:
+        results = [_fire(part, next(runs), log, waiting) for part in job.featurize]
     failed = [status for status, busy in results if status and not busy]
     status = failed[0] if failed else max(status for status, _ in results)
     log("end", level="error" if failed else "info", exit_code=status, seconds=_since(began))
     ctx.exit(status)
 
 
-def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> tuple[int, bool]:
+def _fire(part: FeaturizeConfig, run: dict[str, Any], log: LogLines, waiting: set[str]) -> tuple[int, bool]:
     """Run a part; give its exit status, and whether that only says that its target is busy."""
     began = time.monotonic()
     log("start", target=part.out, source=part.source.urlpath)
@@ -67,7 +68,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
         if _is_unstarted(before):  # where one pattern matches and another does not yet, that is most often a mistake
             present = part
         try:
-            manifest = run_part(present, run, progress=log.progress if run.progress else False)
+            manifest = run_part(present, run, progress=log.progress if run["progress"] else False)
         except SourceNotFoundError as error:
             if _is_unstarted(before) or _finds_files(build_source(part.source)):
                 raise

@@ -6,7 +6,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
-from dkfeat.cli.build import build_rows, load_job
+from dkfeat.cli.build import build_rows, load_job, run_settings
 from dkfeat.learn.predictions import predict
 
 
@@ -19,18 +19,19 @@ def main(conf: str) -> None:
     already write nothing, so a scheduler may simply run the job again.
     """
     job = load_job(conf, needs="predict")
-    for part in job.predict:
-        manifest = predict(
-            part.model,
-            target=part.out,
-            scores=part.scores,
-            on_bad_row=part.on_bad_row,
-            max_bad_rows=part.max_bad_rows,
-            target_options=resolve_options(part.target_options, "target_options"),
-            **build_rows(part),
-            **job.run.to_mapping(),
-        )
-        print(f"{part.out}: predictions for {manifest.rows:,} rows")
+    with run_settings(job.run) as runs:
+        for part in job.predict:
+            manifest = predict(
+                part.model,
+                target=part.out,
+                scores=part.scores,
+                on_bad_row=part.on_bad_row,
+                max_bad_rows=part.max_bad_rows,
+                target_options=resolve_options(part.target_options, "target_options"),
+                **build_rows(part),
+                **next(runs),
+            )
+            print(f"{part.out}: predictions for {manifest.rows:,} rows")
 
 
 if __name__ == "__main__":

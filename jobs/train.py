@@ -6,7 +6,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli._storage import resolve_options
-from dkfeat.cli.build import load_job
+from dkfeat.cli.build import load_job, run_settings
 from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
@@ -35,11 +35,13 @@ def main(conf: str) -> None:
     shards, out = options.pop("shards"), options.pop("out")
     of_store = resolve_options(options["storage_options"], "train.storage_options")
     options["storage_options"] = of_store if is_url(shards) else None
-    if job.train.parts is not None:
-        options |= {name: getattr(job.run, name) for name in WHERE}
     if out is not None:
         check_target(out, of_store)  # before the work, not after
-    model = train(shards, **options, progress=job.run.progress)
+    with run_settings(job.run) as runs:
+        if job.train.parts is not None:
+            where = next(runs)
+            options |= {name: where[name] for name in WHERE}
+        model = train(shards, **options, progress=job.run.progress)
     if out is not None:
         model.save(out, storage_options=of_store)
         print(f"{out}: model of {len(model.classes)} classes" if len(model.classes) else f"{out}: regression")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from dkfeat.config import JobConfig
+from dkfeat.engine.cluster import local_cluster
 from dkfeat.engine.scheduler_file import read_address
 from dkfeat.learn.model import load_model
 from tests.programs import ROOT, start
@@ -102,3 +103,33 @@ def test_commands__name_a_cluster_file_that_is_wrong(tiny_folder, tmp_path):
 def test_job_files__may_name_each_place():
     run = {"cluster": str(ROOT / "conf" / "cluster" / "slurm.yaml"), "n_workers": 2, "performance_report": "r.html"}
     assert JobConfig.from_mapping({"run": run}).run.cluster == run["cluster"]
+
+
+@pytest.mark.cluster
+def test_job__parts_share_one_cluster_and_have_reports_of_their_own(tiny_folder, tmp_path, monkeypatch):
+    pytest.importorskip("bokeh", reason="performance reports need bokeh")
+    started_clusters = []
+    monkeypatch.setattr(
+        "dkfeat.engine.clusters.local_cluster",
+        lambda *sizes: started_clusters.append(sizes) or local_cluster(*sizes),
+    )
+    (tmp_path / "c.yaml").write_text("{kind: local, n_workers: 2}")
+    parts = [
+        {
+            "source": {"urlpath": str(tiny_folder / f"{name}.svm")},
+            "map": {"name": "gcws", "n_components": 8, "seed": 0},
+            "out": str(tmp_path / name),
+        }
+        for name in "ab"
+    ]
+    where = {"cluster": str(tmp_path / "c.yaml"), "n_workers": 1, "memory_limit": "2GiB", "progress": False}
+    where["performance_report"] = str(tmp_path / "report.html")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({"featurize": parts, "run": where}))
+    main = runpy.run_path(str(ROOT / "jobs" / "featurize.py"))["main"]
+    outcome = CliRunner().invoke(main, [str(tmp_path / "job.yaml")])
+    assert outcome.exit_code == 0, outcome.output
+    assert started_clusters == [(1, None, "2GiB")]
+    assert {path.name for path in tmp_path.glob("*.html")} == {"report.html", "report-2.html"}
+    # what is done already starts none
+    assert CliRunner().invoke(main, [str(tmp_path / "job.yaml")]).exit_code == 0
+    assert len(started_clusters) == 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from functools import partial
+from itertools import count
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.cli._storage import resolve_options
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from dkfeat.io.status import Status
     from dkfeat.maps import FeatureMap
 
-__all__ = ["build_map", "build_rows", "build_source", "load_job", "part_status", "run_part"]
+__all__ = ["build_map", "build_rows", "build_source", "load_job", "part_status", "run_part", "run_settings"]
 
 
 def load_job(path: str, needs: str | None = None) -> JobConfig:
@@ -121,8 +125,33 @@ def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
-    """Run one `featurize` part of a job file; `options` go before what the file says."""
+@contextmanager
+def run_settings(run: RunConfig) -> Iterator[Iterator[dict[str, Any]]]:
+    """Give, for one part of a job file after another, the arguments that say where and how it runs.
+
+    A cluster that the file names is started by the first part that needs it, and serves all. Each part has a
+    performance report of its own: report.html, report-2.html, …
+    """
+    from dkfeat.engine.clusters import SharedCluster
+
+    sizes = {name: getattr(run, name) for name in ("n_workers", "threads_per_worker", "memory_limit")}
+    with ExitStack() as stack:
+        given = run.to_mapping()
+        if run.cluster is not None:
+            shared = stack.enter_context(SharedCluster(run.cluster, **sizes))
+            given |= {"cluster": shared, **dict.fromkeys(sizes)}
+        yield map(partial(_numbered, given), count(1))
+
+
+def _numbered(given: Mapping[str, Any], number: int) -> dict[str, Any]:
+    if given["performance_report"] is None or number == 1:
+        return dict(given)
+    path = PurePath(given["performance_report"])
+    return {**given, "performance_report": str(path.with_name(f"{path.stem}-{number}{path.suffix}"))}
+
+
+def run_part(part: FeaturizeConfig, run: Mapping[str, Any], **options: Any) -> Manifest:
+    """Run one `featurize` part of a job file with arguments of `run_settings`; `options` go before them."""
     from dkfeat.engine.featurize import featurize
 
     return featurize(
@@ -135,7 +164,7 @@ def run_part(part: FeaturizeConfig, run: RunConfig, **options: Any) -> Manifest:
         max_bad_rows=part.max_bad_rows,
         on_changed_source=part.on_changed_source,
         target_options=resolve_options(part.target_options, "target_options"),
-        **{**run.to_mapping(), **options},
+        **{**run, **options},
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 
@@ -27,7 +27,7 @@ from dkfeat.errors import ClusterError, ConfigError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["as_cluster", "open_cluster"]
+__all__ = ["SharedCluster", "as_cluster", "open_cluster"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +106,35 @@ def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> Cl
         )
         raise ConfigError(message)
     return config
+
+
+class SharedCluster:
+    """A cluster for all runs of a ``with`` block, started when the first of them needs it.
+
+    Parameters
+    ----------
+    cluster, n_workers, threads_per_worker, memory_limit
+        See `open_cluster`.
+    """
+
+    def __init__(self, cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> None:
+        self.config = as_cluster(cluster, **sizes)
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def opened(self) -> Iterator[Client]:
+        """Give a client, which is left open; a cluster that was lost is replaced."""
+        if self._client is None or self._client.status != "running":
+            self._stack.close()
+            self._client = self._stack.enter_context(_open(self.config))
+        yield self._client
 
 
 @contextmanager

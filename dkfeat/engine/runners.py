@@ -26,7 +26,7 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from dkfeat.engine.cluster import local_cluster, share_cores
-from dkfeat.engine.clusters import open_cluster
+from dkfeat.engine.clusters import SharedCluster, open_cluster
 from dkfeat.engine.defaults import fill_where
 from dkfeat.engine.performance import check_report
 from dkfeat.engine.performance import performance_report as performance_reported
@@ -274,7 +274,7 @@ def open_runner(
     scheduler: str | None = None,
     *,
     scheduler_file: str | PathLike[str] | None = None,
-    cluster: str | PathLike[str] | ClusterConfig | None = None,
+    cluster: str | PathLike[str] | ClusterConfig | SharedCluster | None = None,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
@@ -297,7 +297,7 @@ def open_runner(
         of worker processes; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
     scheduler_file : path or None
         What ``dask scheduler --scheduler-file`` wrote.
-    cluster : path, ClusterConfig or None
+    cluster : path, ClusterConfig, SharedCluster or None
         A cluster to start, see `dkfeat.open_cluster`.
     n_workers : int or None
         Threads, processes or worker processes, by `scheduler`; None: as many as there are cores.
@@ -369,7 +369,7 @@ def _opening(
     client: Client | None,
     scheduler: str | None,
     scheduler_file: str | PathLike[str] | None,
-    cluster: str | PathLike[str] | ClusterConfig | None,
+    cluster: str | PathLike[str] | ClusterConfig | SharedCluster | None,
     sizes: Mapping[str, Any],
     *,
     profile: bool,
@@ -377,6 +377,8 @@ def _opening(
     """Choose what gives a client, once it is entered."""
     if client is not None:
         return nullcontext(client)
+    if isinstance(cluster, SharedCluster):
+        return cluster.opened()
     if cluster is not None:
         return open_cluster(cluster, **sizes)
     if scheduler == "cluster":
