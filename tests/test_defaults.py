@@ -175,3 +175,25 @@ def test_config_check__names_the_file_and_the_mistake(tmp_path, text, words):
 def test_config__commands_have_help_with_examples():
     for name, command in cli.commands["config"].commands.items():
         assert f"  dkfeat config {name}" in command.help
+
+
+def test_train__is_not_cut_into_parts_by_a_default(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
+    run("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out", tmp_path / "out")
+    trained = ("train", tmp_path / "out", "--epochs", 2, "--json", "--out")
+    plain = json.loads(run(*trained, tmp_path / "one").stdout)
+    with dask.config.set({"dkfeat.n-workers": 2}):
+        configured = json.loads(run(*trained, tmp_path / "two").stdout)
+    assert configured["training"] == plain["training"]
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {path.name for path in (tmp_path / "two").iterdir()}
+
+
+def test_featurize__with_an_argument_for_each_default(tmp_path):
+    """Arguments count more: none of these places could be reached."""
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
+    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out")
+    for key, value in (("scheduler", "tcp://127.0.0.1:1"), ("scheduler-file", "none.json"), ("cluster", "none.yaml")):
+        with dask.config.set({f"dkfeat.{key}": value}):
+            run(*words, tmp_path / key, "--scheduler", "threads")
+            if key == "cluster":  # of the others, that nobody answers is known after a while only
+                assert "none.yaml" in run(*words, tmp_path / "other", status=2).stderr
