@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.html import page, table
+from dkfeat.io.remote import printable
 from dkfeat.report import charts
 from dkfeat.wording import show_bytes
 
@@ -50,7 +51,7 @@ def run_page(report: RunReport) -> str:
     """HTML of a report."""
     parts = [_summary(report), _source(report), _settings(report), _speed(report), _shards(report), _labels(report)]
     parts += [_bad_rows(report), _estimates(report)]
-    return page(f"Report of {report.target}", [part for part in parts if part], CSS)
+    return page(f"Report of {printable(report.target)}", [part for part in parts if part], CSS)
 
 
 def _summary(report: RunReport) -> str:
@@ -89,7 +90,7 @@ def _source(report: RunReport) -> str:
         return ""
     sources = report.data.manifest.sources
     rows = [
-        {"file": source.name, "size": show_bytes(source.size), "rows": f"{source.rows:,}"}
+        {"file": printable(source.name), "size": show_bytes(source.size), "rows": f"{source.rows:,}"}
         | ({"set aside": f"{source.n_bad_rows:,}"} if report.data.manifest.n_bad_rows else {})
         for source in sources[:MOST_SOURCES]
     ]
