@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.label_counts import count_labels
+from dkfeat.engine.label_counts import LabelCounts, count_labels
 from dkfeat.errors import DkfeatError
 from dkfeat.html import card, sparkline
 from dkfeat.io.manifest_card import labels_shown, manifest_facts, manifest_pictures
@@ -19,7 +19,9 @@ __all__ = ["dataset_card", "map_shown", "plan_card"]
 
 _TASKS = 10
 _LABELS = 30
-"""Labels beyond which they are not counted by one."""
+"""Labels beyond which they are not counted, and nothing but their range is told."""
+_IN_LINE = 10
+"""Labels beyond which their counts fill a table only."""
 _READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
 """Bytes of shards that are read to count labels: of a file system, and of an object store."""
 
@@ -53,41 +55,45 @@ def dataset_card(shards: ShardReader) -> str:
     manifest, spec = shards.manifest, shards.spec
     output = spec["output"]
     facts: dict[str, Any] = {"place": shards.storage.url, **manifest_facts(manifest)}
-    if "n_features_out" in output:
+    if output["layout"] == "predictions":
+        facts["holds"] = f"predictions: {', '.join(manifest.schema)}"
+    else:
         columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
         facts["features"] = f"{columns}, {output['row_bytes']:,} bytes a row as {output['layout']}"
-    facts["map"] = map_shown(spec.get("map", {}))
+    facts["map"] = map_shown(spec["map"])
     pictures = manifest_pictures(manifest)
     details: dict[str, list[dict[str, object]]] = {}
     if "label" in manifest.schema:
-        facts["labels"] = labels_shown(manifest.labels)
-        counts, told = _counts(shards)
-        if counts:
-            facts["labels"] = f"{len(counts):,}, counted in {told}"
-            pictures["rows by label"] = sparkline([each[1] for each in counts], "rows by label")
-            if len(counts) <= 10:
-                facts["labels"] = f"{', '.join(f'{label:g}: {rows:,}' for label, rows in counts)} ({told})"
-            total = sum(rows for _, rows in counts)
+        found = _counted(shards)
+        facts["labels"] = labels_shown(manifest.labels) if found is None else _counts_shown(found, manifest.rows)
+        if isinstance(found, LabelCounts):
+            pictures["rows by label"] = sparkline(list(found.counts.values()), "rows by label")
             details["Labels"] = [
-                {"label": f"{label:g}", "rows": f"{rows:,}", "share": f"{rows / total:.1%}"} for label, rows in counts
+                {"label": f"{label:g}", "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
+                for label, rows in found.counts.items()
             ]
-        elif told:
-            facts["labels"] = told
     return card("ShardDataset", facts, pictures=pictures, details=details)
 
 
-def _counts(shards: ShardReader) -> tuple[list[tuple[int | float, int]], str]:
-    """Rows by label and the rows that were looked at; or none, and why."""
+def _counted(shards: ShardReader) -> LabelCounts | str | None:
+    """Rows by label, why they cannot be counted, or None where there are too many labels or none."""
     labels = shards.manifest.labels
     if labels is None or not 0 < len(labels) <= _LABELS:
-        return [], ""
+        return None
     most = _FETCHED_BYTES if "://" in shards.storage.url else _READ_BYTES
     try:
-        found = count_labels(shards, most)
+        return count_labels(shards, most)
     except (DkfeatError, OSError) as error:  # a repr does not raise
-        return [], f"not counted: {error}"
-    told = "all rows" if found.rows == shards.manifest.rows else f"{found.rows:,} rows of {found.n_shards:,} shards"
-    return list(found.counts.items()), told
+        return f"not counted: {error}"
+
+
+def _counts_shown(found: LabelCounts | str, n_rows: int) -> str:
+    if isinstance(found, str):
+        return found
+    told = "all rows" if found.rows == n_rows else f"{found.rows:,} rows of {found.n_shards:,} shards"
+    if len(found.counts) > _IN_LINE:
+        return f"{len(found.counts):,}, counted in {told}"
+    return f"{', '.join(f'{label:g}: {rows:,}' for label, rows in found.counts.items())} ({told})"
 
 
 def map_shown(spec: Mapping[str, Any]) -> str:

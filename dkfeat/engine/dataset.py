@@ -270,7 +270,7 @@ class ShardDataset:
     def label_counts(self) -> dict[int | float, int]:
         """Rows by label, ascending; with lists of labels a row counts for each of its own.
 
-        Labels of all shards are read, features are not; empty where the source has no labels.
+        Labels of all shards are read, features are not. Rows of a source that was read without labels have the label 0.
 
         Raises
         ------

@@ -59,6 +59,29 @@ def test_dataset_card__counts_some_shards_of_many_bytes(target, monkeypatch):
     assert 1 <= read < data.n_shards
 
 
+def test_dataset_card__of_many_labels_tells_their_range(tmp_path):
+    for n_labels, shown in ((12, "labels 12, counted in all rows"), (40, "labels 40 values from 0.5 to 39.5")):
+        path = tmp_path / f"{n_labels}.svm"
+        dump_svmlight_file(np.ones((n_labels, 1)), np.arange(n_labels) + 0.5, str(path), zero_based=False)
+        dkfeat.featurize(path, gcws(), tmp_path / f"out-{n_labels}", progress=False)
+        assert shown in told(dkfeat.open_shards(tmp_path / f"out-{n_labels}"))
+
+
+def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,3 1:1\n3 2:1\n 3:1\n1,2,3 1:2\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), multilabel=True)
+    dkfeat.featurize(source, gcws(), tmp_path / "out", progress=False)
+    data = dkfeat.open_shards(tmp_path / "out")
+    assert data.label_counts() == {1: 2, 2: 1, 3: 3}
+    assert "1 2 50.0% 2 1 25.0% 3 3 75.0%" in told(data)
+
+
+def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
+    model = dkfeat.train(dkfeat.open_shards(target), epochs=1, progress=False)
+    dkfeat.predict(model, target, tmp_path / "predicted", progress=False)
+    assert "holds predictions: label, prediction" in told(dkfeat.open_shards(tmp_path / "predicted"))
+
+
 def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
     featurized(source, tmp_path / "features")
     data = dkfeat.open_shards(tmp_path / "features")
