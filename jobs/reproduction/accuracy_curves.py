@@ -155,7 +155,7 @@ EXPERIMENT = Experiment(
         "The exact machines are LIBSVM's, one class against one; those on features one against the rest. With few rows "
         "of each of many classes, as on Sector, that alone puts the exact ones behind.",
         f"Fewer than 8 bits are measured up to k = {FEW_BITS_MOST_K:,}. GCWS ends at 1,024 on Sector, which has "
-        "105 classes, and NRFF at 256; on Letter NRFF ends at 512.",
+        "105 classes, and NRFF at 256; on Letter NRFF ends at 1,024.",
         "Covertype, IJCNN, RCV1 and Webspam are parts of the paper's sets, and Sector stands among them as a large "
         "sparse one.",
         f"Quick mode takes at most {QUICK_ROWS[0]:,} training and {QUICK_ROWS[1]:,} test rows, and k up to 1,024.",
