@@ -79,7 +79,8 @@ def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
 def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
     model = dkfeat.train(dkfeat.open_shards(target), epochs=1, progress=False)
     dkfeat.predict(model, target, tmp_path / "predicted", progress=False)
-    assert "holds predictions: label, prediction" in told(dkfeat.open_shards(tmp_path / "predicted"))
+    text = told(dkfeat.open_shards(tmp_path / "predicted"))
+    assert set(re.search(r"holds predictions: (.*?) map", text)[1].split(", ")) >= {"label", "prediction", "score"}
 
 
 def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
