@@ -25,6 +25,8 @@ MOST_LOGS = 8
 """Logs of one batch that are kept, the newest ones."""
 MAX_BYTES = 1 << 18
 """A longer file is none of ours."""
+PREPARING = ("scan", "landmarks")
+"""Stages before the one that makes shards."""
 _LONGEST = 400
 _COUNTS = ("batch", "shards", "found", "retries")
 _TEXTS = ("run_id", "host", "where", "started", "ended", "outcome", "error")
@@ -104,6 +106,12 @@ class RunLog:
     """Paths, patterns and URLs that the source was given as, without secrets; empty where they are too many."""
     stages: tuple[StageLog, ...]
     """In the order in which they began."""
+
+    @property
+    def main_stage(self) -> StageLog | None:
+        """The one that made shards; None where the run did not come that far."""
+        last = self.stages[-1] if self.stages else None
+        return None if last is None or last.stage in PREPARING else last
 
     def to_json(self) -> bytes:
         """Text of the file; what `from_json` reads."""

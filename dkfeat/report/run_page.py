@@ -62,22 +62,7 @@ def _summary(report: RunReport) -> str:
         lines.append(
             f"<p>Batch {batch.number:,} is unfinished: {batch.splits_done:,} of {batch.splits:,} splits are done.</p>"
         )
-    figures = {}
-    if report.data is not None:
-        manifest = report.data.manifest
-        size = sum(entry.size for entry in manifest.shards)
-        figures["rows"] = f"{manifest.rows:,}"
-        figures["features"] = f"{report.data.shape[1]:,}"
-        figures["shards"] = f"{len(manifest.shards):,}"
-        figures["size"] = show_bytes(size)
-        if manifest.rows:
-            figures["bytes a row"] = f"{size / manifest.rows:,.1f}"
-        figures["empty rows"] = f"{manifest.n_empty_rows:,}"
-        figures["rows set aside"] = f"{manifest.n_bad_rows:,}"
-    if (stage := _main_stage(_last_run(report))) is not None and stage.seconds > 0:
-        figures["rows a second"] = f"{stage.rows / stage.seconds:,.0f}"
-    if report.kernel is not None:
-        figures["error of an estimate"] = f"{report.kernel.pairs.error:.3g}"
+    figures = report.figures
     cells = [
         f'<div><dt>{escape(name)}</dt><dd id="{name.replace(" ", "-")}">{escape(value)}</dd></div>'
         for name, value in figures.items()
@@ -124,10 +109,10 @@ def _speed(report: RunReport) -> str:
     if not report.logs:
         return '<h2>Speed</h2>\n<p class="quiet">No run has left a log here.</p>'
     drawn = []
-    if (last := _last_run(report)) is not None:
+    if (last := report.last_run) is not None:
         drawn += [_over_time(stage, last) for stage in last.stages if stage.seconds > 0 and stage.rows]
-    longest = max(report.logs, key=lambda log: getattr(_main_stage(log), "seconds", 0.0))
-    if longest is not last and (stage := _main_stage(longest)) is not None and stage.rows:
+    longest = max(report.logs, key=lambda log: 0.0 if log.main_stage is None else log.main_stage.seconds)
+    if longest is not last and (stage := longest.main_stage) is not None and stage.rows:
         drawn.append(_over_time(stage, longest))
     shown = report.logs[-MOST_RUNS:][::-1]
     note = f"{_count(len(report.logs), 'run')}, the newest first{_cut(len(report.logs), MOST_RUNS)}"
@@ -153,7 +138,7 @@ def _run_rows(log: RunLog) -> list[dict[str, object]]:
             if stage.seconds > 0:
                 row["rows/s"] = f"{stage.rows / stage.seconds:,.0f}"
                 row["MB/s"] = f"{stage.source_bytes / stage.seconds / 1e6:,.1f}"
-            if stage is _main_stage(log) and log.found:
+            if stage is log.main_stage and log.found:
                 row["found"] = f"{log.found:,}"
         row["where"] = log.where
         rows.append(row)
@@ -287,18 +272,6 @@ def _band(exact: Any, deviations: Any) -> list[tuple[float, float, float]]:
     parts = [order[:1], *np.array_split(order, min(BAND_PARTS, len(order))), order[-1:]]
     middles = [(float(exact[part].mean()), 2 * float(np.sqrt(np.mean(deviations[part] ** 2)))) for part in parts]
     return [(at, at - half, at + half) for at, half in middles]
-
-
-def _last_run(report: RunReport) -> RunLog | None:
-    """Find the last run that did most: one that committed, else any."""
-    committed = [log for log in report.logs if log.outcome == "committed" and _main_stage(log) is not None]
-    return next(reversed(committed or report.logs), None)
-
-
-def _main_stage(log: RunLog | None) -> StageLog | None:
-    """Find the stage that made the shards: the last one, unless it is the scan."""
-    last = log.stages[-1] if log is not None and log.stages else None
-    return None if last is None or last.stage == "scan" else last
 
 
 def _facts(title: str, facts: Mapping[str, object]) -> str:

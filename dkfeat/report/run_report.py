@@ -16,10 +16,12 @@ from dkfeat.engine.dataset import open_shards
 from dkfeat.engine.label_counts import count_labels, spread
 from dkfeat.engine.row_sample import sample_rows
 from dkfeat.errors import ConfigError, DkfeatError
-from dkfeat.io.remote import is_url
+from dkfeat.html import card
+from dkfeat.io.remote import is_url, printable
 from dkfeat.io.run_logs import RunLog, read_logs
 from dkfeat.io.status import Status, status
 from dkfeat.io.storage import open_storage
+from dkfeat.wording import show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset import ShardDataset
@@ -88,7 +90,7 @@ class Labels:
     """Whether a row has any number of labels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunReport:
     """All that a report tells; made by `run_report`."""
 
@@ -108,6 +110,41 @@ class RunReport:
     """None where the source could not be read."""
     kernel_note: str
     """Why not."""
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{value} {name}" for name, value in list(self.figures.items())[:3])
+        return f"RunReport({self.target!r}, {self.status.state}{', ' * bool(told)}{told})"
+
+    def _repr_html_(self) -> str:
+        return card(f"Report of {printable(self.target)}", self.figures, note=self.status.state)
+
+    @property
+    def last_run(self) -> RunLog | None:
+        """The last run that committed what it made, or where there is none the last run of all."""
+        committed = [log for log in self.logs if log.outcome == "committed" and log.main_stage is not None]
+        return next(reversed(committed or self.logs), None)
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """What there is to know at a glance, for people."""
+        figures = {}
+        if self.data is not None:
+            manifest = self.data.manifest
+            size = sum(entry.size for entry in manifest.shards)
+            figures["rows"] = f"{manifest.rows:,}"
+            figures["features"] = f"{self.data.shape[1]:,}"
+            figures["shards"] = f"{len(manifest.shards):,}"
+            figures["size"] = show_bytes(size)
+            if manifest.rows:
+                figures["bytes a row"] = f"{size / manifest.rows:,.1f}"
+            figures["empty rows"] = f"{manifest.n_empty_rows:,}"
+            figures["rows set aside"] = f"{manifest.n_bad_rows:,}"
+        stage = None if self.last_run is None else self.last_run.main_stage
+        if stage is not None and stage.seconds > 0:
+            figures["rows a second"] = f"{stage.rows / stage.seconds:,.0f}"
+        if self.kernel is not None:
+            figures["error of an estimate"] = f"{self.kernel.pairs.error:.3g}"
+        return figures
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values: the figures of the page."""

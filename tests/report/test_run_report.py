@@ -177,6 +177,26 @@ def test_report__of_predictions_is_refused(tmp_path, text):
         dkfeat.run_report(tmp_path / "labels")
 
 
+def test_report__shows_itself_shortly(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
+    assert repr(report) == f"RunReport('{tmp_path / 'out'}', complete, 600 rows, 131,072 features, 1 shards)"
+    assert "<th>rows</th><td>600</td>" in report._repr_html_()
+
+
+def test_report__of_a_run_that_goes_on(tmp_path, text):
+    states = []
+
+    def look(state):
+        if state.stage == "featurize" and state.tasks == 2:
+            states.append(dkfeat.run_report(tmp_path / "out").status.state)
+
+    source = dkfeat.LibsvmSource(text, blocksize="4KiB")
+    dkfeat.featurize(source, MAPS["gcws"], tmp_path / "out", scheduler="synchronous", progress=look)
+    assert states == ["running"]
+    assert dkfeat.run_report(tmp_path / "out").status.state == "complete"
+
+
 def test_report__of_no_data_set_is_refused(tmp_path):
     with pytest.raises(ShardError, match="no data set"):
         dkfeat.run_report(tmp_path)
