@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -46,12 +47,22 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
         with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
             if address is None:
                 address = read_address(str(scheduler_file))
-            with connect(address) as client:
+            with _unwarned(), connect(address) as client:
                 yield _scheduler(client, address)
                 yield from _workers(client)
     except DkfeatError as error:
         to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it"
         yield Check(name="scheduler", state="fail", found=str(error), to_do=to_do, exit_code=error.exit_code)
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Leave out Dask's table of versions, which has packages in it that no run needs."""
+    from distributed.versions import VersionMismatchWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        yield
 
 
 def facts_of_process() -> dict[str, str]:
@@ -79,7 +90,8 @@ def _scheduler(client: Client, address: str) -> Check:
             to_do=f"start some: dask worker {address}",
         )
     limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
-    found = f"{address} answers: {len(workers)} workers on {hosts} hosts, {threads} threads{limits}"
+    counts = f"{_count(len(workers), 'worker')} on {_count(hosts, 'host')}, {_count(threads, 'thread')}"
+    found = f"{address} answers: {counts}{limits}"
     return Check(name="scheduler", state="ok", found=found)
 
 
@@ -136,6 +148,10 @@ def _workers(client: Client) -> Iterator[Check]:
         state="ok",
         found="each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples",
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _some(others: Mapping[str, str]) -> str:

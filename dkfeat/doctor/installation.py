@@ -72,7 +72,7 @@ def _extras(wanted: list[Requirement]) -> Check:
         return Check(
             name="extras", state="warn", found="; ".join(old), to_do="upgrade them, or do without what they do"
         )
-    to_do = f"as you need them: pip install 'dkfeat[{','.join(missing)}]'" if missing else ""
+    to_do = "as you need them: pip install 'dkfeat[NAME]'" if missing else ""
     return Check(name="extras", state="ok", found=found, to_do=to_do)
 
 

@@ -13,7 +13,7 @@ from dkfeat.doctor.cluster import check_cluster
 def test_cluster__that_is_well(cluster_client, tmp_path):
     address = cluster_client.scheduler.address
     scheduler, workers = check_cluster(address)
-    assert scheduler.found.startswith(f"{address} answers: 2 workers on 1 hosts, 2 threads")
+    assert scheduler.found.startswith(f"{address} answers: 2 workers on 1 host, 2 threads")
     assert (scheduler.state, workers.state) == ("ok", "ok"), workers.found
     (tmp_path / "scheduler.json").write_text(json.dumps({"address": address}))
     assert [check.state for check in check_cluster(None, str(tmp_path / "scheduler.json"))] == ["ok", "ok"]
