@@ -83,5 +83,5 @@ def _html(text: str, share: float | None) -> str:
             'overflow:hidden;background:rgba(128,128,128,.3)"><span style="display:block;height:100%;'
             f'width:{full:.1f}%;background:#2f7fd0"></span></span>'
         )
-    style = "font-size:13px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
+    style = "margin:.3em 0;font-size:13px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
     return f'<div style="{style}">{bar}{escape(text)}</div>'

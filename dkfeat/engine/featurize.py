@@ -126,7 +126,7 @@ def featurize(
     performance_report : path or None
         HTML file for Dask's report of what a cluster did, with its task stream; needs bokeh, the extra ``dashboard``.
     progress : bool or callable, default=True
-        True reports on standard error, a callable gets a `ProgressState` after each task.
+        True reports on standard error, in a notebook below the cell; a callable gets a `ProgressState` after each task.
     storage_options : mapping or None
         For sources given by URL, as fsspec takes them; never written anywhere.
     target_options : mapping or None

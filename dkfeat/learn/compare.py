@@ -88,7 +88,7 @@ def compare(
     out : str or path, optional
         Local folder for results.
     progress : bool or callable, default=True
-        True tells each result on standard error. A callable is given it.
+        True tells each result on standard error, in a notebook below the cell. A callable is given it.
 
     Returns
     -------

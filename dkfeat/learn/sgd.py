@@ -140,7 +140,8 @@ def train(
     storage_options : mapping, optional
         For shards given by URL, as `dkfeat.open_shards` takes them.
     progress : bool or callable, default=True
-        True tells the epochs on standard error. A callable is given each epoch's entry of the history.
+        True tells the epochs on standard error, in a notebook below the cell. A callable is given each epoch's entry of
+        the history.
 
     Returns
     -------
