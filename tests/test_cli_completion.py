@@ -44,6 +44,7 @@ def completed(*words):
         (("config", ""), ["check", "show"]),
         (("config", "check", ""), ["file"]),
         (("completion", "z"), ["zsh"]),
+        (("featurise", "--n-comp"), []),
     ],
 )
 def test_completion__of(words, found):

@@ -105,7 +105,8 @@ class DkfeatGroup(_Tidy, HelpfulGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        known_or_option = self.get_command(ctx, name) is not None or name.startswith("-")
+        if not known_or_option and not ctx.resilient_parsing:  # a shell that completes is told nothing
             known = self.list_commands(ctx)
             message = f"there is no command {name!r}; {nearest(name, known, 'commands')}"
             raise _TidyUsageError(message, ctx)
