@@ -9,7 +9,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._help import heading
 from dkfeat.cli._output import output_options, summary
-from dkfeat.cli._show import show_size
+from dkfeat.cli._show import holds_model, show_size
 from dkfeat.cli._storage import parse_options, storage_option
 
 __all__ = ["report"]
@@ -62,6 +62,9 @@ def report(
     from dkfeat.report.run_report import run_report
 
     options = parse_options(storage_options, "--storage-option")
+    if holds_model(run, options if is_url(run) else None):
+        message = f"{run} is a model; a report is about the folder of shards that it was trained on"
+        raise click.UsageError(message)
     found = run_report(
         run,
         list(source) or None,

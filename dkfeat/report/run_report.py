@@ -15,7 +15,7 @@ from dkfeat.engine.arguments import as_path
 from dkfeat.engine.dataset import open_shards
 from dkfeat.engine.label_counts import count_labels, spread
 from dkfeat.engine.row_sample import sample_rows
-from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.errors import ConfigError, DkfeatError, SourceNotFoundError
 from dkfeat.html import card
 from dkfeat.io.remote import is_url, printable
 from dkfeat.io.run_logs import RunLog, read_logs
@@ -239,7 +239,9 @@ def run_report(
     dkfeat.errors.ShardError
         There is no data set, or it does not agree with itself.
     dkfeat.errors.ConfigError
-        It holds predictions.
+        It holds predictions, or `source` is none.
+    dkfeat.errors.SourceNotFoundError
+        No file matches the `source` that is given.
 
     Examples
     --------
@@ -262,8 +264,8 @@ def run_report(
         raise ConfigError(message)
     kernel, note = None, "Nothing is committed yet."
     if data is not None:
-        given = source if source is not None else _source_of(logs)
-        kernel, note = _compared(data, given, pair_rows, random_state, storage_options)
+        read = source if source is not None else _source_of(logs)
+        kernel, note = _compared(data, read, pair_rows, random_state, storage_options, given=source is not None)
     return RunReport(
         target=storage.url,
         status=state,
@@ -282,7 +284,7 @@ def _source_of(logs: Sequence[RunLog]) -> list[str] | None:
 
 
 def _compared(
-    data: ShardDataset, source: Any, rows: int, seed: int, storage_options: Mapping[str, Any] | None
+    data: ShardDataset, source: Any, rows: int, seed: int, storage_options: Mapping[str, Any] | None, *, given: bool
 ) -> tuple[Estimates | None, str]:
     if rows < 2:
         return None, "Not asked for."
@@ -293,6 +295,8 @@ def _compared(
         features = data.map
         pairs = features.kernel_pairs(sample.X, n_rows=sample.X.shape[0])
     except (DkfeatError, OSError, ValueError) as error:
+        if given and isinstance(error, SourceNotFoundError | ConfigError):
+            raise  # a mistake in the call, not a source that went away
         return None, f"The source cannot be compared: {error}"
     same = sample.is_made_by(features)
     return Estimates(pairs=pairs, n_rows=sample.X.shape[0], n_shards=sample.n_shards, same=same), ""

@@ -216,5 +216,21 @@ def test_command__writes_the_page_and_its_figures(tmp_path, text):
     )
     assert shown.exit_code == 0, shown.output
     assert "28 pairs of rows" in shown.stdout
-    refused = CliRunner().invoke(cli, ["report", str(tmp_path / "nowhere"), "--out", str(page)])
-    assert refused.exit_code == 3
+
+
+def test_command__says_what_is_wrong(tmp_path, text):
+    featurize(text, tmp_path / "out")
+    dkfeat.train(dkfeat.open_shards(tmp_path / "out"), epochs=1, progress=False).save(tmp_path / "model")
+
+    def refused(*words):
+        done = CliRunner().invoke(cli, ["report", *map(str, words), "--out", str(tmp_path / "page.html")])
+        return done.exit_code, done.stderr
+
+    assert refused(tmp_path / "nowhere")[0] == 3
+    status, told = refused(tmp_path / "model")
+    assert status == 2
+    assert "is a model" in told
+    status, told = refused(tmp_path / "out", tmp_path / "none.svm")
+    assert status == 2
+    assert "no file matches" in told
+    assert not (tmp_path / "page.html").exists()
