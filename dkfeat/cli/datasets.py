@@ -71,8 +71,14 @@ def list_(folder: str | None, as_json: bool) -> None:
     note(f"\n`dkfeat datasets fetch NAME` brings one to {place}", err=True)
 
 
+def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from dkfeat.datasets import DATASETS
+
+    return [name for name in DATASETS if name.startswith(incomplete)]
+
+
 @datasets.command(cls=DkfeatCommand)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
 @click.option("--part", type=Choice(["train", "test"]), help="One of the files only.")
 @click.option("--folder", metavar="DIR", help="Keep files below DIR rather than in the cache folder.")
 @click.option("--mirror", metavar="URL", help="Fetch below this address rather than the collection's.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,30 +82,61 @@ def doctor(
 def _checks(
     scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], options: dict[str, Any] | None
 ) -> Iterator[Check]:
-    """Look at one thing after the other; what is not asked for is not loaded either."""
+    """Look at one thing after the other; what cannot even be imported is a finding too."""
+    from dkfeat.doctor import Check
+
+    for look in (
+        _installation,
+        _settings,
+        _machine,
+        _loops,
+        partial(_stores, stores, options),
+        partial(_cluster, scheduler, scheduler_file),
+    ):
+        try:
+            yield from look()
+        except ImportError as error:
+            to_do = f"{sys.executable} -m pip install --force-reinstall dkfeat, which brings all that it needs"
+            yield Check(name="import", state="fail", found=str(error), to_do=to_do, exit_code=2)
+
+
+def _installation() -> Iterator[Check]:
     from dkfeat.doctor.installation import check_installation
 
-    yield from check_installation()
-    from dkfeat.doctor.settings import check_settings, default_place
+    return check_installation()
 
-    yield from check_settings()
+
+def _settings() -> Iterator[Check]:
+    from dkfeat.doctor.settings import check_settings
+
+    return check_settings()
+
+
+def _machine() -> Iterator[Check]:
     from dkfeat.doctor.machine import check_machine
 
-    yield from check_machine()
+    return check_machine()
+
+
+def _loops() -> Iterator[Check]:
     from dkfeat.doctor.loops import check_loops
 
-    yield from check_loops()
-    if stores:
-        from dkfeat.doctor.store import check_store
+    return check_loops()
 
-        for store in stores:
-            yield from check_store(store, options)
+
+def _stores(urls: tuple[str, ...], options: dict[str, Any] | None) -> Iterator[Check]:
+    from dkfeat.doctor.store import check_store
+
+    return chain.from_iterable(check_store(url, options) for url in urls)
+
+
+def _cluster(scheduler: str | None, scheduler_file: str | None) -> Iterator[Check]:
+    from dkfeat.doctor.cluster import check_cluster
+    from dkfeat.doctor.settings import default_place
+
     if not scheduler and not scheduler_file:
         scheduler, scheduler_file = default_place()
-    if scheduler or scheduler_file:
-        from dkfeat.doctor.cluster import check_cluster
-
-        yield from check_cluster(scheduler, scheduler_file)
+    return check_cluster(scheduler, scheduler_file) if scheduler or scheduler_file else iter(())
 
 
 def _show(check: Check) -> None:

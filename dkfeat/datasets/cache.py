@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "DKFEAT_CACHE"
 _LOCK = ".lock"
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def cache_folder() -> Path:
@@ -46,15 +48,20 @@ def cache_folder() -> Path:
 def locked(folder: Path) -> Iterator[None]:
     """Make a folder and be its only writer for the ``with`` block; wait for another one, of any process, to end.
 
+    A folder that is there and cannot be written needs no lock: a site may keep sets for all its users.
+
     Raises
     ------
     SourceError
-        If the folder cannot be made or written, or its file system knows no locks.
+        If the folder cannot be made, or its file system knows no locks.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as fault:
+        if fault.errno in _READ_ONLY and folder.is_dir():
+            yield
+            return
         raise _unusable(folder, fault) from fault
     try:
         try:

@@ -207,8 +207,8 @@ class Download:
             raise
         except OSError as fault:  # those of the network are dealt with inside
             message = (
-                f"{self._part} cannot be written: {fault.strerror or fault}; make room, or name another folder by the "
-                f"variable {VARIABLE}"
+                f"{self._part} cannot be written: {fault.strerror or fault}; make room, or name another folder that "
+                f"can be written by the variable {VARIABLE}"
             )
             raise SourceError(message) from fault
 

@@ -9,11 +9,13 @@ import json
 import lzma
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from dkfeat.datasets.cache import cache_folder, create_whole, locked
 from dkfeat.datasets.download import Download
@@ -92,7 +94,7 @@ def fetch(
     Raises
     ------
     ConfigError
-        If there is no such data set or part.
+        If there is no such data set or part, or the mirror is no address.
     SourceError
         If a file cannot be fetched or written, or is not what it should be.
 
@@ -109,13 +111,26 @@ def fetch(
         raise ConfigError(message)
     place = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
-    address = (mirror or COLLECTION).rstrip("/")
+    address = _address(mirror)
     with locked(place):
         found = {
             key: _File(info, file, place, f"{address}/{file.path}").bring(retry_seconds, progress)
             for key, file in wanted.items()
         }
     return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))
+
+
+def _address(mirror: str | None) -> str:
+    if mirror is None:
+        return COLLECTION
+    parts = urlsplit(mirror)
+    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        message = (
+            f"mirror {shown_url(mirror)!r} is not an address to fetch from; give one that begins with https:// or "
+            "http://, without a user and a password"
+        )
+        raise ConfigError(message)
+    return mirror.rstrip("/")
 
 
 class _File:
@@ -133,7 +148,8 @@ class _File:
         if self._path.exists():
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
             if record is None:  # put there by hand, or by a fetch that was killed just then
-                self._keep(facts, {"url": None})
+                with suppress(PermissionError):  # by somebody else, for all: it is checked each time
+                    self._keep(facts, {})
             return self._path
         report = None if progress is None else partial(progress, self._file.name)
         download = Download(self._url, self._part, report)

@@ -37,7 +37,7 @@ class FileServer:
 
     def __enter__(self) -> FileServer:
         handler = type("Handler", (_Handler,), {"of": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server = _Server(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -53,6 +53,11 @@ class FileServer:
     @property
     def ranges(self) -> list[str | None]:
         return [asked for _, asked in self.requests]
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Be silent of clients that leave."""
 
 
 class _Handler(BaseHTTPRequestHandler):

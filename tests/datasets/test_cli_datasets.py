@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
@@ -76,3 +77,8 @@ def test_fetch__a_wrong_name_ends_it_before_anything_is_fetched(server):
 def test_fetch__offline_is_a_fault_of_storage():
     outcome = run("fetch", "toy", "--mirror", "http://127.0.0.1:9", "--retry-seconds", 0, status=3)
     assert "is this machine online? If not, fetch it elsewhere and put it at" in outcome.stderr
+
+
+def test_names__are_completed():
+    words = ShellComplete(cli, {}, "dkfeat", "_DKFEAT_COMPLETE").get_completions(["datasets", "fetch"], "cov")
+    assert [word.value for word in words] == ["covtype", "covtype.binary"]

@@ -1,6 +1,7 @@
 """Fetching, against a server on loopback that breaks off, changes its files and answers with errors."""
 
 import bz2
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 import dkfeat
-from dkfeat.datasets import download, registry
+from dkfeat.datasets import cache, download, fetching, registry
 from dkfeat.datasets.fetching import fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.server import FileServer, Kept
@@ -284,3 +285,27 @@ def test_disk__without_room_is_told_before_anything_is_written(server, monkeypat
 def test_name__that_is_unknown_is_a_setting_error(name, part, match):
     with pytest.raises(ConfigError, match=match):
         fetch(name, part=part)
+
+
+@pytest.mark.parametrize("mirror", ["mirror.example.org", "file:///data", "https://", "https://me:hidden@mirror/data"])
+def test_mirror__that_is_no_address_is_a_setting_error(mirror):
+    with pytest.raises(ConfigError, match="is not an address to fetch from; give one") as error:
+        fetch("toy", mirror=mirror)
+    assert "hidden" not in str(error.value)
+
+
+def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
+    """Root may write everywhere, so the file system's refusal is played."""
+    train_of(server)
+    (folder / "toy.scale.json").unlink()
+
+    def refused(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(cache.os, "open", refused)
+    monkeypatch.setattr(fetching, "create_whole", refused)
+    monkeypatch.setattr(download, "create_whole", refused)
+    assert train_of(server).read_bytes() == TRAIN
+    (folder / "toy.scale").unlink()
+    with pytest.raises(SourceError, match=r"toy.scale.part cannot be written: Permission denied; .*DKFEAT_CACHE"):
+        train_of(server)

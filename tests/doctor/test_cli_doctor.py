@@ -1,6 +1,7 @@
 """The command, as a person and as a program would use it."""
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -53,3 +54,10 @@ def test_doctor__a_credential_on_the_command_line_is_refused():
     outcome = run("--store", "s3://bucket/x", "--storage-option", "secret=abcdef", status=2)
     assert "secret=env:NAME" in outcome.stderr
     assert "abcdef" not in outcome.output
+
+
+def test_doctor__what_cannot_be_imported_is_a_finding(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dkfeat.doctor.loops", None)
+    lines = run("--quiet", status=2).stdout.splitlines()
+    assert lines[-2].startswith("fail  import           import of dkfeat.doctor.loops halted")
+    assert "-m pip install --force-reinstall" in lines[-1]
