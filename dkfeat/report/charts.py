@@ -156,9 +156,10 @@ def scatter(
     values = [*across, *(y for _, y in points)]
     frame = _Frame(title, (min(across), max(across)), (min(values), max(values)), x_label, height=WIDTH - 60)
     if band:
-        cut = [(x, max(frame.y[0], a), min(frame.y[1], b)) for x, a, b in band]
-        edge = [*((x, b) for x, _, b in cut), *((x, a) for x, a, _ in reversed(cut))]
-        frame.parts.append(f'<polygon class="band" points="{frame.path(edge)}"/>')
+        edge = [*((x, high) for x, _, high in band), *((x, low) for x, low, _ in reversed(band))]
+        box = (_LEFT, _TOP, WIDTH - _LEFT - _RIGHT, frame.base - _TOP)
+        inner = f'x="{box[0]}" y="{box[1]}" width="{box[2]}" height="{box[3]}" viewBox="{" ".join(map(str, box))}"'
+        frame.parts.append(f'<svg {inner}><polygon class="band" points="{frame.path(edge)}"/></svg>')  # cuts it off
     ends = [(at, at) for at in frame.x]
     frame.parts.append(f'<polyline class="axis" points="{frame.path(ends)}"/>')
     radius = 2.5 if len(points) <= 500 else 1.6
