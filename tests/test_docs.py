@@ -59,7 +59,9 @@ def test_figures__are_drawn_and_shown(figures, monkeypatch, tmp_path, capsys):
     assert drawn == {path.name for path in (FIGURES.parent / "images").iterdir()}
     assert all((tmp_path / name).stat().st_size > 20_000 for name in drawn)
     shown = {
-        name for page in FIGURES.parent.glob("*.md") for name in re.findall(r"images/(\w+\.png)", page.read_text())
+        name
+        for page in FIGURES.parent.parent.glob("*/*.md")
+        for name in re.findall(r"images/(\w+\.png)", page.read_text())
     }
     assert drawn <= shown
     assert len(capsys.readouterr().out.splitlines()) == len(drawn)

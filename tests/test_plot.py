@@ -42,7 +42,7 @@ def test_kernel_estimates__draw_each_pair_and_the_band(axes):
     np.testing.assert_allclose(dots.get_offsets(), np.column_stack([exact, estimates]))
     assert labels_of(axes) == [
         "theory, \N{PLUS-MINUS SIGN} 2 standard errors",
-        "500 pairs of rows, root mean squared error 0.01",
+        "500 pairs of rows,\nRMS error 0.01",
     ]
     corners = band.get_paths()[0].vertices
     middle = corners[np.argsort(np.abs(corners[:, 0] - 0.5), kind="stable")[:2]]  # two standard errors on either side

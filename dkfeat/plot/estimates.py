@@ -63,7 +63,7 @@ def kernel_estimates(
         axes.fill_between(at, at - 2 * half, at + 2 * half, color=RED, alpha=0.18, linewidth=0, label=label)
     error = float(np.sqrt(np.mean((found - true) ** 2)))
     size = 12 if len(true) <= 1000 else 5
-    dots = f"{len(true):,} pairs of rows, root mean squared error {error:.3g}"
+    dots = f"{len(true):,} pairs of rows,\nRMS error {error:.3g}"
     axes.scatter(true, found, s=size, alpha=0.45, color=BLUE, linewidths=0, zorder=3, label=dots)
     axes.set(xlabel=f"exact {name}", ylabel="estimate")
     axes.legend(fontsize=9, frameon=False, loc="upper left")

@@ -20,7 +20,7 @@ from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, kernels
+from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, kernels, plot
 from dkfeat.theory import circulant, fourier, maclaurin
 
 IMAGES = Path(__file__).parent / "images"
@@ -283,12 +283,19 @@ def nystroem_features() -> None:
 
 def _gram_error(unfitted: Any, X: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
     features = unfitted.fit(X)
-    if isinstance(features, GCWSFeatures):
-        found = features.estimate_kernel(features.encode(X))
-    else:
-        Z = features.transform(X)
-        found = Z @ Z.T
+    found = features.estimate_kernel(features.encode(X))
     return float(np.sqrt(np.mean((found - exact) ** 2)))
+
+
+def pictures() -> None:
+    """Show what `dkfeat.plot` draws of digits: estimates, theory, and what each bit of the codes tells."""
+    axes = plt.subplots(1, 3, figsize=(12, 4))[1]
+    X = load_digits(return_X_y=True)[0]
+    features = GCWSFeatures(256, random_state=0).fit(X)
+    plot.kernel_estimates(features.kernel_pairs(X), ax=axes[0])
+    maps = {f"GCWS, k = {k:,}": GCWSFeatures(k) for k in (128, 512, 2048)}
+    plot.variance_curves({**maps, "NRFF, k = 512": FourierFeatures(512)}, ax=axes[1])
+    plot.code_entropy(features.encode(X), features=features, ax=axes[2])
 
 
 FIGURES: dict[str, Callable[[], None]] = {
@@ -297,6 +304,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "laplace": laplace_features,
     "maclaurin": maclaurin_features,
     "nystroem": nystroem_features,
+    "pictures": pictures,
 }
 
 
