@@ -1,6 +1,6 @@
 """Run every benchmark in turn: JSON lines and a table from each, every figure a ratio against a peer in the same run.
 
-python benchmarks/run.py [--quick] [gcws|parser|projections|maclaurin|descent|training|latency|job|checks ...]
+python benchmarks/run.py [--quick] [gcws|parser|projections|maclaurin|descent|training|latency|job|sizing|checks ...]
 """
 
 import argparse
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("gcws", "parser", "projections", "maclaurin", "descent", "training", "latency", "job", "checks")
+SCRIPTS = ("gcws", "parser", "projections", "maclaurin", "descent", "training", "latency", "job", "sizing", "checks")
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ def records_of(name, arguments, **variables):
         pytest.param("training", "ratio", marks=pytest.mark.slow),
         pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
+        pytest.param("sizing", "ratio", marks=pytest.mark.slow),
     ],
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):

@@ -1,7 +1,8 @@
 import os
 import subprocess
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -210,3 +211,26 @@ def test_local_config__is_the_embedded_cluster(monkeypatch):
     with dkfeat.open_cluster(LocalClusterConfig(n_workers=3), threads_per_worker=2):
         pass
     assert seen == [(3, 2, None)]
+
+
+def test_shared_cluster__is_replaced_when_it_was_lost(monkeypatch):
+    """Started by the first run that needs it, kept for the next, and started again after a loss."""
+    states = []
+
+    @contextmanager
+    def begin(_config):
+        state = SimpleNamespace(status="running")
+        states.append(state)
+        yield state
+        state.status = "closed"
+
+    monkeypatch.setattr(clusters, "_open", begin)
+    with clusters.SharedCluster(LocalClusterConfig(), n_workers=2) as shared:
+        assert (states, shared.config.n_workers) == ([], 2)
+        for _ in range(2):
+            with shared.opened() as client:
+                assert client is states[0]
+        states[0].status = "closed"  # lost
+        with shared.opened() as client:
+            assert client is states[1]
+    assert states[1].status == "closed"

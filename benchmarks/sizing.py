@@ -1,0 +1,156 @@
+"""Memory and time of a run by block size, threads and worker processes: the figures of docs/explanation/sizing.md.
+
+    python benchmarks/sizing.py [memory|time] [--quick] [--folder DIR] [--mib 512]
+
+Every figure comes from a process of its own, in which compiled loops are loaded already. Memory is the peak beside what
+the process held before, so other work on the machine does not change it; time wants a quiet machine.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from text_workload import N_FEATURES, write_rcv1_like
+
+ROOT = Path(__file__).parent.parent
+COMPONENTS = 512
+BASE_BYTES = 4 << 20
+"""Text that is drawn; larger files repeat it."""
+
+CHILD = """
+import json, sys, threading, time
+import psutil, dkfeat
+
+def main():
+    small, source, target, asked = sys.argv[1:]
+    asked = json.loads(asked)
+    settings = dict(n_features=asked["columns"], zero_based=False, label_dtype="int64", blocksize=asked["block"])
+    gcws = dkfeat.GCWSFeatures(asked["components"], random_state=0)
+    warm = dkfeat.LibsvmSource(small, **settings)
+    dkfeat.featurize(warm, gcws, target + "-warm", scheduler="synchronous", progress=False)
+    process = psutil.Process()
+    idle = peak = process.memory_info().rss
+    running = True
+
+    def watch():
+        nonlocal peak
+        while running:
+            peak = max(peak, process.memory_info().rss)
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.perf_counter()
+    rows = dkfeat.LibsvmSource(source, **settings)
+    planned = dkfeat.plan(rows, gcws)
+    manifest = dkfeat.featurize(rows, gcws, target, progress=False, **asked["where"])
+    seconds = time.perf_counter() - began
+    running = False
+    watcher.join()
+    size = sum(shard.size for shard in manifest.shards) / len(manifest.shards)
+    found = {"tasks": len(planned.tasks), "planned_mib": planned.projected_bytes / 2**20, "rows": manifest.rows}
+    found |= {"shards": len(manifest.shards), "shard_mib": size / 2**20}
+    found |= {"idle_mib": idle / 2**20, "peak_mib": (peak - idle) / 2**20, "seconds": seconds}
+    print(json.dumps(found))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def text_of(folder, n_bytes):
+    """A file of about so many bytes, kept if it is there already."""
+    base = folder / "base.svm"
+    if not base.exists():
+        write_rcv1_like(base, BASE_BYTES)
+    path = folder / f"{n_bytes}.svm"
+    if not path.exists():
+        block = base.read_bytes()
+        with path.open("wb") as file:
+            for _ in range(max(1, round(n_bytes / len(block)))):
+                file.write(block)
+    return path
+
+
+def measured(folder, source, block, **where):
+    """What a fresh process finds when it featurizes a file."""
+    target = folder / "features"
+    script = folder / "child.py"
+    script.write_text(CHILD)
+    asked = {"columns": N_FEATURES, "components": COMPONENTS, "block": block, "where": where}
+    arguments = [folder / "base.svm", source, target, json.dumps(asked)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, script, *map(str, arguments)], env=variables, capture_output=True, text=True, check=False
+    )
+    for path in (target, folder / "features-warm"):
+        shutil.rmtree(path, ignore_errors=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def emit(what, **values):
+    print(json.dumps({"bench": "sizing", "what": what, **values}), flush=True)
+
+
+def memory(folder, quick):
+    """Of one task, by block size, and of several in one process, by threads."""
+    for mib in (1, 2) if quick else (4, 16, 64, 128):
+        source = text_of(folder, 2 * mib << 20)
+        found = measured(folder, source, mib << 20, scheduler="synchronous")
+        emit("memory by blocksize", blocksize_mib=mib, ratio=found["peak_mib"] / found["planned_mib"], **found)
+    block = 1 if quick else 16
+    for threads in (1, 2, 4):
+        source = text_of(folder, 8 * block << 20)
+        found = measured(folder, source, block << 20, scheduler="threads", n_workers=threads)
+        emit("memory by threads", blocksize_mib=block, threads=threads, **found)
+
+
+def time(folder, quick, total):
+    """By block size, threads and processes, of the same file."""
+    cores = os.cpu_count() or 1
+    source = text_of(folder, (8 if quick else total) << 20)
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
+    repeats = 1 if quick else 3
+
+    def best(what, block, **where):
+        runs = [measured(folder, source, block << 20, **where) for _ in range(repeats)]
+        found = min(runs, key=lambda run: run["seconds"])
+        emit(what, blocksize_mib=block, **where, rows_per_second=found["rows"] / found["seconds"], **found)
+
+    for block in (1, 4) if quick else (1, 4, 16, 64, 128):
+        best("time by blocksize", block, scheduler="threads", n_workers=cores)
+    block = 1 if quick else 16
+    for count in counts:
+        best("time by threads", block, scheduler="threads", n_workers=count)
+    for count in counts[-1:] if quick else counts:
+        best("time by processes", block, scheduler="cluster", n_workers=count)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=["memory", "time"], metavar="PART", default=["memory", "time"])
+    parser.add_argument("--quick", action="store_true", help="small files: a check that it runs, not a measurement")
+    parser.add_argument("--folder", type=Path, help="where files go; text is kept there for the next time")
+    parser.add_argument("--mib", type=int, default=512, help="text that is timed, in MiB (default: 512)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        text_of(folder, BASE_BYTES)
+        emit("machine", cores=os.cpu_count(), processor=platform.processor() or platform.machine())
+        if "memory" in args.parts:
+            memory(folder, args.quick)
+        if "time" in args.parts:
+            time(folder, args.quick, args.mib)
+
+
+if __name__ == "__main__":
+    main()
