@@ -51,7 +51,8 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
                 yield _scheduler(client, address)
                 yield from _workers(client)
     except DkfeatError as error:
-        to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it"
+        lost = isinstance(error, ClusterError)
+        to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it" if lost else ""
         yield Check(name="scheduler", state="fail", found=str(error), to_do=to_do, exit_code=error.exit_code)
 
 

@@ -30,6 +30,9 @@ def check_address(address: str) -> None:
     dkfeat.errors.ConfigError: 'tcp://login-node' is no address of a scheduler: missing port ... 'tcp://10.0.0.1:8786'
     """
     try:
+        if "://" not in address:
+            reason = "it has no protocol"
+            raise ValueError(reason)
         protocol, place = parse_address(address, strict=True)
         get_backend(protocol)
         if protocol not in _PORTLESS:

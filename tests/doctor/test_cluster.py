@@ -67,13 +67,26 @@ def test_scheduler__without_workers_is_a_warning():
     assert check.to_do == f"start some: dask worker {empty.scheduler_address}"
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nothing", "threads://x"])
-def test_scheduler__that_is_not_there_fails(monkeypatch, address):
+def test_scheduler__that_is_not_there_fails(monkeypatch):
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.5)
+    (check,) = check_cluster("tcp://127.0.0.1:9")
+    assert (check.state, check.exit_code) == ("fail", 5)
+    assert check.found.startswith("no Dask scheduler answers at tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("localhost:8786", "it has no protocol"),
+        ("threads://x", "unknown address scheme 'threads'"),
+        ("tcp://login-node", "missing port number"),
+    ],
+)
+def test_scheduler__of_no_address_fails(address, reason):
     (check,) = check_cluster(address)
-    assert check.state == "fail"
-    assert check.exit_code in (2, 5)
-    assert address in check.found
+    assert (check.state, check.exit_code) == ("fail", 2)
+    assert check.found.startswith(f"{address!r} is no address of a scheduler: {reason}")
+    assert check.found.endswith("give one such as 'tcp://10.0.0.1:8786'")
 
 
 def test_scheduler_file__that_is_not_there_fails(monkeypatch, tmp_path):
