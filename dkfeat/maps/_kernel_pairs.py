@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from dkfeat.html import card
 
-__all__ = ["KernelPairs"]
+__all__ = ["KernelPairs", "error_band"]
+
+_PARTS = 40
+"""Points of a band's edge; pairs of rows between two of them are averaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -86,3 +89,30 @@ class KernelPairs:
             facts["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
             facts["within 2 standard errors"] = f"{self.share_within:.1%}"
         return card("KernelPairs", facts, note="" if self.expected_error is not None else self.note)
+
+
+def error_band(
+    exact: NDArray[np.float64], deviations: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Average standard errors along the kernel's values, for a band in a picture.
+
+    Parameters
+    ----------
+    exact, deviations : ndarray of shape (n_pairs,)
+        Kernel values of pairs of rows, and the standard errors of their estimates.
+
+    Returns
+    -------
+    at, errors : ndarray of shape (n_points,)
+        Kernel values that rise from the least to the largest, and the root mean square of the errors there.
+
+    Examples
+    --------
+    >>> at, errors = error_band(np.array([0.5, 0.2]), np.array([0.04, 0.03]))
+    >>> at.tolist(), errors.tolist()
+    ([0.2, 0.2, 0.5, 0.5], [0.03, 0.03, 0.04, 0.04])
+    """
+    order = np.argsort(exact, kind="stable")
+    parts = [order[:1], *np.array_split(order, min(_PARTS, len(order))), order[-1:]]  # from end to end
+    at = np.array([exact[part].mean() for part in parts])
+    return at, np.array([np.sqrt(np.mean(deviations[part] ** 2)) for part in parts])

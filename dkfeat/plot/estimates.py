@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dkfeat.maps._kernel_pairs import error_band
 from dkfeat.plot.style import BLUE, GREY, RED, axes_of
 
 __all__ = ["kernel_estimates"]
-
-_BINS = 40
-"""Points of the band's edge; pairs of rows between two of them are averaged."""
 
 
 def kernel_estimates(
@@ -58,7 +56,7 @@ def kernel_estimates(
     low, high = float(min(true.min(), found.min())), float(max(true.max(), found.max()))
     axes.plot([low, high], [low, high], color=GREY, linewidth=1, zorder=2)
     if deviation is not None:
-        at, half = _band(true, deviation)
+        at, half = error_band(true, deviation)
         label = "theory, ± 2 standard errors"
         axes.fill_between(at, at - 2 * half, at + 2 * half, color=RED, alpha=0.18, linewidth=0, label=label)
     error = float(np.sqrt(np.mean((found - true) ** 2)))
@@ -85,13 +83,3 @@ def _checked(
         raise ValueError(message)
     true, found, *rest = (array.reshape(-1) for array in arrays)
     return true, found, rest[0] if rest else None
-
-
-def _band(exact: NDArray[np.float64], deviations: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Edge of the band: exact values in order, and the root mean square of the standard errors there."""
-    order = np.argsort(exact, kind="stable")
-    n = min(_BINS, len(order))
-    parts = np.array_split(order, n)
-    parts = [order[:1], *parts, order[-1:]]  # the band reaches as far as the dots
-    at = np.array([exact[part].mean() for part in parts])
-    return at, np.array([np.sqrt(np.mean(deviations[part] ** 2)) for part in parts])

@@ -11,11 +11,13 @@ import numpy as np
 
 from dkfeat.html import page, table
 from dkfeat.io.remote import printable
+from dkfeat.maps._kernel_pairs import error_band
 from dkfeat.report import charts
 from dkfeat.wording import show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.io.run_logs import RunLog, StageLog
+    from dkfeat.maps._kernel_pairs import KernelPairs
     from dkfeat.report.run_report import RunReport
 
 __all__ = ["run_page"]
@@ -44,7 +46,6 @@ STATES = {
     "complete": "all that was planned is committed",
 }
 MOST_SOURCES, MOST_RUNS, MOST_BARS, MOST_CLASSES, MOST_DOTS, SPEED_STEPS = 50, 30, 120, 30, 1500, 48
-BAND_PARTS = 24
 
 
 def run_page(report: RunReport) -> str:
@@ -244,7 +245,7 @@ def _estimates(report: RunReport) -> str:
     pairs = found.pairs
     kept = np.random.default_rng(0).permutation(len(pairs))[:MOST_DOTS]
     dots = list(zip(pairs.exact[kept].tolist(), pairs.estimates[kept].tolist(), strict=True))
-    band = [] if pairs.deviations is None else _band(pairs.exact, pairs.deviations)
+    band = _band(pairs)
     what = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
     what += "; the band is two standard errors by theory" if band else ""
     title = "Estimates against the exact kernel"
@@ -266,12 +267,12 @@ def _estimates(report: RunReport) -> str:
     return "\n".join([heading, _charts([drawn]), _facts("", shown)])
 
 
-def _band(exact: Any, deviations: Any) -> list[tuple[float, float, float]]:
-    """Edges of the band: exact values in order, and two root mean squared standard errors below and above."""
-    order = np.argsort(exact, kind="stable")
-    parts = [order[:1], *np.array_split(order, min(BAND_PARTS, len(order))), order[-1:]]
-    middles = [(float(exact[part].mean()), 2 * float(np.sqrt(np.mean(deviations[part] ** 2)))) for part in parts]
-    return [(at, at - half, at + half) for at, half in middles]
+def _band(pairs: KernelPairs) -> list[tuple[float, float, float]]:
+    """Two standard errors below and above the diagonal, where theory has one."""
+    if pairs.deviations is None:
+        return []
+    points = zip(*(values.tolist() for values in error_band(pairs.exact, pairs.deviations)), strict=True)
+    return [(at, at - 2 * error, at + 2 * error) for at, error in points]
 
 
 def _facts(title: str, facts: Mapping[str, object]) -> str:
