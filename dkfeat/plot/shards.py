@@ -58,6 +58,8 @@ def shard_sizes(
     shown, divisor = ("rows", 1) if chosen == "rows" else _unit(values.max(initial=0))
     values = values / divisor
     axes = axes_of(ax)
+    from matplotlib.ticker import MaxNLocator  # `axes_of` has found it to be there
+
     if len(values) <= _MOST_BARS:
         axes.bar(np.arange(len(values)), values, color=BLUE, width=0.8)
     else:
@@ -66,7 +68,7 @@ def shard_sizes(
         name = f"mean {values.mean():,.{0 if divisor == 1 else 1}f} {shown}"
         axes.axhline(values.mean(), color="#1c1e21", linestyle="--", linewidth=1.2, label=name)
         axes.legend(fontsize=9, loc="lower right", framealpha=0.9)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set(xlabel="shard", ylabel=shown, xlim=(-0.6, max(len(values), 1) - 0.4))
     return axes
