@@ -71,6 +71,7 @@ def test_parquet_page__runs(capsys):
     assert predicted["id"].tolist() == [f"c{number}" for number in range(400)]
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
 @pytest.mark.usefixtures("folder")
 def test_read_shards_page__runs():
     names = run_page("how-to/read-shards.md")
