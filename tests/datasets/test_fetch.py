@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,16 +253,13 @@ def test_two_processes__fetch_once(server, tmp_path):
 
 def test_two_threads__fetch_once(server, caplog):
     server.files[PATH].gate = threading.Event()
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(train_of(server))) for _ in "12"]
-    for thread in threads:
-        thread.start()
-    threading.Timer(0.3, server.files[PATH].gate.set).start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 2
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(train_of, server) for _ in "12"]
+        while "another process is fetching into this folder" not in caplog.text:
+            time.sleep(0.02)
+        server.files[PATH].gate.set()
+        assert {done.result().read_bytes() for done in both} == {TRAIN}
     assert len(server.requests) == 1
-    assert "another process is fetching into this folder" in caplog.text
 
 
 def test_cache__that_cannot_be_written_says_what_to_do(server, tmp_path, monkeypatch):
