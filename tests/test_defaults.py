@@ -9,6 +9,7 @@ from pathlib import Path
 import dask
 import pytest
 
+import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli._run_options import RUN_PARAMETERS
 from dkfeat.cli.build import load_job
@@ -96,17 +97,30 @@ def test_command__takes_blocksize_and_progress_unless_it_is_given_them(tmp_path)
         assert "did you mean 'blocksize'?" in run(*words, status=2).stderr
 
 
+def test_blocksize__is_of_new_data_sets_alone(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--quiet", "--out")
+
+    def cut(name):
+        return dkfeat.open_shards(tmp_path / name).spec["input"]["blocksize"]
+
+    run(*words, tmp_path / "old")
+    with dask.config.set({"dkfeat.blocksize": "1MiB"}):
+        run(*words, tmp_path / "old")  # as it was made, though other settings hold now
+        run(*words, tmp_path / "new")
+        run(*words, tmp_path / "said", "--blocksize", "64MiB")
+        run("featurize", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "like")
+        dkfeat.featurize(tmp_path / "rows.svm", dkfeat.GCWSFeatures(8), tmp_path / "python", progress=False)
+    run(*words, tmp_path / "new")
+    found = {name: cut(name) >> 20 for name in ("old", "new", "said", "like", "python")}
+    assert found == {"old": 64, "new": 1, "said": 64, "like": 64, "python": 1}
+
+
 def test_load_job__takes_what_the_file_leaves_out(tmp_path):
     job = tmp_path / "job.yaml"
-    job.write_text(
-        "featurize:\n"
-        "  - {source: {urlpath: a.svm}, map: {name: gcws}, out: b}\n"
-        "  - {source: {urlpath: a.svm, blocksize: 7MiB}, like: b, out: c}\n"
-    )
-    with dask.config.set({"dkfeat.blocksize": "1MiB", "dkfeat.progress": False}):
-        known = load_job(str(job))
-        assert [part.source.blocksize for part in known.featurize] == ["1MiB", "7MiB"]
-        assert not known.run.progress
+    job.write_text("featurize: [{source: {urlpath: a.svm}, map: {name: gcws}, out: b}]\n")
+    with dask.config.set({"dkfeat.progress": False}):
+        assert not load_job(str(job)).run.progress
         job.write_text(job.read_text() + "run: {progress: true}\n")
         assert load_job(str(job)).run.progress
         job.write_text("featurize: [1]\nrun: 3\n")

@@ -161,18 +161,20 @@ def text_of(error: BaseException) -> str:
 
 
 def _fill_defaults(ctx: click.Context) -> None:
-    """Take what was not said on the command line from Dask's configuration; where tasks run is settled by those."""
-    left_out = [
-        parameter.name
-        for parameter in ctx.command.params
-        if parameter.name in ("blocksize", "progress")
-        and ctx.get_parameter_source(parameter.name) is ParameterSource.DEFAULT
-    ]
-    if left_out:
+    """Report progress as Dask's configuration says, if the command line does not; keep to a block size that it gives.
+
+    All else that is configured is settled where it is used, which cannot tell a block size given from one left out.
+    """
+    names = {parameter.name for parameter in ctx.command.params}
+    if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
         from dkfeat.engine.defaults import read_defaults  # Dask, which help texts do without
 
-        defaults = read_defaults()
-        ctx.params |= {name: value for name in left_out if (value := getattr(defaults, name)) is not None}
+        configured = read_defaults().progress
+        ctx.params["progress"] = ctx.params["progress"] if configured is None else configured
+    if "blocksize" in names and ctx.get_parameter_source("blocksize") is not ParameterSource.DEFAULT:
+        import dask
+
+        ctx.with_resource(dask.config.set({"dkfeat.blocksize": None}))
 
 
 @contextmanager

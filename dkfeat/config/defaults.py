@@ -34,7 +34,7 @@ class DefaultsConfig(Settings):
     in_flight: int | None = None
     """Tasks handed to the scheduler at a time, at least 1."""
     blocksize: int | str | None = None
-    """Text, or rows of Parquet in memory, that a task reads at a time; for commands and job files."""
+    """Text, or rows of Parquet in memory, that a task reads at a time; for data sets that are new."""
     progress: bool | None = None
     """Whether progress is reported; for commands and job files."""
 

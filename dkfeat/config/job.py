@@ -91,7 +91,7 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
     needs : str, optional
         Part that must be there, such as "featurize".
     defaults : DefaultsConfig, optional
-        Gives block size and progress where the file leaves them out. Where tasks run is settled when they do.
+        Says whether progress is reported where the file does not. All else is settled when tasks run.
 
     Raises
     ------
@@ -118,14 +118,4 @@ def _filled(content: Any, defaults: DefaultsConfig) -> Any:
     filled = dict(content)
     if defaults.progress is not None and isinstance(filled.get("run", {}), Mapping):
         filled["run"] = {"progress": defaults.progress, **filled.get("run", {})}
-    if defaults.blocksize is not None:
-        for name in ("featurize", "predict", "evaluate"):
-            if isinstance(filled.get(name), list):
-                filled[name] = [_with_blocksize(part, defaults.blocksize) for part in filled[name]]
     return filled
-
-
-def _with_blocksize(part: Any, blocksize: int | str) -> Any:
-    if isinstance(part, Mapping) and isinstance(part.get("source"), Mapping):
-        return {**part, "source": {"blocksize": blocksize, **part["source"]}}
-    return part

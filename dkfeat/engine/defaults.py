@@ -9,8 +9,9 @@ from typing import Any
 import dask
 
 from dkfeat.config.defaults import DefaultsConfig
+from dkfeat.io.source import Source
 
-__all__ = ["configuration_files", "fill_where", "origins", "read_defaults"]
+__all__ = ["configuration_files", "fill_where", "origins", "read_defaults", "with_configured_blocksize"]
 
 NAMESPACE = "dkfeat"
 VARIABLES = "DASK_DKFEAT__"
@@ -73,6 +74,17 @@ def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
 def configuration_files() -> list[str]:
     """Folders and files in which Dask looks for YAML; later ones count more."""
     return list(map(str, dask.config.paths))
+
+
+def with_configured_blocksize(source: Source) -> Source:
+    """Give a source the block size of Dask's configuration, where its own stands at the default.
+
+    It is for data sets that are new: one that is there keeps the block size that it was made with.
+    """
+    configured = read_defaults().blocksize
+    if configured is None or source.blocksize != source.defaults()["blocksize"]:
+        return source
+    return source.replaced(blocksize=configured)
 
 
 def fill_where(where: Mapping[str, Any], *, elsewhere: bool) -> dict[str, Any]:

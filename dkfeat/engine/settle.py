@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.adopt import adopt_map, adopt_source, must_agree
+from dkfeat.engine.defaults import with_configured_blocksize
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.metadata import spec_text
 from dkfeat.io.plans import OTHER_TARGET
@@ -115,6 +116,8 @@ def settle(
             way_out = remedy if kept else OTHER_TARGET
             source = adopt_source(source, *existing, in_full=kept, remedy=way_out)
             map = adopt_map(map, *existing, load, way_out)
+    if target is None and like is None:
+        source = with_configured_blocksize(source)
     if layout is None:
         layout = target[1]["output"]["layout"] if target is not None else None
     source, map, found = _complete(source, map, files, scan, draw)
