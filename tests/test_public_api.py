@@ -30,6 +30,7 @@ PUBLIC = [
     "kernels",
     "load_model",
     "load_pipeline",
+    "open_cluster",
     "open_shards",
     "plan",
     "plot",
