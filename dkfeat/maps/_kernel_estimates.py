@@ -118,9 +118,10 @@ class KernelEstimates(ABC):
         -------
         error : ndarray of the same shape, float64, or None
             Exact for `GCWSFeatures` but for the levels that it drops, for `FourierFeatures` (normalized ones up to
-            terms of 1 / k^2) and for the exponential semigroup kernel, both of dense projections; the least for other projections of `LaplaceFeatures`; the
-            most, over all rows, for its reciprocal kernel and, of rows as long as the radius, for
-            `MaclaurinFeatures`. None for `NystroemFeatures`, where it depends on the data.
+            terms of 1 / k^2) and for the exponential semigroup kernel, all of dense projections. For other projections
+            of `LaplaceFeatures` the least; for its reciprocal kernel the most, over all rows, and for
+            `MaclaurinFeatures` the most of rows as long as the radius. None for `NystroemFeatures`, where it depends
+            on the data.
 
         Raises
         ------
