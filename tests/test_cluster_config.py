@@ -76,6 +76,19 @@ def test_sized__stands_in_place_of_the_file():
         read_cluster({"kind": "ssh", "hosts": ["a"]}).sized(n_workers=3)
 
 
+@pytest.mark.parametrize(
+    ("mapping", "threads"),
+    [
+        (SLURM, 24),
+        ({"kind": "local", "n_workers": 2}, None),
+        ({"kind": "ssh", "hosts": ["a", "b"], "workers_per_host": 2, "threads_per_worker": 3}, 12),
+        ({"kind": "ssh", "hosts": ["a", "b"]}, None),
+    ],
+)
+def test_n_threads__as_the_settings_ask(mapping, threads):
+    assert read_cluster(mapping).n_threads == threads
+
+
 def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
     slurm = pytest.importorskip("dask_jobqueue.slurm", reason="dask-jobqueue is not installed")
     monkeypatch.chdir(tmp_path)

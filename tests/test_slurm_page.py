@@ -83,10 +83,8 @@ def test_slurm_page__names_options_that_exist():
     from dkfeat.cli import cli
 
     options = {option for command in cli.commands.values() for parameter in command.params for option in parameter.opts}
-    shown = "\n".join(
-        line for block in blocks("sh") + blocks("bash") for line in block.splitlines() if "dkfeat " in line
-    )
-    shown = "\n".join(line for line in shown.splitlines() if line.startswith("dkfeat "))
+    lines = "".join(blocks("sh") + blocks("bash")).replace("\\\n", " ").splitlines()
+    shown = "\n".join(line for line in lines if line.startswith("dkfeat "))
     assert set(re.findall(r"--[a-z-]+", shown)) <= options
     directives = re.findall(r"^#SBATCH (.*)$", PAGE, re.MULTILINE)
     assert all(re.fullmatch(r"(--[a-z-]+=\S+ ?)+", line) for line in directives)

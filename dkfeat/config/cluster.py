@@ -46,6 +46,12 @@ class ClusterConfig(Settings):
             message = f"start_seconds={self.start_seconds}, but it must be greater than 0"
             raise ConfigError(message)
 
+    @property
+    def n_threads(self) -> int | None:
+        """Threads of all workers once they have come, where the settings say it."""
+        workers = getattr(self, "n_workers", None)
+        return None if workers is None or self.threads_per_worker is None else workers * self.threads_per_worker
+
     def sized(self, **sizes: Any) -> Self:
         """Give the settings with other sizes: those of `n_workers`, `threads_per_worker`, `memory_limit` not None.
 
@@ -169,6 +175,12 @@ class SSHClusterConfig(ClusterConfig):
     """Folder on each host for a worker's own files."""
     dashboard_address: str | None = None
     """Where the scheduler's dashboard listens, such as ":8787"; left out: there is none."""
+
+    @property
+    def n_threads(self) -> int | None:
+        """Threads of all workers once they have come, where the settings say it."""
+        threads = self.threads_per_worker
+        return None if threads is None else len(self.hosts) * self.workers_per_host * threads
 
     def __post_init__(self) -> None:
         ClusterConfig.__post_init__(self)

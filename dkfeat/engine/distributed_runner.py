@@ -99,6 +99,8 @@ class ClientRunner:
 
     client: Client
     in_flight: int | None = None
+    asked_threads: int | None = None
+    """Threads that there will be, of a cluster whose workers come one after another."""
 
     @property
     def description(self) -> str:
@@ -119,8 +121,8 @@ class ClientRunner:
 
     @property
     def n_threads(self) -> int:
-        """Tasks that run at a time."""
-        return int(sum(self.client.nthreads().values()))
+        """Tasks that run at a time, once all workers have come."""
+        return self.asked_threads or int(sum(self.client.nthreads().values()))
 
     def run(
         self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None

@@ -26,7 +26,7 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from dkfeat.engine.cluster import local_cluster, share_cores
-from dkfeat.engine.clusters import SharedCluster, open_cluster
+from dkfeat.engine.clusters import SharedCluster, as_cluster, open_cluster
 from dkfeat.engine.defaults import fill_where
 from dkfeat.engine.performance import check_report
 from dkfeat.engine.performance import performance_report as performance_reported
@@ -361,7 +361,14 @@ def open_runner(
             share_cores(n_workers, threads_per_worker)
     if performance_report is not None:
         check_report(performance_report)
-    opening = _opening(client, scheduler, scheduler_file, cluster, sizes, profile=performance_report is not None)
+    if cluster is not None:
+        if isinstance(cluster, SharedCluster):
+            config, opening = cluster.config, cluster.opened()
+        else:
+            config = as_cluster(cluster, **sizes)
+            opening = open_cluster(config)
+        return _open_client(opening, in_flight, performance_report, config.n_threads)
+    opening = _opening(client, scheduler, scheduler_file, sizes, profile=performance_report is not None)
     return _open_client(opening, in_flight, performance_report)
 
 
@@ -369,7 +376,6 @@ def _opening(
     client: Client | None,
     scheduler: str | None,
     scheduler_file: str | PathLike[str] | None,
-    cluster: str | PathLike[str] | ClusterConfig | SharedCluster | None,
     sizes: Mapping[str, Any],
     *,
     profile: bool,
@@ -377,10 +383,6 @@ def _opening(
     """Choose what gives a client, once it is entered."""
     if client is not None:
         return nullcontext(client)
-    if isinstance(cluster, SharedCluster):
-        return cluster.opened()
-    if cluster is not None:
-        return open_cluster(cluster, **sizes)
     if scheduler == "cluster":
         return local_cluster(**sizes, profile=profile)
     return _connection(scheduler, scheduler_file)
@@ -399,11 +401,12 @@ def _open_client(
     opening: AbstractContextManager[Client],
     in_flight: int | None,
     report: str | PathLike[str] | None,
+    asked_threads: int | None = None,
 ) -> Iterator[Runner]:
     from dkfeat.engine.distributed_runner import ClientRunner
 
     with opening as client, nullcontext() if report is None else performance_reported(client, report):
-        yield ClientRunner(client, in_flight)
+        yield ClientRunner(client, in_flight, asked_threads)
 
 
 def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> tuple[Client | None, str | None]:
