@@ -89,5 +89,5 @@ def create_whole(path: Path, data: bytes) -> None:
 def _unusable(folder: Path, fault: OSError) -> SourceError:
     return SourceError(
         f"{folder} cannot be used for fetched data sets: {fault.strerror or fault}; give a folder of a local disk, by "
-        f"the variable {VARIABLE} or for this call alone"
+        f"the variable {VARIABLE}, or for this call by `folder`"
     )

@@ -39,9 +39,14 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
     options : mapping, optional
         Storage options, of a URL.
     """
-    hide = hider(options or {})
+    own = f"{PROBE}{uuid4().hex}"
+    secretless = hider(options or {})
+
+    def hide(text: str) -> str:
+        return secretless(text.replace(f"/{own}", ""))  # nobody has to know of it
+
     try:
-        with _place(url, options) as place:
+        with _place(url, own, options) as place:
             yield _operations(place, where=shown_url(url), is_exclusive=(options or {}).get("exclusive_create", True))
     except DkfeatError as error:
         yield _failed(hide(str(error)), error.exit_code)
@@ -50,9 +55,8 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
 
 
 @contextmanager
-def _place(url: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
+def _place(url: str, own: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
     """Make a place of our own below the one to look at; it goes with all that is in it."""
-    own = f"{PROBE}{uuid4().hex}"
     target = open_storage(url, options)
     target.check_writable()
     if not isinstance(target, LocalStorage):

@@ -78,4 +78,4 @@ def test_folder__whose_lock_keeps_nobody_out_fails(monkeypatch, tmp_path):
 
 def test_folder__in_which_files_are_created_twice_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(LocalStorage, "create", lambda *_: None)
-    assert "a file was created twice" in check(tmp_path).found
+    assert check(tmp_path).found.startswith(f"{tmp_path}: a file was created twice")
