@@ -363,11 +363,9 @@ def open_runner(
         check_report(performance_report)
     if cluster is not None:
         if isinstance(cluster, SharedCluster):
-            config, opening = cluster.config, cluster.opened()
-        else:
-            config = as_cluster(cluster, **sizes)
-            opening = open_cluster(config)
-        return _open_client(opening, in_flight, performance_report, config.n_threads)
+            return _open_client(cluster.opened(), in_flight, performance_report, cluster.config.n_threads)
+        config = as_cluster(cluster, **sizes)
+        return _open_client(open_cluster(config), in_flight, performance_report, config.n_threads)
     opening = _opening(client, scheduler, scheduler_file, sizes, profile=performance_report is not None)
     return _open_client(opening, in_flight, performance_report)
 
