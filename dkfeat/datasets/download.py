@@ -165,10 +165,8 @@ class Download:
             while True:
                 if self._report is not None:
                     self._report(there, version.size)
-                try:
-                    chunk = response.read1(
-                        CHUNK_BYTES
-                    )  # what is there already: a slow line shows progress, a kill loses little
+                try:  # what has come already: a slow line shows progress, and a kill loses little
+                    chunk = response.read1(CHUNK_BYTES)
                 except (OSError, http.client.HTTPException) as broken:
                     fault = broken
                     break
