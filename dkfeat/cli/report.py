@@ -50,13 +50,13 @@ def report(
     the kernel are from exact values, beside the error that theory expects. It is
     one file that needs no other. A run that goes on is not disturbed.
 
-    For the kernel some rows of SOURCE are read again; left out, it is looked for
-    where the last run found it.
+    For the kernel some rows of SOURCE are read again; left out, files of this
+    machine are read where the last run found them.
 
     For example:
       dkfeat report features/train
       dkfeat report features/days 'day-*.svm.gz' --out days.html
-      dkfeat report s3://bucket/features --json
+      dkfeat report s3://bucket/features s3://bucket/rows.svm --json
     """
     from dkfeat.io.remote import is_url
     from dkfeat.report.run_report import run_report

@@ -58,6 +58,7 @@ def sample_rows(
     rows: int = 256,
     shards: int = 8,
     random_state: int = 0,
+    unchanged: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RowSample:
     """Draw rows of the source, and read their features from the shards.
@@ -74,6 +75,8 @@ def sample_rows(
         How many to draw at most.
     random_state : int, default=0
         Seed of the draw.
+    unchanged : bool, default=False
+        Open no file but those of the size and time of change that the manifest states.
     storage_options : mapping or None
         For a source given by URL.
 
@@ -92,6 +95,9 @@ def sample_rows(
     """
     reader, spec = data.shards, data.spec
     settled, files = settled_source(reader.storage, spec, data.manifest, source, storage_options)
+    if unchanged:
+        stated = [entry.identity for entry in data.manifest.sources]
+        files = {name: file for name, file in files.items() if file.identity in stated}
     numbers = range(1, data.manifest.number + 1)
     plans = [metadata.read_plan(reader.storage, number) for number in numbers]
     splits = {

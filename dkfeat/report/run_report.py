@@ -221,7 +221,7 @@ def run_report(
     target : str or path
         Folder that `dkfeat.featurize` wrote or is writing.
     source : LibsvmSource, ParquetSource, path, glob, URL, a list of these, or None
-        As it was given to `featurize`. None: where the log of the last run says that it was.
+        As it was given to `featurize`. None: the files of this machine that the last run read, if they are unchanged.
     pair_rows : int, default=256
         Rows whose pairs are compared with the exact kernel; 0 leaves that out.
     random_state : int, default=0
@@ -264,8 +264,7 @@ def run_report(
         raise ConfigError(message)
     kernel, note = None, "Nothing is committed yet."
     if data is not None:
-        read = source if source is not None else _source_of(logs)
-        kernel, note = _compared(data, read, pair_rows, random_state, storage_options, given=source is not None)
+        kernel, note = _compared(data, source, logs, pair_rows, random_state, storage_options)
     return RunReport(
         target=storage.url,
         status=state,
@@ -278,20 +277,39 @@ def run_report(
     )
 
 
-def _source_of(logs: Sequence[RunLog]) -> list[str] | None:
-    """Find what the source was given as, in the last log that says it."""
-    return next((list(log.sources) for log in reversed(logs) if log.sources), None)
-
-
 def _compared(
-    data: ShardDataset, source: Any, rows: int, seed: int, storage_options: Mapping[str, Any] | None, *, given: bool
+    data: ShardDataset,
+    source: Any,
+    logs: Sequence[RunLog],
+    rows: int,
+    seed: int,
+    storage_options: Mapping[str, Any] | None,
 ) -> tuple[Estimates | None, str]:
+    """Compare estimates with the kernel, or say why not.
+
+    A log is as little to be trusted as the folder that it lies in: of what it names no URL is opened, no tree is
+    searched, and no file is read but those that the manifest knows.
+    """
     if rows < 2:
         return None, "Not asked for."
-    if source is None:
+    given = source is not None
+    remembered = next((log.sources for log in reversed(logs) if log.sources), ())
+    if not given and not remembered:
         return None, "No log says where the source is; give it to the report too."
+    if not given and any(is_url(place) or "**" in place for place in remembered):
+        return (
+            None,
+            f"The source is {', '.join(remembered)[:200]}; give it to the report too, and it is read from there.",
+        )
     try:
-        sample = sample_rows(data, source, rows=rows, random_state=seed, storage_options=storage_options)
+        sample = sample_rows(
+            data,
+            source if given else list(remembered),
+            rows=rows,
+            random_state=seed,
+            unchanged=not given,
+            storage_options=storage_options if given else None,
+        )
         features = data.map
         pairs = features.kernel_pairs(sample.X, n_rows=sample.X.shape[0])
     except (DkfeatError, OSError, ValueError) as error:

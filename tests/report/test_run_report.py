@@ -102,6 +102,19 @@ def test_source__that_is_gone_or_changed_is_told(tmp_path, text):
     assert "what the shards were made from" in dkfeat.run_report(tmp_path / "out", moved).kernel_note
 
 
+@pytest.mark.parametrize("named", ["http://127.0.0.1:9/rows.svm", "{folder}/rows.svm", "/proc/self/environ", "/**/*"])
+def test_source__named_by_a_forged_log_is_not_opened(tmp_path, text, monkeypatch, named):
+    featurize(text, tmp_path / "out")
+    path = tmp_path / "out" / "_dkfeat" / "log-000001-0001.json"
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "rows.svm").write_text("secret")
+    log = {**json.loads(path.read_bytes()), "sources": [named.format(folder=tmp_path / "secret")]}
+    path.write_text(json.dumps(log))
+    monkeypatch.setattr(dkfeat.LibsvmSource, "read", None)
+    report = dkfeat.run_report(tmp_path / "out")
+    assert report.kernel is None
+
+
 def test_source__without_a_log_is_asked_for(tmp_path, text):
     featurize(text, tmp_path / "out")
     (tmp_path / "out" / "_dkfeat" / "log-000001-0001.json").unlink()
