@@ -61,7 +61,6 @@ reproduce: $(VENV)/.stamp-plot  ## the papers' tables and figures into report/; 
 	@$(BIN)/python jobs/reproduce.py $(if $(DATA),--data '$(DATA)') --mode $(MODE) $(ARGS)
 
 docs: $(VENV)/.stamp-docs  ## the documentation as a site, docs/_build/html/index.html; notebooks are run, warnings are errors
-	@rm -rf docs/reference/generated
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html -d docs/_build/doctrees docs docs/_build/html $(ARGS)
 	@echo 'docs/_build/html/index.html'
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,15 +18,6 @@ import dkfeat
 HERE = Path(__file__).parent
 PACKAGE = Path(dkfeat.__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
-
-
-def package_hash() -> str:
-    """Twelve hexadecimal digits that change with any source of the package."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
 
 project = "dkfeat"
 author = project_copyright = "The dkfeat developers"
@@ -54,7 +46,7 @@ myst_links_external_new_tab = False
 
 # Notebooks are run when they or the package change; one that fails fails the build.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / "notebooks" / package_hash())
+nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
@@ -96,7 +88,30 @@ def bring_notebooks(_: Sphinx) -> None:
             path.write_text(adapted, encoding="utf-8")
 
 
+def forget_outputs(app: Sphinx) -> None:
+    """Clear the outputs of notebooks that another state of the package made."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    cache = Path(app.config.nb_execution_cache_path)
+    mark = cache / "package.sha256"
+    if not mark.exists() or mark.read_text(encoding="ascii") != digest.hexdigest():
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        mark.write_text(digest.hexdigest(), encoding="ascii")
+
+
+def drop_stale_stubs(_: Sphinx) -> None:
+    """Delete pages of the reference that autosummary made for names which are listed no more."""
+    listed = "\n".join(path.read_text(encoding="utf-8") for path in (HERE / "reference").glob("*.md"))
+    for stub in (HERE / "reference" / "generated").glob("*.rst"):
+        if f"   {stub.stem}\n" not in listed:
+            stub.unlink()
+
+
 def setup(app: Sphinx) -> None:
     """Connect what is above."""
+    app.connect("builder-inited", drop_stale_stubs, priority=400)  # before autosummary, which makes the others
     app.connect("builder-inited", bring_notebooks)
+    app.connect("builder-inited", forget_outputs)
     app.connect("env-get-outdated", lambda _, env, *__: [n for n in env.found_docs if n.startswith("notebooks/")])
