@@ -168,7 +168,7 @@ def test_log_format__json(features, tmp_path):
     [
         (("train", "none"), 3, "train: "),
         (("trai",), 2, "did you mean 'train'?"),
-        (("featurize", "x.svm"), 2, "Missing option '--out'"),
+        (("featurize", "x.svm"), 2, "--out must be given"),
         (("featurize", "x.svm", "--out"), 2, "requires an argument"),
     ],
 )

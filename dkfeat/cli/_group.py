@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -54,10 +54,12 @@ class _TidyUsageError(click.UsageError):
 class _Tidy(Helpful):
     """Command whose usage errors are shown as every other error is."""
 
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
         """Click's own, with tidy usage errors."""
-        with _tidy_usage():
-            return super().make_context(*args, **extra)
+        with _tidy_usage(lambda: self.context_class(self, info_name=info_name, parent=parent)):
+            return super().make_context(info_name, args, parent, **extra)
 
 
 class DkfeatCommand(_Tidy):
@@ -178,7 +180,8 @@ def _fill_defaults(ctx: click.Context) -> None:
 
 
 @contextmanager
-def _tidy_usage() -> Iterator[None]:
+def _tidy_usage(named: Callable[[], click.Context] | None = None) -> Iterator[None]:
+    """Turn usage errors into those of this module; `named` gives the context of one that tells none."""
     try:
         yield
     except _TidyUsageError:
@@ -186,13 +189,23 @@ def _tidy_usage() -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise  # it shows the help
     except click.UsageError as error:
-        ctx = error.ctx or click.get_current_context(silent=True)
+        ctx = error.ctx or (click.get_current_context(silent=True) if named is None else named())
         message = error.format_message()
-        if isinstance(error, click.NoSuchOption) and ctx is not None:
+        message = message[:1].lower() + message[1:].removesuffix(".")
+        if isinstance(error, click.MissingParameter) and error.param is not None:
+            message = f"{_name(error.param)} must be given"
+        elif isinstance(error, click.BadParameter) and error.param is not None:
+            message = f"{_name(error.param)}: {error.message.removesuffix('.')}"
+        elif isinstance(error, click.NoSuchOption) and ctx is not None:
             near = close(error.option_name.lstrip("-"), _options(ctx))
             message = f"there is no option {error.option_name!r}"
             message += "" if near is None else f"; did you mean '--{near}'?"
         raise _TidyUsageError(message, ctx) from None
+
+
+def _name(parameter: click.Parameter) -> str:
+    """Name of an option or argument as help texts have it."""
+    return parameter.opts[0] if isinstance(parameter, click.Option) else str(parameter.name).upper()
 
 
 def _options(ctx: click.Context) -> list[str]:
