@@ -67,7 +67,8 @@ def featurize(
     SOURCE is one or more files, globs or fsspec URLs; gz, bz2, xz and zst
     files of text are read as they are, and so are folders of Parquet files. The
     same command again goes on where an interrupted run stopped, and does nothing
-    when all is done.
+    when all is done. Shards that are there already have a map: without options of
+    a map, new files get the same.
 
     For example:
       dkfeat featurize train.svm.xz --n-components 512 --out features/train
@@ -78,8 +79,10 @@ def featurize(
     Parquet readers can read DIR/data as it is once DIR/_SUCCESS exists.
     """
     from dkfeat.engine.featurize import featurize as run
+    from dkfeat.engine.specs import has_binding_spec
 
-    feature_map = make_map(ctx, options, like)
+    to = parse_options(options["target_options"], "--target-option")
+    feature_map = make_map(ctx, options, like, lambda: has_binding_spec(out, to))
     manifest = run(
         make_source(source, options),
         feature_map,
@@ -87,7 +90,7 @@ def featurize(
         like=like,
         layout=options["layout"],
         on_changed_source=options["on_changed_source"],
-        target_options=parse_options(options["target_options"], "--target-option"),
+        target_options=to,
         **run_arguments(ctx, options),
     )
     size = sum(entry.size for entry in manifest.shards)
@@ -135,17 +138,21 @@ def plan(
       dkfeat plan train.svm.xz --n-components 512 --out features/train
       dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
     """
+    from dkfeat.engine.defaults import with_configured_blocksize
     from dkfeat.engine.plan import plan as make_plan
     from dkfeat.engine.quarantine import suggesting_quarantine
     from dkfeat.engine.scan import scan
+    from dkfeat.engine.specs import has_binding_spec
 
-    feature_map, asked = make_map(ctx, options, like), make_source(source, options)
+    to = parse_options(options["target_options"], "--target-option")
+    feature_map = make_map(ctx, options, like, lambda: has_binding_spec(out, to))
+    asked = make_source(source, options)
     log = log_of(ctx)
     asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.sets_aside else asked
     with suggesting_quarantine(asked):
         told = not is_quiet(ctx) and (log is None or log.progress)
-        found = scan(asked, progress=told) if with_scan else None
-    to = parse_options(options["target_options"], "--target-option")
+        cut = asked if like is not None else with_configured_blocksize(asked)  # as a new target's source is
+        found = scan(cut, progress=told) if with_scan else None
     made = make_plan(asked, feature_map, out, like=like, layout=options["layout"], scan=found, target_options=to)
     if not as_json:
         click.echo(made.describe())
