@@ -12,7 +12,7 @@ import click
 from dkfeat.cli._help import TOLD, heading, together
 from dkfeat.cli._show import facts
 
-__all__ = ["as_object", "be_quiet", "is_quiet", "json_option", "note", "output_options", "quiet_option", "summary"]
+__all__ = ["as_object", "be_quiet", "is_quiet", "note", "output_options", "quiet_option", "summary"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,16 +41,14 @@ quiet_option = click.option(
 )
 
 
-def json_option(command: Command) -> Command:
-    """Give a command ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs; of a list one a line.")(
-        command
-    )
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object, for programs; of a list one a line."
+)
 
 
 def output_options(command: Command) -> Command:
     """Give a command ``--json`` and ``--quiet``."""
-    return together(command, heading(TOLD), json_option, quiet_option)
+    return together(command, heading(TOLD), _json_option, quiet_option)
 
 
 def is_quiet(ctx: click.Context | None = None) -> bool:
