@@ -10,6 +10,8 @@ from dkfeat.errors import ConfigError
 
 FILES = Path(__file__).parent.parent / "conf" / "cluster"
 
+OF_CLUSTER = ("n_workers", "scheduler_options", "silence_logs")
+"""Keywords of a cluster of jobs that are none of each job."""
 SLURM = {"kind": "slurm", "n_workers": 6, "threads_per_worker": 4, "memory_limit": "8GiB"}
 PODS = {"kind": "kubernetes", "image": "i", "n_workers": 3, "threads_per_worker": 2, "memory_limit": "2GiB"}
 
@@ -107,7 +109,7 @@ def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
         }
     )
     keywords = slurm_keywords(config)
-    of_job = {name: value for name, value in keywords.items() if name not in ("n_workers", "scheduler_options")}
+    of_job = {name: value for name, value in keywords.items() if name not in OF_CLUSTER}
     lines = slurm.SLURMJob(scheduler="tcp://10.0.0.1:8786", name="w", **of_job).job_script().splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
     assert {"-J dkfeat", "-p compute", "-A project-7", "--cpus-per-task=12", "--mem=24G"} <= set(directives)

@@ -29,6 +29,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
     given |= {name: list(getattr(config, name)) for name in lists if getattr(config, name)}
     return {
         "job_name": "dkfeat",
+        "silence_logs": "critical",  # as of the embedded cluster: what matters comes as an error of a task
         "n_workers": config.n_workers,
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
@@ -70,7 +71,7 @@ def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
         "worker_options": worker,
         "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
         "remote_python": config.remote_python,
-        "silence_logs": "error",
+        "silence_logs": "critical",
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -158,7 +160,8 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
 def _started(config: ClusterConfig, stack: ExitStack) -> Any:
     try:
         if isinstance(config, SlurmClusterConfig):
-            from dkfeat.engine.slurm import start_slurm
+            with _handlers_kept():
+                from dkfeat.engine.slurm import start_slurm
 
             return start_slurm(config, stack)
         if isinstance(config, KubernetesClusterConfig):
@@ -173,6 +176,20 @@ def _started(config: ClusterConfig, stack: ExitStack) -> Any:
         text = " ".join(str(error).split()) or type(error).__name__
         message = f"the cluster of kind {config.kind!r} did not start: {text}"
         raise ClusterError(message) from error
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Undo what dask-jobqueue 0.9 does to a process that imports it: SIGINT would end it in silence, with status 0."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

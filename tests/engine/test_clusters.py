@@ -1,11 +1,14 @@
 import os
+import signal
 import subprocess
+import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import dask
 import pytest
+import yaml
 
 import dkfeat
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
@@ -13,6 +16,7 @@ from dkfeat.engine import clusters
 from dkfeat.engine.runners import open_runner
 from dkfeat.engine.scheduler_file import read_address
 from dkfeat.errors import ClusterError, ConfigError
+from tests.programs import command, end, start
 from tests.slurm_commands import REFUSING, SBATCH, WAITING, write_commands
 
 SMALL = {"threads_per_worker": 1, "memory_limit": "1GiB", "start_seconds": 120}
@@ -62,6 +66,25 @@ def test_slurm__jobs_make_the_same_bytes(slurm, tiny_folder, golden, tmp_path):
     assert sorted(path.stem for path in slurm.glob("*.cancelled")) == [script.stem for script in scripts]
     assert all("dask_worker tls://127.0.0.1:" in script.read_text() for script in scripts)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["commands", "features"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
+def test_slurm__a_signal_cancels_the_jobs(slurm, tiny_folder, tmp_path, number, status):
+    """In a process of its own: whoever imports dask-jobqueue has other handlers of signals."""
+    write_commands(slurm)
+    settings = {"kind": "slurm", "n_workers": 1, "interface": "lo", **SMALL}
+    (tmp_path / "slurm.yaml").write_text(yaml.safe_dump(settings))
+    words = ["featurize", tiny_folder / "a.svm", "--out", tmp_path / "features", "--cluster", tmp_path / "slurm.yaml"]
+    process = start(command(*words), cwd=tmp_path)
+    while not list(slurm.glob("*.script")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    ended = end(process)
+    assert ended.status == status
+    assert "run the same command again to go on" in ended.err
+    assert [path.stem for path in slurm.glob("*.cancelled")] == [path.stem for path in slurm.glob("*.script")]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "features") == ["commands", "slurm.yaml"]
 
 
 @pytest.mark.cluster
