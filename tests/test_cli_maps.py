@@ -114,3 +114,17 @@ def test_featurize__wrong_setting_is_refused(options, message, text, tmp_path):
     outcome = run("featurize", text, *options, "--out", tmp_path / "shards", status=2)
     assert message in outcome.stderr
     assert not (tmp_path / "shards").exists()
+
+
+def test_new_files__get_the_map_of_the_target_without_being_told(text, tmp_path):
+    shards, first, more = tmp_path / "shards", tmp_path / "first.svm", tmp_path / "more.svm"
+    first.write_bytes(text.read_bytes())
+    more.write_text("1 1:0.25 2:0.5\n")
+    run("featurize", first, "--map", "fourier", "--n-components", 16, "--gamma", 3, "--seed", 7, "--out", shards)
+    made = open_shards(shards).map.fingerprint()
+    run("plan", first, more, "--out", shards)
+    run("featurize", first, more, "--out", shards)
+    grown = open_shards(shards)
+    assert (grown.map.fingerprint(), grown.n_rows) == (made, 401)
+    asked = run("featurize", first, more, "--seed", 0, "--out", shards, status=4)  # what is asked must still agree
+    assert "gcws" in asked.stderr

@@ -15,6 +15,7 @@ ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "d
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
     "__init__": (set(), set()),
+    "__main__": ({"cli"}, set()),
     **dict.fromkeys(BOTTOM, (BOTTOM, {"numpy", "scipy", "yaml"})),
     "compiled": ({"compiled"}, {"numpy", "numba", "llvmlite"}),
     "random_streams": ({"compiled"}, {"numpy"}),

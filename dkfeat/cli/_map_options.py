@@ -183,8 +183,18 @@ def map_options(command: Command) -> Command:
     return together(command, *(part for title, options in sections.items() for part in (heading(title), *options)))
 
 
-def make_map(ctx: click.Context, options: dict[str, Any], like: str | None) -> FeatureMap | None:
-    """Unfitted map from the options of `map_options`; None where `like` brings the map.
+def make_map(
+    ctx: click.Context, options: dict[str, Any], like: str | None, has_map: Callable[[], bool]
+) -> FeatureMap | None:
+    """Unfitted map from the options of `map_options`; None where `like`, or the target, brings the map.
+
+    Parameters
+    ----------
+    ctx : click.Context
+    options : dict
+    like : str or None
+    has_map : callable
+        Whether the target has a map already; asked if no option of the map is given.
 
     Raises
     ------
@@ -197,6 +207,8 @@ def make_map(ctx: click.Context, options: dict[str, Any], like: str | None) -> F
             flags = ", ".join(map(_written, given))
             message = f"--like {like} brings the feature map with all its parameters; leave out {flags}"
             raise click.UsageError(message, ctx)
+        return None
+    if not given and has_map():
         return None
     from dkfeat.config import MapConfig
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any
 
-from dkfeat.engine.arguments import as_path
+from dkfeat.engine.arguments import as_path, open_place
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError
 from dkfeat.io.metadata import read_spec, ways_out
 from dkfeat.io.model_places import MODEL_FILE, model_place, read_facts
@@ -15,7 +15,7 @@ from dkfeat.io.remote import is_url, shown_url
 from dkfeat.io.storage import SPEC, Storage, open_storage
 from dkfeat.io.strict_json import parse_object
 
-__all__ = ["binding_spec", "like_spec", "like_storage", "target_spec"]
+__all__ = ["binding_spec", "has_binding_spec", "like_spec", "like_storage", "target_spec"]
 
 
 def target_spec(storage: Storage) -> dict[str, Any] | None:
@@ -38,6 +38,11 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
         message = f"{storage.url} cannot be read: {fault.strerror or fault}"
         raise ShardError(message) from fault
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
+
+
+def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
+    """Whether runs into a target must follow a spec, and so find a feature map there."""
+    return binding_spec(open_place(as_path(target, "target"), options))[0] is not None
 
 
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
