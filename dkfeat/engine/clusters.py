@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
@@ -147,12 +147,13 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
         return
     from distributed import Client
 
-    with (
-        dask.config.set(SETTINGS),
-        ExitStack() as stack,
-        _stopped_at_the_end(_started(config, stack)) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    # a signal that comes while a client is made, or while jobs are submitted, would leave them behind
+    at_first = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
+    with dask.config.set(SETTINGS), ExitStack() as stack:
+        with at_first:
+            cluster = stack.enter_context(_stopped_at_the_end(_started(config, stack)))
+        with _signals_deferred():
+            client = stack.enter_context(Client(cluster, set_as_default=False))
         _wait(client, config, getattr(cluster, "check", lambda: None))
         yield client
 
@@ -160,7 +161,7 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
 def _started(config: ClusterConfig, stack: ExitStack) -> Any:
     try:
         if isinstance(config, SlurmClusterConfig):
-            with _handlers_kept():
+            with _signals_deferred():  # dask-jobqueue sets its own handler, which this takes back at once
                 from dkfeat.engine.slurm import start_slurm
 
             return start_slurm(config, stack)
@@ -179,17 +180,24 @@ def _started(config: ClusterConfig, stack: ExitStack) -> Any:
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Undo what dask-jobqueue 0.9 does to a process that imports it: SIGINT would end it in silence, with status 0."""
+def _signals_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect at the end of the ``with`` block, by the handlers that there were before.
+
+    The last matters too: importing dask-jobqueue 0.9 sets a handler that ends the process in silence, with status 0.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @contextmanager
