@@ -15,7 +15,7 @@ from dkfeat.cli._run_options import RUN_PARAMETERS
 from dkfeat.cli.build import load_job
 from dkfeat.config import DefaultsConfig, RunConfig
 from dkfeat.engine.defaults import fill_where, read_defaults
-from dkfeat.engine.runners import open_runner
+from dkfeat.engine.opening import open_runner
 from dkfeat.errors import ConfigError
 from tests.test_cli import run
 

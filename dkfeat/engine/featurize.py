@@ -12,10 +12,11 @@ from dkfeat.engine.arguments import as_path, as_source, open_place
 from dkfeat.engine.batch import run_batch
 from dkfeat.engine.job import Job
 from dkfeat.engine.landmarks import attached_files, draw_rows, load_map
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import BadRowLimit, suggesting_quarantine, treating
-from dkfeat.engine.runners import Runner, open_runner
+from dkfeat.engine.runners import Runner
 from dkfeat.engine.scan import run_scan
 from dkfeat.engine.settle import settle
 from dkfeat.engine.specs import binding_spec, like_spec, like_storage

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dkfeat.engine.arguments import as_source
 from dkfeat.engine.landmarks import load_map
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners import Stopped, open_runner
+from dkfeat.engine.runners import Stopped
 from dkfeat.engine.scan import largest_first
 from dkfeat.engine.settle import settle
 from dkfeat.errors import DkfeatError

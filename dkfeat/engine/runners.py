@@ -1,21 +1,19 @@
-"""Run one function over many splits on any Dask scheduler, a bounded number at a time."""
+"""Run one function over many splits on Dask's schedulers of this machine, a bounded number at a time."""
 
 from __future__ import annotations
 
 import multiprocessing
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from multiprocessing.reduction import ForkingPickler
-from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
@@ -25,25 +23,13 @@ from dask.local import get_sync
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
-from dkfeat.engine.cluster import local_cluster, share_cores
-from dkfeat.engine.clusters import SharedCluster, as_cluster, open_cluster
-from dkfeat.engine.defaults import fill_where
-from dkfeat.engine.performance import check_report
-from dkfeat.engine.performance import performance_report as performance_reported
-from dkfeat.engine.scheduler_file import read_address
-from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.validation import check_integer
-from dkfeat.wording import meant
+from dkfeat.errors import ClusterError
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from dkfeat.blocks import Split
-    from dkfeat.config import ClusterConfig
 
-__all__ = ["Homes", "LocalRunner", "Runner", "SplitTask", "Stopped", "open_runner"]
+__all__ = ["GRAPH_TASKS", "Homes", "LocalRunner", "Runner", "SplitTask", "Stopped", "open_local"]
 
-SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
 GRAPH_TASKS = 1024
 """Tasks in one graph of a local scheduler; it starts the next ones only as earlier ones end."""
 
@@ -190,7 +176,7 @@ def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
 
 
 @contextmanager
-def _open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
+def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
     """Yield a runner, for threads with its pool; on the way out no task runs any more."""
     stop = threading.Event()
     if scheduler != "threads":
@@ -267,183 +253,3 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
     for process in processes:
         process.join()
-
-
-def open_runner(
-    client: Client | None = None,
-    scheduler: str | None = None,
-    *,
-    scheduler_file: str | PathLike[str] | None = None,
-    cluster: str | PathLike[str] | ClusterConfig | SharedCluster | None = None,
-    n_workers: int | None = None,
-    threads_per_worker: int | None = None,
-    memory_limit: int | str | None = None,
-    in_flight: int | None = None,
-    performance_report: str | PathLike[str] | None = None,
-) -> AbstractContextManager[Runner]:
-    """Choose where tasks run; it is started for a ``with`` block.
-
-    At most one of `client`, `scheduler`, `scheduler_file` and `cluster` is given. Without any of them, the first of
-    these that applies: an embedded cluster, if `n_workers` or `memory_limit` is given; the process's active
-    `distributed.Client`; the settings under ``dkfeat`` in Dask's configuration, see `DefaultsConfig`, and its
-    ``scheduler`` setting; threads of this process, one a core.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        Synchronous client of a running cluster.
-    scheduler : str or None
-        "threads", "processes" or "synchronous", Dask's schedulers of this machine; "cluster", an embedded cluster
-        of worker processes; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
-    scheduler_file : path or None
-        What ``dask scheduler --scheduler-file`` wrote.
-    cluster : path, ClusterConfig, SharedCluster or None
-        A cluster to start, see `dkfeat.open_cluster`.
-    n_workers : int or None
-        Threads, processes or worker processes, by `scheduler`; None: as many as there are cores.
-    threads_per_worker, memory_limit
-        Of the embedded cluster, see `dkfeat.engine.cluster.local_cluster`. Beside `cluster` these three stand in place
-        of what its file says.
-    in_flight : int or None
-        Tasks handed to the scheduler at a time; None: twice the cluster's threads.
-    performance_report : path or None
-        HTML file for Dask's report of what a cluster did.
-
-    Returns
-    -------
-    opening : context manager
-        Gives the `Runner`. Entering raises `ClusterError` if an address does not answer or a cluster does not start.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown scheduler, an asynchronous client, a setting of the wrong type or out of range, or settings that
-        do not go together.
-    """
-    if in_flight is not None:
-        in_flight = check_integer(in_flight, "in_flight", low=1)
-    named = {"client": client, "scheduler": scheduler, "scheduler_file": scheduler_file, "cluster": cluster}
-    given = [name for name, value in named.items() if value is not None]
-    if len(given) > 1:
-        message = f"{' and '.join(given)} are given, but tasks run in one place; choose one"
-        raise ConfigError(message)
-    sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
-    unsaid = not given and n_workers is None and memory_limit is None
-    where = fill_where(
-        {**named, **sizes, "in_flight": in_flight},
-        elsewhere=client is not None or (unsaid and _active_client() is not None),
-    )
-    scheduler, scheduler_file, cluster = where["scheduler"], where["scheduler_file"], where["cluster"]
-    n_workers, threads_per_worker = where["n_workers"], where["threads_per_worker"]
-    memory_limit, in_flight = where["memory_limit"], where["in_flight"]
-    sizes = {name: where[name] for name in sizes}
-    if scheduler_file is not None or cluster is not None:
-        client, scheduler = None, None
-        if scheduler_file is not None and any(value is not None for value in sizes.values()):
-            message = f"{', '.join(sizes)} belong to a cluster that is started, not to one behind a scheduler_file"
-            raise ConfigError(message)
-    else:
-        client, scheduler = _choose(client, scheduler, embedded=n_workers is not None or memory_limit is not None)
-        if scheduler != "cluster" and (threads_per_worker is not None or memory_limit is not None):
-            message = (
-                f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {scheduler or 'a client'!r}"
-            )
-            raise ConfigError(message)
-        if client is None and scheduler in SCHEDULERS[:3]:
-            if performance_report is not None:
-                message = (
-                    f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
-                )
-                raise ConfigError(message)
-            workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
-            return _open_local(scheduler, workers, in_flight or GRAPH_TASKS)
-        if scheduler == "cluster":
-            share_cores(n_workers, threads_per_worker)
-    if performance_report is not None:
-        check_report(performance_report)
-    if cluster is not None:
-        if isinstance(cluster, SharedCluster):
-            return _open_client(cluster.opened(), in_flight, performance_report, cluster.config.n_threads)
-        config = as_cluster(cluster, **sizes)
-        return _open_client(open_cluster(config), in_flight, performance_report, config.n_threads)
-    opening = _opening(client, scheduler, scheduler_file, sizes, profile=performance_report is not None)
-    return _open_client(opening, in_flight, performance_report)
-
-
-def _opening(
-    client: Client | None,
-    scheduler: str | None,
-    scheduler_file: str | PathLike[str] | None,
-    sizes: Mapping[str, Any],
-    *,
-    profile: bool,
-) -> AbstractContextManager[Client]:
-    """Choose what gives a client, once it is entered."""
-    if client is not None:
-        return nullcontext(client)
-    if scheduler == "cluster":
-        return local_cluster(**sizes, profile=profile)
-    return _connection(scheduler, scheduler_file)
-
-
-@contextmanager
-def _connection(scheduler: str | None, scheduler_file: str | PathLike[str] | None) -> Iterator[Client]:
-    from dkfeat.engine.distributed_runner import connect  # needs distributed, 0.3 s to import
-
-    with connect(scheduler if scheduler is not None else read_address(fspath(scheduler_file or ""))) as client:
-        yield client
-
-
-@contextmanager
-def _open_client(
-    opening: AbstractContextManager[Client],
-    in_flight: int | None,
-    report: str | PathLike[str] | None,
-    asked_threads: int | None = None,
-) -> Iterator[Runner]:
-    from dkfeat.engine.distributed_runner import ClientRunner
-
-    with opening as client, nullcontext() if report is None else performance_reported(client, report):
-        yield ClientRunner(client, in_flight, asked_threads)
-
-
-def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> tuple[Client | None, str | None]:
-    if client is None and scheduler is None and not embedded:
-        client = _active_client()
-    if client is not None:
-        if embedded:
-            message = "n_workers and memory_limit belong to an embedded cluster, not to a client"
-            raise ConfigError(message)
-        from distributed import Client  # whoever has a client has imported it
-
-        if not isinstance(client, Client):
-            message = f"client={client!r:.100}, but it must be a distributed.Client"
-            raise ConfigError(message)
-        if client.asynchronous:
-            message = "the client is asynchronous; pass one made with Client(..., asynchronous=False)"
-            raise ConfigError(message)
-        return client, None
-    if scheduler is None and not embedded:
-        configured = dask.config.get("scheduler", None)
-        scheduler = configured if isinstance(configured, str) else None
-    if scheduler is None:
-        return None, "cluster" if embedded else "threads"
-    names = {"sync": "synchronous", "single-threaded": "synchronous", "threading": "threads"}
-    names |= {"multiprocessing": "processes"}
-    name = names.get(scheduler, scheduler) if isinstance(scheduler, str) else ""
-    if name not in SCHEDULERS and "://" not in name:
-        known = ", ".join(repr(choice) for choice in SCHEDULERS)
-        message = f"scheduler={scheduler!r}, but it must be one of {known} or an address such as 'tcp://10.0.0.1:8786'"
-        raise ConfigError(message + meant(str(scheduler), SCHEDULERS))
-    return None, name
-
-
-def _active_client() -> Client | None:
-    if "distributed" not in sys.modules:  # nobody can have made a client
-        return None
-    from distributed import default_client
-
-    try:
-        return default_client()
-    except ValueError:
-        return None

@@ -8,8 +8,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.arguments import as_source
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners import Runner, Stopped, open_runner
+from dkfeat.engine.runners import Runner, Stopped
 from dkfeat.io.scans import Scan, SplitScan
 from dkfeat.io.source import Source
 

@@ -197,7 +197,7 @@ def open_averaging(
         )
         raise ConfigError(message)
     # importing Dask takes a while, which training in one process need not wait for
-    from dkfeat.engine.runners import open_runner
+    from dkfeat.engine.opening import open_runner
 
     opening = open_runner(**where)
     return _open(opening, data, settings, parts, most, fraction=fraction, seed=seed, shuffle_rows=shuffle_rows)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners import open_runner
 from dkfeat.learn.evaluate_tasks import evaluation_work
 from dkfeat.learn.evaluation import Evaluation, evaluation_of
 from dkfeat.learn.model import LinearModel, load_model

@@ -12,10 +12,11 @@ from dkfeat.canonical import fingerprint
 from dkfeat.engine.arguments import as_path, open_place
 from dkfeat.engine.batch import run_batch
 from dkfeat.engine.landmarks import attached_files
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.quarantine import BadRowLimit, treating
-from dkfeat.engine.runners import Runner, open_runner
+from dkfeat.engine.runners import Runner
 from dkfeat.engine.settle import Settled
 from dkfeat.io import commit
 from dkfeat.learn.model import LinearModel, load_model

@@ -13,7 +13,7 @@ import yaml
 import dkfeat
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
 from dkfeat.engine import clusters
-from dkfeat.engine.runners import open_runner
+from dkfeat.engine.opening import open_runner
 from dkfeat.engine.scheduler_file import read_address
 from dkfeat.errors import ClusterError, ConfigError
 from tests.programs import command, end, start

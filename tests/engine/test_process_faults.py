@@ -22,7 +22,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.engine import distributed_runner
 from dkfeat.engine.cluster import local_cluster
-from dkfeat.engine.runners import open_runner
+from dkfeat.engine.opening import open_runner
 from dkfeat.errors import ClusterError
 from tests.engine.helpers import BLOCK, featurized
 from tests.engine.saboteurs import Sabotage

@@ -18,7 +18,8 @@ import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.cluster import local_cluster
 from dkfeat.engine.distributed_runner import ClientRunner
-from dkfeat.engine.runners import LocalRunner, Stopped, open_runner
+from dkfeat.engine.opening import open_runner
+from dkfeat.engine.runners import LocalRunner, Stopped
 from dkfeat.errors import ClusterError, ConfigError, ParseError
 
 SCHEDULERS = ("synchronous", "threads", "processes")
