@@ -8,7 +8,7 @@ import numpy as np
 
 from dkfeat import kernels
 
-from .machines import kernel_accuracies, linear_accuracies, unit_rows
+from .machines import ITERATIONS, kernel_accuracies, linear_accuracies, unit_rows
 from .rows import DataSet, load_rows
 
 __all__ = ["BEST_GAMMAS", "GAMMAS", "SEARCHED_ROWS", "gmm_best", "linear_best", "rbf_best"]
@@ -72,7 +72,7 @@ def rbf_best(
     found = found.some(rows, test_rows, seed)
     grids = {gamma: list(grid) for gamma in gammas}
     if len(found.y) > SEARCHED_ROWS:
-        searched = _rbf_grids(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grids)
+        searched = _rbf_grids(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grids, ITERATIONS)
         some = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
         grids = {gamma: [C for C in grid if 1 / 11 < C / searched[gamma]["C"] < 11] for gamma in some}
     tried = _rbf_grids(found, grids)
@@ -80,7 +80,9 @@ def rbf_best(
     return {**tried[best], "gamma": best}
 
 
-def _rbf_grids(found: DataSet, grids: Mapping[float, Sequence[float]]) -> dict[float, dict[str, float]]:
+def _rbf_grids(
+    found: DataSet, grids: Mapping[float, Sequence[float]], iterations: int | None = None
+) -> dict[float, dict[str, float]]:
     """Best C of its grid for each γ; kernels of all γ are powers of one."""
     gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
     power, power_block = np.empty_like(gram), np.empty_like(block)
@@ -88,7 +90,7 @@ def _rbf_grids(found: DataSet, grids: Mapping[float, Sequence[float]]) -> dict[f
     for gamma, grid in grids.items():
         np.power(gram, gamma, out=power)
         np.power(block, gamma, out=power_block)
-        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid))
+        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid, iterations))
     return tried
 
 
