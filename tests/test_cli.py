@@ -265,12 +265,25 @@ def test_bad_row__names_its_place(tmp_path):
         (("demo", "--test", "x.svm"), "--test goes with --data"),
         (("demo", "--data", "none.svm"), "none.svm"),
         (("demo", "--seed", "-1"), "seed=-1"),
+        (("demo", "--out", "rows.svm"), "demo: --out: Directory 'rows.svm' is a file\n"),
+        (("compare", "rows.svm", "--out", "rows.svm"), "compare: --out: Directory 'rows.svm' is a file\n"),
+        (("evaluate", "none", "rows.svm", "--out", "rows.svm"), "evaluate: --out: Directory 'rows.svm' is a file\n"),
+        (("report", "none", "--out", "."), "report: --out: File '.' is a directory\n"),
+        (("report", "none", "--out", "s3://bucket/a.html"), "report: --out: 's3://bucket/a.html' is a URL"),
     ],
 )
 def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
     assert words in run(*arguments, status=2).stderr
+
+
+@pytest.mark.parametrize("command", ["abort", "clean", "inspect", "quarantine", "report", "status", "train", "verify"])
+def test_file_in_place_of_shards__is_said_to_be_one(command, tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    outcome = run(command, tmp_path / "rows.svm", status=3)
+    expected = "rows.svm is no folder of shards, as `dkfeat featurize ROWS --out FOLDER` makes them: it is a file\n"
+    assert outcome.stderr.endswith(expected)
 
 
 def test_conflicts__exit_4(job, tmp_path):

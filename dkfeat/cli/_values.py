@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from dkfeat.wording import nearest
 
-__all__ = ["Choice", "Numbers", "Words"]
+__all__ = ["LOCAL_FILE", "LOCAL_FOLDER", "Choice", "Numbers", "Words"]
 
 
 class Choice(click.Choice[str]):
@@ -77,3 +77,21 @@ class Numbers(click.ParamType):
         except ValueError:
             example = "32,64" if self._kind is int else "0.01,1,100"
             self.fail(f"{value!r} is not a list of numbers such as {example}", param, ctx)
+
+
+class _LocalPath(click.Path):
+    """A place on this machine to write to; a URL, or what is there of the other kind, is refused before any work."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take the path as it is."""
+        from dkfeat.io.remote import is_url  # fsspec, which help texts do without
+
+        if is_url(str(value)):
+            self.fail(f"{value!r} is a URL, but this is written on this machine alone; give a path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+LOCAL_FILE = _LocalPath(dir_okay=False, readable=False)
+"""Type of an option that names a file to write."""
+LOCAL_FOLDER = _LocalPath(file_okay=False, readable=False)
+"""Type of an option that names a folder to write into."""

@@ -13,7 +13,7 @@ from dkfeat.cli._options import make_source, source_options
 from dkfeat.cli._output import as_object, is_quiet, note, output_options
 from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._storage import storage_option
-from dkfeat.cli._values import Choice, Numbers
+from dkfeat.cli._values import LOCAL_FOLDER, Choice, Numbers
 
 if TYPE_CHECKING:
     from dkfeat.learn.comparison import Result
@@ -64,7 +64,7 @@ __all__ = ["compare"]
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
 @heading("Report")
-@click.option("--out", metavar="DIR", help="Folder for tables, plot and results to resume from.")
+@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results to resume from.")
 @click.option(
     "--output",
     type=Choice(["text", "json", "csv"]),

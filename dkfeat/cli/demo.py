@@ -7,6 +7,7 @@ import click
 from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._help import heading
 from dkfeat.cli._output import as_object, be_quiet, is_quiet, output_options
+from dkfeat.cli._values import LOCAL_FOLDER
 
 __all__ = ["demo"]
 
@@ -15,7 +16,14 @@ __all__ = ["demo"]
 @heading("The demonstration")
 @click.option("--data", metavar="FILE", help="Your LIBSVM file. Default: handwritten digits that scikit-learn brings.")
 @click.option("--test", metavar="FILE", help="Held-out rows for it. Default: a random half of FILE, by seed.")
-@click.option("--out", default="demo", show_default=True, metavar="DIR", help="Folder for everything that is made.")
+@click.option(
+    "--out",
+    type=LOCAL_FOLDER,
+    default="demo",
+    show_default=True,
+    metavar="DIR",
+    help="Folder for everything that is made.",
+)
 @click.option("--n-components", type=int, default=1024, show_default=True, help="Samples of a row.")
 @click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Root of all random numbers.")

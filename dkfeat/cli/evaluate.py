@@ -14,6 +14,7 @@ from dkfeat.cli._parquet_options import parquet_options
 from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import facts
 from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.cli._values import LOCAL_FOLDER
 from dkfeat.cli.predict import rows_given
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
 @heading("Report")
-@click.option("--out", metavar="DIR", help="Folder for plots, evaluation.json and one page, evaluation.html.")
+@click.option(
+    "--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for plots, evaluation.json and one page, evaluation.html."
+)
 @source_options
 @storage_option()
 @parquet_options

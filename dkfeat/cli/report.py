@@ -11,6 +11,7 @@ from dkfeat.cli._help import heading
 from dkfeat.cli._output import output_options, summary
 from dkfeat.cli._show import holds_model, show_size
 from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.cli._values import LOCAL_FILE
 
 __all__ = ["report"]
 
@@ -20,7 +21,12 @@ __all__ = ["report"]
 @click.argument("source", nargs=-1)
 @heading("Report")
 @click.option(
-    "--out", default="report.html", show_default=True, metavar="FILE", help="The page; replaced if it is there."
+    "--out",
+    type=LOCAL_FILE,
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The page; replaced if it is there.",
 )
 @click.option(
     "--pair-rows",

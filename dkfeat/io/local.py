@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from dkfeat.errors import CommitError
+from dkfeat.errors import CommitError, ShardError
 from dkfeat.io import killpoints
 from dkfeat.io.locks import FileLock, lock_state
 from dkfeat.io.remote import is_url, protocol_of
@@ -203,7 +203,12 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:
-        descriptor = os.open(self._root, _FOLDER)
+        try:
+            descriptor = os.open(self._root, _FOLDER)
+        except NotADirectoryError as fault:
+            message = f"{self._root} is no folder of shards, as `dkfeat featurize ROWS --out FOLDER` makes them: "
+            message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
+            raise ShardError(message) from fault
         try:
             for part in Path(name).parts:
                 inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)

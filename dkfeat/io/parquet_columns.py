@@ -11,6 +11,7 @@ from dkfeat.errors import ConfigError, ParquetError
 from dkfeat.io.columns import KEPT_TYPES
 from dkfeat.io.files import printable
 from dkfeat.io.source_options import dtype_of_labels
+from dkfeat.wording import meant
 
 if TYPE_CHECKING:
     from dkfeat.io.parquet import ParquetSource
@@ -20,6 +21,8 @@ __all__ = ["Schema", "check_schema", "is_number", "read_columns", "settled_optio
 _VECTOR = "features"
 _PAIR = ("indices", "values")
 _SHOWN = 12
+_FLAGS = {"query_id": "--query-column"}
+"""Options of the command line that are not named like their parameter."""
 
 
 class Schema:
@@ -44,7 +47,10 @@ class Schema:
         """Type of a column that is read as `use`."""
         if column not in self._types:
             shown = ", ".join(map(printable, self._names[:_SHOWN])) + (", …" if len(self._names) > _SHOWN else "")
-            hint = f"; pass {use}=" + (", or label=None (--no-label) if rows have none" if use == "label" else "")
+            hint = "" if (use, column) == ("label", "label") else meant(column, self._names)
+            if not hint:
+                hint = f"; pass {use}= ({_FLAGS.get(use, f'--{use}')})"
+                hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
             if f"/{column}=" in self._path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
             raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")

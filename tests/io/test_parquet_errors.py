@@ -136,10 +136,20 @@ SCHEMAS = [
     (
         {"x": [1.0, 2.0]},
         {},
-        "column label: there is no such column: the file has x; pass label=, or label=None .--no-label.",
+        "column label: there is no such column: the file has x; pass label= .--label., or label=None .--no-label.",
     ),
     ({"label": [1, 2]}, {}, "column features: no column of numbers is left"),
-    ({"label": [1, 2]}, {"features": "y"}, "column y: there is no such column: the file has label; pass features="),
+    ({"label": [1, 2]}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
+    (
+        {"income": [1.0, 2.0], "bought": [1, 2]},
+        {"label": "boght"},
+        "column boght: there is no such column: the file has income, bought; did you mean 'bought'.$",
+    ),
+    (
+        {"x": [1.0, 2.0], "label": [1, 2]},
+        {"query_id": "session"},
+        "column session: .*; pass query_id= .--query-column.$",
+    ),
     ({"x": TEXT, "label": [1, 2]}, {"features": "x"}, "column x: is string, but a column of features is of numbers"),
     ({"x": [1.0, 2.0], "label": TEXT}, {}, "column label: is string, but labels are numbers; number the classes first"),
     (
