@@ -1,11 +1,11 @@
-"""Words that messages and tables share: the nearest known name, sizes in bytes."""
+"""Words that messages and tables share: the nearest known name, counts, sizes in bytes."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["close", "meant", "nearest", "show_bytes"]
+__all__ = ["close", "counted", "meant", "nearest", "show_bytes"]
 
 
 def close(name: str, known: Sequence[str]) -> str | None:
@@ -18,6 +18,18 @@ def close(name: str, known: Sequence[str]) -> str | None:
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return near[0] if near else None
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun, in the plural unless it is one.
+
+    Examples
+    --------
+    >>> counted(1, "shard"), counted(1200, "shard"), counted(2, "process")
+    ('1 shard', '1,200 shards', '2 processes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def meant(name: str, known: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli.build import load_job, run_part, run_settings
+from dkfeat.wording import counted
 
 
 @click.command("featurize", cls=DkfeatCommand)
@@ -20,7 +21,7 @@ def main(conf: str) -> None:
     with run_settings(job.run) as runs:
         for part in job.featurize:
             manifest = run_part(part, next(runs))
-            print(f"{part.out}: {manifest.rows:,} rows in {len(manifest.shards):,} shards")
+            print(f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}")
 
 
 if __name__ == "__main__":

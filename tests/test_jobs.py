@@ -44,8 +44,8 @@ def test_conf__reads_strictly(name):
 def test_jobs__featurize_train_predict_evaluate(letter):
     made = run_script("featurize", "conf.yaml", letter)
     assert made.stdout.splitlines() == [
-        "features/letter-train: 60 rows in 1 shards",
-        "features/letter-test: 30 rows in 1 shards",
+        "features/letter-train: 60 rows in 1 shard",
+        "features/letter-test: 30 rows in 1 shard",
     ]
     trained = run_script("train", "conf.yaml", letter)
     assert trained.stdout.splitlines() == ["models/letter: model of 2 classes", "test accuracy 100.00%"]

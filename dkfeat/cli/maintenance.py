@@ -11,7 +11,7 @@ from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._output import as_object, note, output_options
 from dkfeat.cli._show import shown
 from dkfeat.cli._storage import parse_options, storage_option
-from dkfeat.wording import show_bytes
+from dkfeat.wording import counted, show_bytes
 
 __all__ = ["abort", "clean"]
 
@@ -56,7 +56,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: t
         return
     _list(done.removed, dry_run=dry_run)
     verb = "would be given up" if dry_run else "is given up"
-    note(f"{target}: batch {done.number:,} {verb}, with {len(done.removed) - 1:,} shards")
+    note(f"{target}: batch {done.number:,} {verb}, with {counted(len(done.removed) - 1, 'shard')}")
 
 
 @click.command(cls=DkfeatCommand)
@@ -94,7 +94,7 @@ def clean(
         note(f"{target}: nothing to delete")
         return
     verb = "would be deleted" if dry_run else "deleted"
-    note(f"{target}: {len(done.removed):,} files, {show_bytes(done.size)}, {verb}")
+    note(f"{target}: {counted(len(done.removed), 'file')}, {show_bytes(done.size)}, {verb}")
 
 
 def _list(names: Iterable[str], *, dry_run: bool) -> None:

@@ -10,6 +10,7 @@ from dkfeat.cli._group import DkfeatCommand
 from dkfeat.cli._output import as_object, is_quiet, output_options
 from dkfeat.cli._show import facts, show_size, shown
 from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.wording import counted
 
 if TYPE_CHECKING:
     from dkfeat.io.status import Status
@@ -78,7 +79,7 @@ def _readable(found: Status) -> dict[str, str]:
         batch = found.unfinished
         lines["batch"] = (
             f"{batch.number:,}: {batch.splits_done:,} of {batch.splits:,} splits done, {batch.splits_left:,} left; "
-            f"{len(batch.shards):,} shards not yet listed"
+            f"{counted(len(batch.shards), 'shard')} not yet listed"
         )
         lines["batch_sources"] = _some(batch.sources)
     return lines | {"missing": _some(found.missing), "not_listed": _some(found.unlisted)}

@@ -13,6 +13,7 @@ from dkfeat.cli._output import as_object, note, output_options
 from dkfeat.cli._run_options import run_arguments, where_options
 from dkfeat.cli._show import holds_model, show_size, shown
 from dkfeat.cli._storage import parse_options, storage_option
+from dkfeat.wording import counted
 
 __all__ = ["verify"]
 
@@ -103,7 +104,7 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None, known: dict[s
         )
         raise ShardError(message)
     if not as_json:
-        note(f"{target}: {report.n_shards:,} shards, {show_size(report.n_bytes, 0)}, all as committed")
+        note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
 
 
 def _verify_inputs(

@@ -17,7 +17,7 @@ from dkfeat.doctor.check import Check
 from dkfeat.engine.distributed_runner import connect
 from dkfeat.engine.scheduler_file import read_address
 from dkfeat.errors import ClusterError, DkfeatError
-from dkfeat.wording import show_bytes
+from dkfeat.wording import counted, show_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -91,7 +91,7 @@ def _scheduler(client: Client, address: str) -> Check:
             to_do=f"start some: dask worker {address}",
         )
     limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
-    counts = f"{_count(len(workers), 'worker')} on {_count(hosts, 'host')}, {_count(threads, 'thread')}"
+    counts = f"{counted(len(workers), 'worker')} on {counted(hosts, 'host')}, {counted(threads, 'thread')}"
     found = f"{address} answers: {counts}{limits}"
     return Check(name="scheduler", state="ok", found=found)
 
@@ -149,10 +149,6 @@ def _workers(client: Client) -> Iterator[Check]:
         state="ok",
         found="each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples",
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _some(others: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from numba.core.dispatcher import Dispatcher
 from dkfeat.compiled import simd
 from dkfeat.doctor.check import Check
 from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.wording import counted
 
 __all__ = ["check_loops", "digest_of_samples"]
 
@@ -119,10 +120,9 @@ def _cache(loaded: int, compiled: int, seconds: float) -> Check:
         except OSError as fault:
             return Check(name=name, state="warn", found=f"{folder}: {fault.strerror or fault}", to_do=to_do)
     if compiled:
-        return Check(
-            name=name, state="ok", found=f"{told}: was cold; {compiled} loops compiled in {seconds:.1f} s, and kept"
-        )
-    return Check(name=name, state="ok", found=f"{told}: warm; {loaded} loops read")
+        made = f"{counted(compiled, 'loop')} compiled in {seconds:.1f} s, and kept"
+        return Check(name=name, state="ok", found=f"{told}: was cold; {made}")
+    return Check(name=name, state="ok", found=f"{told}: warm; {counted(loaded, 'loop')} read")
 
 
 def _bits(digest: str) -> Check:

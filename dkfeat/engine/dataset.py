@@ -16,6 +16,7 @@ from dkfeat.errors import ConfigError
 from dkfeat.io import reader
 from dkfeat.io.storage import open_storage
 from dkfeat.validation import check_integer
+from dkfeat.wording import counted
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -90,7 +91,8 @@ class ShardDataset:
         self._rows = DatasetRows(shards, verify, cache_bytes)
 
     def __repr__(self) -> str:
-        return f"ShardDataset({self._reader.storage.url!r}, {self.n_rows:,} rows, {self.n_shards:,} shards)"
+        held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
+        return f"ShardDataset({self._reader.storage.url!r}, {held})"
 
     def _repr_html_(self) -> str:
         from dkfeat.engine.cards import dataset_card  # notebooks alone show it

@@ -18,6 +18,7 @@ from distributed.scheduler import KilledWorker
 import dkfeat
 from dkfeat.engine.tls import check_address, check_security
 from dkfeat.errors import ClusterError
+from dkfeat.wording import counted
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
@@ -106,7 +107,7 @@ class ClientRunner:
     def description(self) -> str:
         """Where tasks run, for people."""
         threads = self.client.nthreads()
-        return f"{len(threads)} worker processes with {sum(threads.values())} threads"
+        return f"{counted(len(threads), 'worker process')} with {counted(sum(threads.values()), 'thread')}"
 
     @property
     def memory_limit(self) -> int | None:

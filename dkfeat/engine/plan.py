@@ -17,7 +17,7 @@ from dkfeat.io.remote import shown_url
 from dkfeat.io.scans import Scan
 from dkfeat.io.shards import shard_name
 from dkfeat.io.source import Source
-from dkfeat.wording import show_bytes
+from dkfeat.wording import counted, show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -120,10 +120,9 @@ class Plan:
 
     def facts(self) -> dict[str, str]:
         """Tell at a glance, for people."""
-        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         facts = {
             "target": self.target or "not said",
-            "source": f"{files}, {show_bytes(self.source_bytes)}",
+            "source": f"{counted(len(self.files), 'file')}, {show_bytes(self.source_bytes)}",
             "tasks": f"{len(self.tasks):,}, up to {show_bytes(self.projected_bytes)} of memory each",
             "blocksize": show_bytes(self.blocksize),
             "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",

@@ -13,7 +13,7 @@ from dkfeat.html import page, table
 from dkfeat.io.remote import printable
 from dkfeat.maps._kernel_pairs import error_band
 from dkfeat.report import charts
-from dkfeat.wording import show_bytes
+from dkfeat.wording import counted, show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.io.run_logs import RunLog, StageLog
@@ -30,6 +30,7 @@ dl.figures div { border-top: 2px solid var(--line); padding-top: .3rem; }
 dl.figures dt { color: var(--quiet); font-size: .9rem; } dl.figures dd { margin: 0; font-size: 1.25rem; }
 .quiet { color: var(--quiet); } td, th { vertical-align: top; } .facts td { text-align: left; }
 .runs td { white-space: nowrap; padding: .25rem .55rem; } .runs th { padding: .25rem .55rem; }
+.runs td:nth-child(4), .runs th:nth-child(4) { white-space: normal; text-align: left; min-width: 8rem; }
 .texts td, .texts th { text-align: left; } .texts table { margin: .8rem 0; }
 .facts td { overflow-wrap: anywhere; }
 .facts th { font-weight: 400; color: var(--quiet); white-space: nowrap; padding-left: 0; }
@@ -80,7 +81,7 @@ def _source(report: RunReport) -> str:
         | ({"set aside": f"{source.n_bad_rows:,}"} if report.data.manifest.n_bad_rows else {})
         for source in sources[:MOST_SOURCES]
     ]
-    whole = f"{_count(len(sources), 'file')}, {show_bytes(sum(source.size for source in sources))} as stored"
+    whole = f"{counted(len(sources), 'file')}, {show_bytes(sum(source.size for source in sources))} as stored"
     return table("Source", rows, whole + _cut(len(sources), MOST_SOURCES))
 
 
@@ -116,7 +117,7 @@ def _speed(report: RunReport) -> str:
     if longest is not last and (stage := longest.main_stage) is not None and stage.rows:
         drawn.append(_over_time(stage, longest))
     shown = report.logs[-MOST_RUNS:][::-1]
-    note = f"{_count(len(report.logs), 'run')}, the newest first{_cut(len(report.logs), MOST_RUNS)}"
+    note = f"{counted(len(report.logs), 'run')}, the newest first{_cut(len(report.logs), MOST_RUNS)}"
     note += "; found are shards that an earlier run had left" if any(log.found for log in shown) else ""
     rows = [row for log in shown for row in _run_rows(log)]
     errors = [f"<p>{_time(log)}, batch {log.batch:,}: {escape(log.error)}</p>" for log in shown if log.error]
@@ -125,7 +126,8 @@ def _speed(report: RunReport) -> str:
 
 
 def _run_rows(log: RunLog) -> list[dict[str, object]]:
-    own: dict[str, object] = {"batch": log.batch, "ended": log.ended[:16].replace("T", " "), "outcome": log.outcome}
+    ended = log.ended[:16].replace("T", " ")
+    own: dict[str, object] = {"batch": log.batch, "ended": ended, "outcome": log.outcome, "where": log.where}
     rows = []
     for stage in log.stages or (None,):
         row = dict(own)
@@ -141,7 +143,6 @@ def _run_rows(log: RunLog) -> list[dict[str, object]]:
                 row["MB/s"] = f"{stage.source_bytes / stage.seconds / 1e6:,.1f}"
             if stage is log.main_stage and log.found:
                 row["found"] = f"{log.found:,}"
-        row["where"] = log.where
         rows.append(row)
     return rows
 
@@ -231,7 +232,8 @@ def _bad_rows(report: RunReport) -> str:
     if not manifest.n_bad_rows:
         return "\n".join([*lines, "<p>No row was set aside.</p>"])
     were = "was" if manifest.n_bad_rows == 1 else "were"
-    lines.append(f"<p>{_count(manifest.n_bad_rows, 'bad row')} {were} set aside: by reason, and the first of them.</p>")
+    bad = f"{counted(manifest.n_bad_rows, 'bad row')} {were} set aside"
+    lines.append(f"<p>{bad}: by reason, and the first of them.</p>")
     reasons = [{"reason": reason, "rows": f"{count:,}"} for reason, count in manifest.bad_rows.items()]
     first = [{"place": row.place, "reason": row.message, "text": row.text} for row in report.bad_rows]
     return "\n".join([*lines, table("", reasons), f'<div class="texts">{table("", first)}</div>'])
@@ -254,7 +256,7 @@ def _estimates(report: RunReport) -> str:
     same = "made again, they are those of the shards" if found.same else "made again, they differ from the shards"
     facts = {
         "kernel": pairs.kernel,
-        "sample": f"{found.n_rows:,} rows, from the beginnings of {_count(found.n_shards, 'split')}",
+        "sample": f"{found.n_rows:,} rows, from the beginnings of {counted(found.n_shards, 'split')}",
         "root mean squared error": f"{pairs.error:.4g}",
         "by theory": theory if pairs.expected_error is None else f"{pairs.expected_error:.4g}{theory}",
         "mean error": f"{found.mean_error:+.4g}",
@@ -296,10 +298,6 @@ def _words(values: Mapping[str, Any]) -> str:
 
 def _cut(there: int, most: int) -> str:
     return f"; {most:,} of them are shown" if there > most else ""
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _time(log: RunLog) -> str:

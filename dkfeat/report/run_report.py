@@ -112,7 +112,8 @@ class RunReport:
     """Why not."""
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{value} {name}" for name, value in list(self.figures.items())[:3])
+        figures = list(self.figures.items())[:3]
+        told = ", ".join(f"{value} {name.removesuffix('s') if value == '1' else name}" for name, value in figures)
         return f"RunReport({self.target!r}, {self.status.state}{', ' * bool(told)}{told})"
 
     def _repr_html_(self) -> str:
