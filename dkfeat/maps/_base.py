@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
@@ -90,7 +90,17 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self
 
     def check_params(self) -> None:
-        """Check what can be checked before the source is known, which may take a scan; fit checks all."""
+        """Check what can be checked before the source is known, which may take a scan; fit checks all.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            A parameter is out of range, whatever the source.
+        """
+        self._check_at_width(1)
+
+    def _check_at_width(self, n_features: int) -> None:
+        clone(self).fit_width(n_features)  # of the clone's own copy of a generator, which does not advance
 
     def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
         """Fit to a whole source of which only some rows are read: those that the map's own seed chooses.

@@ -64,7 +64,11 @@ def gmm_facts(
     def variance_at(values: Values) -> Values:
         return fourier.gcws_variance(np.clip(values, 0.0, 1.0), i_bits=kept) / n_components
 
-    note = "" if t_bits else "and a little more for the levels that are dropped, which t_bits=1 or 2 keep"
+    note = (
+        ""
+        if t_bits
+        else "and more for the levels that are dropped, much more on rows of few columns: t_bits=1 or 2 keeps them"
+    )
     return KernelFacts(name="GMM" if p == 1 else f"pGMM, p = {p:g}", exact=exact, variance_at=variance_at, note=note)
 
 

@@ -74,7 +74,8 @@ class KernelPairs:
         told = f"{self.kernel}: {len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
         if self.expected_error is None:
             return told
-        return f"{told}, by theory {self.expected_error:.3g}; {self.share_within:.0%} within 2 standard errors"
+        theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"
+        return f"{told}, by theory {theory}; {self.share_within:.0%} within 2 standard errors"
 
     def __str__(self) -> str:
         return self.describe()

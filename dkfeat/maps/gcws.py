@@ -278,6 +278,10 @@ class GCWSFeatures(EstimatesFromCodes):
         check_is_fitted(self)
         return self._settings
 
+    def check_params(self) -> None:
+        """See `FeatureMap.check_params`."""
+        self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
+
     def _settle(self, n_features: int) -> None:
         i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
         code = check_choice(self.code, "code", ("auto", "lowest"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dkfeat
@@ -141,3 +142,35 @@ def test_as_source__options_twice(source):
         as_source(source, {"anon": True})
     assert as_source(source) is source
     assert as_source(["a.svm", "b.svm"]).urlpath == ("a.svm", "b.svm")
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (dkfeat.GCWSFeatures(0), "n_components=0"),
+        (dkfeat.GCWSFeatures(8, i_bits=17), "i_bits=17"),
+        (dkfeat.GCWSFeatures(8, center=[0.0] * 300, p=-1), "p=-1"),
+        (dkfeat.FourierFeatures(8, kernel="rfb"), "did you mean 'rbf'"),
+        (dkfeat.FourierFeatures(8, random_state=-1), "random_state=-1"),
+        (dkfeat.LaplaceFeatures(8, projection="circulan"), "did you mean 'circulant'"),
+        (dkfeat.MaclaurinFeatures(8, degree=0), "degree=0"),
+        (dkfeat.NystroemFeatures(8, kernel="gm"), "did you mean 'gmm'"),
+    ],
+)
+def test_settle__parameters_are_refused_before_the_scan(source, features, message):
+    with pytest.raises(ConfigError, match=message):
+        settle(source, features, scan=no_scan)
+
+
+@pytest.mark.parametrize("name", dkfeat.maps.FEATURE_MAPS)
+def test_settle__checking_parameters_draws_nothing_from_a_generator(name):
+    rng = np.random.default_rng(3)
+    features = dkfeat.maps.FEATURE_MAPS[name](8, random_state=rng)
+    features.check_params()
+    assert rng.integers(1 << 30) == np.random.default_rng(3).integers(1 << 30)
+    assert not hasattr(features, "n_features_in_")
+
+
+def test_settle__a_center_for_each_column_is_no_mistake(source):
+    settled = settle(source, dkfeat.GCWSFeatures(8, center=[0.5] * 300, random_state=0), scan=dkfeat.scan)
+    assert settled.map.n_features_in_ == 300
