@@ -96,7 +96,7 @@ def _checks(
         try:
             yield from look()
         except ImportError as error:
-            to_do = f"{sys.executable} -m pip install --force-reinstall dkfeat, which brings all that it needs"
+            to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."
             yield Check(name="import", state="fail", found=str(error), to_do=to_do, exit_code=2)
 
 

@@ -33,7 +33,7 @@ def check_installation() -> Iterator[Check]:
             name="packages",
             state="warn",
             found="dkfeat is not installed, only found on Python's path: what it needs is not known",
-            to_do="pip install dkfeat",
+            to_do="in a clone of its repository: pip install .",
         )
         return
     yield _packages([need for need in wanted if need.marker is None or need.marker.evaluate({"extra": ""})])

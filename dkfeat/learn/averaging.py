@@ -174,7 +174,7 @@ def open_averaging(
 ) -> AbstractContextManager[Averaging | None]:
     """Start what parts run on, for a ``with`` block; None if nothing asks for parts.
 
-    `where` are keywords of `dkfeat.engine.runners.open_runner`.
+    `where` are keywords of `dkfeat.engine.opening.open_runner`.
 
     Raises
     ------
