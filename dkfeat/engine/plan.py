@@ -155,6 +155,10 @@ class Plan:
             lines.append(f"… and {len(self.tasks) - n_tasks:,} more")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        needs = f"up to {show_bytes(self.projected_bytes)} each"
+        return f"Plan({self.target!r}, {counted(len(self.tasks), 'task')}, {needs})"
+
     def _repr_html_(self) -> str:
         from dkfeat.engine.cards import plan_card  # notebooks alone show it
 

@@ -22,6 +22,7 @@ from dkfeat.io.entries import (
     manifest_name,
     pick,
 )
+from dkfeat.wording import counted, show_bytes
 
 __all__ = ["FORMAT", "Manifest", "PreviousManifest", "ShardEntry", "SourceEntry", "check_shard_name", "manifest_name"]
 
@@ -119,6 +120,11 @@ class Manifest:
     def name(self) -> str:
         """File name inside the metadata folder."""
         return manifest_name(self.number)
+
+    def __repr__(self) -> str:
+        size = show_bytes(sum(entry.size for entry in self.shards))
+        held = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
+        return f"Manifest(number={self.number}, {held})"
 
     def _repr_html_(self) -> str:
         from dkfeat.io.manifest_card import manifest_card  # notebooks alone show it

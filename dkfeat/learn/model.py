@@ -15,6 +15,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.learn.model_files import read_model, write_model
 from dkfeat.learn.score import Score, predictions_of
+from dkfeat.wording import counted
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -105,6 +106,11 @@ class LinearModel:
             kept.flags.writeable = False
             object.__setattr__(self, name, kept)
         object.__setattr__(self, "task", task)
+
+    def __repr__(self) -> str:
+        features = counted(self.coef.shape[1], "feature")
+        classes = f", {counted(len(self.classes), 'class')}" if len(self.classes) else ""
+        return f"LinearModel({self.task!r}{classes}, {features} of {self.map_spec['map']})"
 
     def _repr_html_(self) -> str:
         from dkfeat.learn.model_card import model_card  # notebooks alone show it

@@ -119,3 +119,13 @@ def test_model_card__tells_task_and_accuracy(target):
     assert "LinearModel task binary classes -1, 1 map gcws: n_components=24" in text
     assert "test accuracy " in text
     assert "epochs 3 " in text
+
+
+def test_repr__of_what_a_call_gives_is_one_short_line(source, target):
+    data = dkfeat.open_shards(target)
+    size = f"{sum(entry.size for entry in data.manifest.shards) / 1024:.1f} KiB"
+    assert repr(data.manifest) == f"Manifest(number=1, 400 rows, {data.n_shards} shards, {size})"
+    plan = dkfeat.plan(source, gcws(), "there")
+    assert repr(plan) == f"Plan('there', {len(plan.tasks)} tasks, up to {plan.projected_bytes / 2**20:.1f} MiB each)"
+    model = dkfeat.train(data, epochs=1, progress=False)
+    assert repr(model) == "LinearModel('binary', 2 classes, 6,144 features of gcws)"
