@@ -166,6 +166,13 @@ def test_predict__labels_on_stdout_accuracy_on_stderr(job):
     assert "accuracy 100.00% on the 40" in outcome.stderr
 
 
+def test_predict__a_dash_is_standard_output(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = run("predict", job[0] / "model", job[0] / "test.svm", "--out", "-")
+    assert outcome.stdout.splitlines() == [str(1 + i % 2) for i in range(40)]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_predict__into_a_file(job, tmp_path):
     folder = job[0]
     assert run("predict", folder / "model", folder / "test.svm", "--out", tmp_path / "labels.txt").stdout == ""
@@ -276,6 +283,15 @@ def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
     assert words in run(*arguments, status=2).stderr
+
+
+def test_csv__is_named_as_what_it_may_be(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,label\n1,2,0\n")
+    outcome = run("featurize", tmp_path / "rows.csv", "--out", tmp_path / "out", status=2)
+    assert (
+        "rows.csv:1:1: expected a number as label, got 'a,b,label'; if this is CSV, write it as Parquet"
+        in outcome.stderr
+    )
 
 
 @pytest.mark.parametrize("command", ["abort", "clean", "inspect", "quarantine", "report", "status", "train", "verify"])

@@ -66,6 +66,8 @@ def predict(
     """
     from dkfeat.learn.model import load_model
 
+    if out == "-":  # as many commands name standard output
+        out = None
     loaded = load_model(model, storage_options=parse_options(options["storage_options"], "--storage-option"))
     rows = rows_given(ctx, source, options)
     if out is not None and _is_folder(out):

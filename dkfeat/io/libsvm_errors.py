@@ -18,6 +18,7 @@ __all__ = ["LABEL_NOT_ALLOWED", "message_of", "parse_error", "reason_of", "token
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
 _TOKEN_ENDS = b" \t\r\n#"
+_COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
 
 _MESSAGES = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
@@ -88,8 +89,9 @@ def message_of(status: int, text: memoryview, start: int, *, source: LibsvmSourc
         strange = next((byte for byte in _token(text, start) if byte < 32 or byte > 126), None)
         if strange is not None:
             return f"this is not LIBSVM text: byte 0x{strange:02X} in {token}"
+    has_commas = status == loop.BAD_LABEL and not source.multilabel and b"," in _token(text, start)
     return _MESSAGES[status].format(
-        token=token,
+        token=f"{token}; {_COMMAS}" if has_commas else token,
         n_features="not given" if source.n_features is None else f"{source.n_features:,}",
         highest=highest,
         last=last,
