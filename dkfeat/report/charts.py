@@ -203,11 +203,11 @@ def _short(value: float) -> str:
 
     Examples
     --------
-    >>> [_short(value) for value in (0, 0.25, 1500, 20_000, 3_400_000, -0.2)]
-    ['0', '0.25', '1.5k', '20k', '3.4M', '-0.2']
+    >>> [_short(value) for value in (0, 0.25, 999.7, 1500, 20_000, 999_700, 3_400_000, -0.2)]
+    ['0', '0.25', '1k', '1.5k', '20k', '1M', '3.4M', '-0.2']
     """
     size = abs(value)
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size >= factor:
+        if size >= 0.9995 * factor:  # which three digits round up to it
             return f"{value / factor:.3g}{unit}"
     return f"{value:.3g}"
