@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dkfeat import kernels
 
-from .machines import ITERATIONS, kernel_accuracies, linear_accuracies, unit_rows
+from .machines import kernel_accuracies, linear_accuracies, unit_rows
 from .rows import DataSet, load_rows
 
 __all__ = ["BEST_GAMMAS", "GAMMAS", "SEARCHED_ROWS", "gmm_best", "linear_best", "rbf_best"]
@@ -27,10 +27,7 @@ GAMMAS = tuple(
 )
 """The paper's 58."""
 SEARCHED_ROWS = 2000
-"""Training rows on which γ is searched where a set has more.
-
-The best few are then tried on all rows, each with its best C and those beside it.
-"""
+"""Training rows on which γ is searched where a set has more; the best few are then tried on all."""
 BEST_GAMMAS = 5
 
 
@@ -70,27 +67,25 @@ def rbf_best(
     found = load_rows(data, name)
     assert found is not None
     found = found.some(rows, test_rows, seed)
-    grids = {gamma: list(grid) for gamma in gammas}
     if len(found.y) > SEARCHED_ROWS:
-        searched = _rbf_grids(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grids, ITERATIONS)
-        some = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
-        grids = {gamma: [C for C in grid if 1 / 11 < C / searched[gamma]["C"] < 11] for gamma in some}
-    tried = _rbf_grids(found, grids)
+        searched = _rbf_grid(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
+        gammas = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
+        best_c = searched[gammas[0]]["C"]
+        grid = [C for C in grid if best_c / 11 < C < best_c * 11]
+    tried = _rbf_grid(found, grid, gammas)
     best = max(tried, key=lambda gamma: tried[gamma]["accuracy"])
     return {**tried[best], "gamma": best}
 
 
-def _rbf_grids(
-    found: DataSet, grids: Mapping[float, Sequence[float]], iterations: int | None = None
-) -> dict[float, dict[str, float]]:
-    """Best C of its grid for each γ; kernels of all γ are powers of one."""
+def _rbf_grid(found: DataSet, grid: Sequence[float], gammas: Sequence[float]) -> dict[float, dict[str, float]]:
+    """Best C for each γ; kernels of all γ are powers of one."""
     gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
     power, power_block = np.empty_like(gram), np.empty_like(block)
     tried = {}
-    for gamma, grid in grids.items():
+    for gamma in gammas:
         np.power(gram, gamma, out=power)
         np.power(block, gamma, out=power_block)
-        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid, iterations))
+        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid))
     return tried
 
 

@@ -14,10 +14,10 @@ from sklearn.svm import SVC, LinearSVC
 
 from .rows import DataSet
 
-__all__ = ["ITERATIONS", "decades", "kernel_accuracies", "linear_accuracies", "unit_rows"]
+__all__ = ["decades", "kernel_accuracies", "linear_accuracies", "unit_rows"]
 
-ITERATIONS, ITERATIONS_A_ROW = 300_000, 300
-"""Of LIBSVM, two rows each: in all, and for each training row."""
+ITERATIONS = 300_000
+"""Of LIBSVM, two rows each."""
 PATIENCE = 2
 """Values of C in a row that may be no better before larger ones are left out."""
 
@@ -76,16 +76,11 @@ def linear_accuracies(
 
 
 def kernel_accuracies(
-    gram: NDArray[np.float64],
-    y: NDArray[Any],
-    block: NDArray[np.float64],
-    y_test: NDArray[Any],
-    C: Sequence[float],
-    iterations: int | None = None,
+    gram: NDArray[np.float64], y: NDArray[Any], block: NDArray[np.float64], y_test: NDArray[Any], C: Sequence[float]
 ) -> list[float]:
     """Test accuracy in percent of LIBSVM at each C, one class against one, of kernel values.
 
-    C ascends until `PATIENCE` values are no better.
+    C ascends until `PATIENCE` values are no better; at most `ITERATIONS` are made for a pair of classes.
 
     Parameters
     ----------
@@ -95,13 +90,10 @@ def kernel_accuracies(
     y_test : ndarray of shape (n_test,)
     C : sequence of float
         Ascending.
-    iterations : int or None
-        At most, for a pair of classes; None: `ITERATIONS`, or `ITERATIONS_A_ROW` for each row if that is more.
     """
     found: list[float] = []
-    most = max(ITERATIONS, ITERATIONS_A_ROW * len(y)) if iterations is None else iterations
     for each in C:
-        machine = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=most)
+        machine = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=ITERATIONS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(gram, y)
