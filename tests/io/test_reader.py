@@ -497,7 +497,7 @@ def test_target__without_a_data_set__is_told(tmp_path, what):
         target.mkdir()
     elif what == "not finished":
         open_storage(target).prepare()
-    with pytest.raises(ShardError, match=r"no data set|no batch was committed"):
+    with pytest.raises(ShardError, match=r"no data set|no folder of shards|no batch was committed"):
         reader.read_manifest(open_storage(target))
     with pytest.raises(ShardError):
         reader.read_spec(open_storage(target))
