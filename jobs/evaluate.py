@@ -5,22 +5,10 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
+from dkfeat.cli._run_options import TASK_PARAMETERS
 from dkfeat.cli.build import build_rows, load_job, run_settings
 from dkfeat.learn.evaluate import evaluate
 from dkfeat.report.figures import check_plots
-
-WHERE = (
-    "scheduler",
-    "scheduler_file",
-    "cluster",
-    "n_workers",
-    "threads_per_worker",
-    "memory_limit",
-    "in_flight",
-    "performance_report",
-    "progress",
-)
-"""What `run` says of evaluations, which write no data set."""
 
 
 @click.command("evaluate", cls=DkfeatCommand)
@@ -36,7 +24,7 @@ def main(conf: str) -> None:
     with run_settings(job.run) as runs:
         for part in job.evaluate:
             rows, where = build_rows(part), next(runs)
-            found = evaluate(part.model, **rows, **{name: where[name] for name in WHERE})
+            found = evaluate(part.model, **rows, **{name: where[name] for name in TASK_PARAMETERS})
             if part.out is not None:
                 given = part.shards or part.source.urlpath
                 found.save(part.out, f"{part.model} on {given if isinstance(given, str) else ', '.join(given)}")

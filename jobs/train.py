@@ -5,22 +5,12 @@ from __future__ import annotations
 import click
 
 from dkfeat.cli import DkfeatCommand
+from dkfeat.cli._run_options import PLACE_PARAMETERS
 from dkfeat.cli._storage import resolve_options
 from dkfeat.cli.build import load_job, run_settings
 from dkfeat.io.remote import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.sgd import train
-
-WHERE = (
-    "scheduler",
-    "scheduler_file",
-    "cluster",
-    "n_workers",
-    "threads_per_worker",
-    "memory_limit",
-    "performance_report",
-)
-"""What `run` says of training in parts."""
 
 
 @click.command("train", cls=DkfeatCommand)
@@ -40,7 +30,7 @@ def main(conf: str) -> None:
     with run_settings(job.run) as runs:
         if job.train.parts is not None:
             where = next(runs)
-            options |= {name: where[name] for name in WHERE}
+            options |= {name: where[name] for name in PLACE_PARAMETERS}
         model = train(shards, **options, progress=job.run.progress)
     if out is not None:
         model.save(out, storage_options=of_store)

@@ -13,8 +13,10 @@ from dkfeat.cli._output import is_quiet
 from dkfeat.cli._values import Choice, Words
 
 __all__ = [
+    "PLACE_PARAMETERS",
     "RUN_PARAMETERS",
     "SCHEDULERS",
+    "TASK_PARAMETERS",
     "bad_row_options",
     "cluster",
     "on_bad_row",
@@ -27,19 +29,19 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-RUN_PARAMETERS = (
+PLACE_PARAMETERS = (
     "scheduler",
     "scheduler_file",
     "cluster",
     "n_workers",
     "threads_per_worker",
     "memory_limit",
-    "in_flight",
     "performance_report",
-    "progress",
-    "resume",
-    "break_lock",
 )
+"""Keywords that say where tasks run, of all that run some."""
+TASK_PARAMETERS = (*PLACE_PARAMETERS, "in_flight", "progress")
+"""Keywords of what writes no data set."""
+RUN_PARAMETERS = (*TASK_PARAMETERS, "resume", "break_lock")
 """Keywords of `dkfeat.featurize` that say how a run goes."""
 SCHEDULERS = Words("threads", "processes", "synchronous", "cluster")
 BAD_ROW_PARAMETERS = ("on_bad_row", "max_bad_rows")
