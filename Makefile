@@ -5,10 +5,16 @@ BIN    := $(VENV)/bin
 DATA   ?=
 MODE   ?= quick
 # Processes that run the tests side by side; ARGS='-n 0' runs them in one, for a debugger.
-PYTEST  = python -m pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST  = python -m pytest -n logical --maxprocesses 4 --dist worksteal
+EVERY   = -m 'slow or not slow'
+# What make test-slow draws its examples from; printed, so that SEED=… repeats a run.
+SEED   := $(or $(SEED),$(shell date +%s))
+
+# Processes that tests start compile each module once, whatever the environment says of bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow faults kills test-nojit lint format types check bench reproduce docs lowest clean
+.PHONY: help demo test test-all test-slow coverage faults kills test-nojit lint format types check bench reproduce docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -25,24 +31,32 @@ $(VENV)/.stamp-%: pyproject.toml
 demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my.svm takes your file
 	@$(BIN)/dkfeat demo $(if $(DATA),--data '$(DATA)')
 
-test: $(VENV)/.stamp-test  ## the test suite, under ten minutes on two cores
+test: $(VENV)/.stamp-test  ## each behaviour once, the same examples each time: four minutes on two cores
 	@$(BIN)/$(PYTEST) $(ARGS)
 
-test-slow: $(VENV)/.stamp-test  ## the long loops too
-	@$(BIN)/$(PYTEST) -m 'slow or not slow' $(ARGS)
+test-all: $(VENV)/.stamp-test  ## every test: matrices, kills, clusters, pages too; an hour on two cores
+	@$(BIN)/$(PYTEST) $(EVERY) $(ARGS)
+
+test-slow: $(VENV)/.stamp-test  ## every test, with other random examples each time; SEED=… repeats a run
+	@echo "random examples of seed $(SEED); make test-slow SEED=$(SEED) repeats them"
+	@$(BIN)/$(PYTEST) $(EVERY) --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
+
+coverage: $(VENV)/.stamp-test  ## lines of dkfeat that make test-all reaches, compiled loops left out; fails below 95 %
+	@$(BIN)/$(PYTEST) $(EVERY) --cov --cov-report=term:skip-covered --cov-report=html --cov-fail-under=95 $(ARGS)
 
 faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests of the fault catalogue
-	@$(BIN)/$(PYTEST) -q -m 'fault and not slow' $(ARGS)
+	@$(BIN)/$(PYTEST) -q -m fault $(ARGS)
 
 kills: $(VENV)/.stamp-test  ## kill runs at every step and count those that end with identical bytes
-	@$(BIN)/$(PYTEST) -q -m 'slow or not slow' -k 'crash__ or driver_killed' tests/io/test_crash.py tests/engine/test_faults.py $(ARGS)
+	@$(BIN)/$(PYTEST) -q $(EVERY) -k 'crash__ or driver_killed' tests/faults/processes/test_crash.py tests/faults/processes/test_kills.py $(ARGS)
 
 test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small inputs only
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/compiled tests/test_random_streams.py $(ARGS)
 
-lint: $(VENV)/.stamp-lint  ## ruff and codespell
+lint: $(VENV)/.stamp-lint  ## ruff, codespell, numpydoc
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/python -m numpydoc lint $$(git ls-files 'dkfeat/*.py')
 	@$(BIN)/codespell $$(git ls-files '*.py' '*.md' '*.toml' '*.yaml' '*.ipynb')
 
 format: $(VENV)/.stamp-lint  ## rewrite the sources in the house style
@@ -52,7 +66,7 @@ format: $(VENV)/.stamp-lint  ## rewrite the sources in the house style
 types: $(VENV)/.stamp-lint $(VENV)/.stamp-base  ## mypy, strict
 	@$(BIN)/mypy
 
-check: lint types docs test  ## all that CI asks
+check: lint types docs test-all  ## all that CI asks
 
 bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one
 	@$(BIN)/python benchmarks/run.py $(ARGS)
@@ -70,4 +84,4 @@ lowest:  ## the test suite on the oldest versions allowed, in a venv of its own
 	@.venv-lowest/bin/$(PYTEST) $(ARGS)
 
 clean:  ## remove the virtual environment, the site and what the demo made
-	rm -rf $(VENV) .venv-lowest demo docs/_build docs/reference/generated docs/notebooks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest demo docs/_build docs/reference/generated docs/notebooks .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -22,7 +22,10 @@ from unittest.mock import patch
 from job import COLUMNS, write_rows
 
 import dkfeat
-from dkfeat.io import columns, libsvm_pieces, seal
+from dkfeat.config import ExecutionConfig
+from dkfeat.io.libsvm import read as libsvm_pieces
+from dkfeat.io.shards import codec as seal
+from dkfeat.io.shards import columns
 
 BLOCK = 16 << 20
 MARK = 0.9
@@ -73,7 +76,7 @@ def run(source, gcws, target, left_out=()):
         for name in left_out:
             stack.enter_context(CHECKS[name]())
         started, used = time.perf_counter(), time.process_time()
-        dkfeat.featurize(source, gcws, target, scheduler="synchronous", progress=False)
+        dkfeat.featurize(source, target, gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
         return time.perf_counter() - started, time.process_time() - used
 
 

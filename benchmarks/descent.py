@@ -16,8 +16,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import SGDClassifier
 
 from dkfeat import GCWSFeatures
-from dkfeat.learn.descent import Descent, Weights
-from dkfeat.learn.descent_settings import Settings, Variant
+from dkfeat.learn.sgd.descent import Descent, DescentConfig, Variant, Weights
 
 COMPONENTS, ALPHA = 512, 1e-6
 SETS = ("rcv1", "spambase", "satimage", "letter")
@@ -30,7 +29,7 @@ def epochs(name, loss, quick):
     rows = np.random.default_rng(0).permutation(len(y))[: 500 if quick else None]
     features, y = GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0).fit_transform(X[rows]), y[rows]
     classes = np.unique(y)
-    settings = Settings(
+    settings = DescentConfig(
         task="binary" if len(classes) == 2 else "multiclass",
         classes=classes,
         variants=(Variant(loss, ALPHA),),

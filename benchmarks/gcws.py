@@ -24,7 +24,7 @@ from paired import cpu_seconds
 from scipy.sparse import csr_matrix
 from workloads import rcv1_like, webspam_like, wide
 
-from dkfeat.compiled import cws
+from dkfeat.compiled.sampling import gcws as cws
 
 WORKLOADS = {"W1": webspam_like, "W2": rcv1_like, "W3": wide}
 ROWS = {"W1": 20_000, "W2": 20_000, "W3": 1000}
@@ -38,7 +38,7 @@ COLD_START = """
 import time
 start = time.perf_counter(); cpu = time.process_time()
 import numpy as np
-from dkfeat.compiled import cws
+from dkfeat.compiled.sampling import gcws as cws
 logs, negative = cws.signed_logs(np.ones(2, np.float32))
 cws.encode(np.array([0, 2]), np.array([0, 1]), logs, negative, 16, 0, 8, 0, "mixed")
 print(time.perf_counter() - start, time.process_time() - cpu)

@@ -123,7 +123,7 @@ def on_cluster(path, n_rows, folder, n_workers, repeats):
     import psutil
 
     import dkfeat
-    from dkfeat.engine.cluster import local_cluster
+    from dkfeat.engine.clusters.local import local_cluster
 
     gcws = dkfeat.GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0)
     options = {"n_features": COLUMNS, "zero_based": False, "label_dtype": "int64"}
@@ -135,7 +135,7 @@ def on_cluster(path, n_rows, folder, n_workers, repeats):
             shutil.rmtree(target, ignore_errors=True)
             source = dkfeat.LibsvmSource(str(source), blocksize=blocksize, **options)
             started = time.perf_counter()
-            dkfeat.featurize(source, gcws, target, client=client, progress=False)
+            dkfeat.featurize(source, target, gcws, client=client, progress=False)
             return time.perf_counter() - started
 
         run(few, few.stat().st_size // (4 * n_workers))  # compiled, and on every worker

@@ -22,7 +22,7 @@ from paired import compare, run
 from sklearn.kernel_approximation import RBFSampler
 from workloads import rcv1_like
 
-from dkfeat.compiled.hadamard import hadamard_rows
+from dkfeat.compiled.structured.hadamard import hadamard_rows
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
 
 

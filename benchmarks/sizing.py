@@ -18,6 +18,7 @@ from pathlib import Path
 
 from text_workload import N_FEATURES, write_rcv1_like
 
+PARTS = ("memory", "time")
 ROOT = Path(__file__).parent.parent
 COMPONENTS = 512
 BASE_BYTES = 4 << 20
@@ -26,6 +27,7 @@ BASE_BYTES = 4 << 20
 CHILD = """
 import json, sys, threading, time
 import psutil, dkfeat
+from dkfeat.config import ExecutionConfig
 
 def main():
     small, source, target, asked = sys.argv[1:]
@@ -33,7 +35,7 @@ def main():
     settings = dict(n_features=asked["columns"], zero_based=False, label_dtype="int64", blocksize=asked["block"])
     gcws = dkfeat.GCWSFeatures(asked["components"], random_state=0)
     warm = dkfeat.LibsvmSource(small, **settings)
-    dkfeat.featurize(warm, gcws, target + "-warm", scheduler="synchronous", progress=False)
+    dkfeat.featurize(warm, target + "-warm", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
     process = psutil.Process()
     idle = peak = process.memory_info().rss
     running = True
@@ -48,8 +50,8 @@ def main():
     watcher.start()
     began = time.perf_counter()
     rows = dkfeat.LibsvmSource(source, **settings)
-    planned = dkfeat.plan(rows, gcws)
-    manifest = dkfeat.featurize(rows, gcws, target, progress=False, **asked["where"])
+    planned = dkfeat.plan(rows, map=gcws)
+    manifest = dkfeat.featurize(rows, target, gcws, progress=False, client=ExecutionConfig(**asked["where"]))
     seconds = time.perf_counter() - began
     running = False
     watcher.join()
@@ -136,19 +138,21 @@ def time(folder, quick, total):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=["memory", "time"], metavar="PART", default=["memory", "time"])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="memory, time; default: both")
     parser.add_argument("--quick", action="store_true", help="small files: a check that it runs, not a measurement")
     parser.add_argument("--folder", type=Path, help="where files go; text is kept there for the next time")
     parser.add_argument("--mib", type=int, default=512, help="text that is timed, in MiB (default: 512)")
     args = parser.parse_args()
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"PART is one of {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         text_of(folder, BASE_BYTES)
         emit("machine", cores=os.cpu_count(), processor=platform.processor() or platform.machine())
-        if "memory" in args.parts:
+        if "memory" in (args.parts or PARTS):
             memory(folder, args.quick)
-        if "time" in args.parts:
+        if "time" in (args.parts or PARTS):
             time(folder, args.quick, args.mib)
 
 

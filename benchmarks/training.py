@@ -34,7 +34,7 @@ MOST_MEMORY = 1.2
 
 PEAK = """
 import sys, dkfeat
-dkfeat.train(sys.argv[1], epochs=1, shuffle_rows=1000, progress=False)
+dkfeat.train(sys.argv[1], dkfeat.SGD(epochs=1, shuffle_rows=1000), progress=False)
 # not of getrusage, which has the peak of the process that started this one
 print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
@@ -54,7 +54,7 @@ def featurized(X, y, folder, blocksize, copies=1):
         str(folder / "rows-*.svm"), n_features=X.shape[1], zero_based=False, label_dtype="int64", blocksize=blocksize
     )
     gcws = dkfeat.GCWSFeatures(n_components=COMPONENTS, random_state=0)
-    dkfeat.featurize(source, gcws, folder / "shards", progress=False)
+    dkfeat.featurize(source, folder / "shards", gcws, progress=False)
     return dkfeat.open_shards(folder / "shards")
 
 
@@ -80,7 +80,7 @@ def speed(n_rows, n_classes, folder, epochs):
         pairs.append((between - began, ended - between))
         began = clocks()
 
-    dkfeat.train(data, loss="hinge", epochs=epochs + 1, progress=epoch_ended)
+    dkfeat.train(data, dkfeat.SGD(loss="hinge", epochs=epochs + 1), progress=epoch_ended)
     wall, processor = (
         {
             "rows_per_second": round(n_rows / np.median([ours[clock] for ours, _ in pairs[1:]])),
@@ -129,7 +129,7 @@ def reached(name, root, folder):
         shutil.rmtree(target, ignore_errors=True)
         gcws = None if shards else dkfeat.GCWSFeatures(n_components=COMPONENTS, random_state=0)
         like = folder / name / "train" if shards else None
-        dkfeat.featurize(root / name / f"{part}.svm.xz", gcws, target, like=like, progress=False)
+        dkfeat.featurize(root / name / f"{part}.svm.xz", target, gcws, like=like, progress=False)
         shards[part] = dkfeat.open_shards(target)
     X, y = shards["train"].to_scipy()
     X.data /= COMPONENTS**0.5
@@ -144,7 +144,7 @@ def reached(name, root, folder):
     def epoch_ended(entry):
         seen.append((time.perf_counter() - started, entry["test_accuracy"]))
 
-    dkfeat.train(shards["train"], test=shards["test"], epochs=1, progress=False)  # compiled
+    dkfeat.train(shards["train"], dkfeat.SGD(epochs=1), test=shards["test"], progress=False)  # compiled
     started = time.perf_counter()
     dkfeat.train(shards["train"], test=shards["test"], progress=epoch_ended)
     ours = next((seconds for seconds, accuracy in seen if accuracy >= aim - POINTS), None)

@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PackedCodes", "RowBlock", "SourceFile", "Split"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowBlock:
@@ -21,8 +19,9 @@ class RowBlock:
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
     From shards what these hold: PackedCodes, csr_matrix or ndarray, of features that a map has made."""
-    y: NDArray[Any]
-    """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given."""
+    y: Any
+    """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. From shards with
+    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes)."""
     label_offsets: NDArray[np.int64] | None = None
     """Multi-label only: row i has the labels ``y[label_offsets[i]:label_offsets[i + 1]]``."""
     qid: NDArray[np.int64] | None = None
@@ -32,36 +31,47 @@ class RowBlock:
     kept: Mapping[str, Any] = field(default_factory=dict)
     """Columns kept beside the features, by the name they have in shards: pyarrow arrays of n_rows values or nulls."""
 
+    number: NDArray[np.int64] | None = None
+    """Number of each row among all rows of a data set, where asked."""
+
     def __post_init__(self) -> None:
         rows = self.X.shape[0]
-        lengths = {"label": len(self.y) if self.label_offsets is None else len(self.label_offsets) - 1}
-        lengths |= {name: len(column) for name in ("qid", "weight") if (column := getattr(self, name)) is not None}
+        lengths = {"label": self.y.shape[0] if self.label_offsets is None else len(self.label_offsets) - 1}
+        lengths |= {
+            name: len(column) for name in ("qid", "weight", "number") if (column := getattr(self, name)) is not None
+        }
         lengths |= {name: len(column) for name, column in self.kept.items()}
         wrong = {name: length for name, length in lengths.items() if length != rows}
         if wrong:
-            message = f"a block of {rows:,} rows came with columns of other lengths: {wrong}"
-            raise ValueError(message)
+            raise ValueError(f"a block of {rows:,} rows came with columns of other lengths: {wrong}")
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.X.shape[0])
 
-    def take(self, keep: NDArray[np.bool_]) -> RowBlock:
-        """Copy of the rows for which `keep`, shape (n_rows,), is true."""
-        y, offsets = self.y, self.label_offsets
+    def take(self, rows: NDArray[Any] | slice) -> RowBlock:
+        """Copy of chosen rows: positions in the order wanted, a slice, or a mask of shape (n_rows,)."""
+        X, y, offsets = self.X, self.y, self.label_offsets
         if offsets is None:
-            y = y[keep]
+            y = y[rows]
         else:
-            counts = np.diff(offsets)
-            y, offsets = y[np.repeat(keep, counts)], np.append(0, np.cumsum(counts[keep])).astype(np.int64)
+            lists = np.split(y, offsets[1:-1])
+            chosen = [lists[row] for row in np.arange(self.n_rows)[rows]]
+            y = np.concatenate(chosen) if chosen else y[:0]
+            offsets = np.cumsum([0, *map(len, chosen)], dtype=np.int64)
+        places = rows if isinstance(rows, slice) else np.arange(self.n_rows)[rows]
         return RowBlock(
-            X=self.X[keep],
+            X=PackedCodes(X.codes[rows], X.empty[rows]) if isinstance(X, PackedCodes) else X[rows],
             y=y,
             label_offsets=offsets,
-            qid=None if self.qid is None else self.qid[keep],
-            weight=None if self.weight is None else self.weight[keep],
-            kept={name: column.filter(keep) for name, column in self.kept.items()},
+            qid=None if self.qid is None else self.qid[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            kept={
+                name: column[places] if isinstance(places, slice) else column.take(places)
+                for name, column in self.kept.items()
+            },
+            number=None if self.number is None else self.number[rows],
         )
 
 
@@ -77,6 +87,11 @@ class PackedCodes(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """Rows, and bytes a row."""
         return self.codes.shape
+
+
+def take_rows(X: Any, rows: Any) -> Any:
+    """Rows of an ndarray, csr_matrix or `PackedCodes`: positions in the order wanted, a slice, or a mask."""
+    return PackedCodes(X.codes[rows], X.empty[rows]) if isinstance(X, PackedCodes) else X[rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,33 @@
-"""Canonical JSON and its SHA-256: the one way in which settings become a fingerprint."""
+"""JSON of the metadata: canonical text and its fingerprint, and strict reading with typed records."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from io import BytesIO
+from itertools import islice
+from threading import RLock
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-__all__ = ["canonical_json", "fingerprint"]
+import msgspec
+
+from dkfeat.errors import ShardError
+
+Kind = TypeVar("Kind")
+
+_CONVERTING = RLock()
+"""Held while msgspec converts: two threads in which it meets a type for the first time at once end the process."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""An integer of at least 0 that fits 64 signed bits."""
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+"""A text that is not empty."""
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+"""64 lowercase hexadecimal digits."""
 
 
 def canonical_json(value: object) -> str:
@@ -56,18 +76,192 @@ def _plain(value: object) -> object:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            message = f"canonical JSON holds finite numbers only, got {value!r}"
-            raise ValueError(message)
+            raise ValueError(f"canonical JSON holds finite numbers only, got {value!r}")
         return {"float": value.hex()}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            message = f"canonical JSON needs string keys, got {list(value)!r}"
-            raise TypeError(message)
+            raise TypeError(f"canonical JSON needs string keys, got {list(value)!r}")
         if list(value) == ["float"]:
-            message = "canonical JSON keeps mappings with the single key 'float' for numbers; name the key otherwise"
-            raise ValueError(message)
+            raise ValueError(
+                "canonical JSON keeps mappings with the single key 'float' for numbers; name the key otherwise"
+            )
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]
-    message = f"canonical JSON cannot hold {type(value).__name__}"
-    raise TypeError(message)
+    raise TypeError(f"canonical JSON cannot hold {type(value).__name__}")
+
+
+MAX_BYTES = 512 << 20
+_BATCH = 1000
+LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bits; counts have a limit of their own
+
+
+def dumps(value: object) -> bytes:
+    r"""UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity.
+
+    An object's values may be iterators, which are written as lists; what they yield is held a thousand items at a time.
+
+    Examples
+    --------
+    >>> dumps({"rows": 2, "names": iter("ab")})
+    b'{"rows":2,"names":["a","b"]}\n'
+    """
+    if not isinstance(value, dict):
+        return (_text(value) + "\n").encode()
+    parts = BytesIO()
+    parts.write(b"{")
+    for place, (key, item) in enumerate(value.items()):
+        parts.write(f"{',' * bool(place)}{_text(key)}:".encode())
+        if isinstance(item, Iterator):
+            opening = "["
+            while batch := list(islice(item, _BATCH)):
+                parts.write((opening + _text(batch)[1:-1]).encode())
+                opening = ","
+            parts.write(b"[]" if opening == "[" else b"]")
+        else:
+            parts.write(_text(item).encode())
+    parts.write(b"}\n")
+    return parts.getvalue()  # without a copy
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Parameters
+    ----------
+    data : bytes
+        UTF-8 text.
+    what : str
+        Name of the file, for the message.
+    max_bytes : int, default=512 MiB
+        Longer text is refused unread.
+
+    Returns
+    -------
+    value : dict
+        Numbers are finite; integers fit 64 bits, signed or unsigned.
+
+    Raises
+    ------
+    ShardError
+        For anything else: other text, duplicate keys, NaN, Infinity, a number out of range, nesting too deep.
+
+    Examples
+    --------
+    >>> parse_object(b'{"rows": 2}', "example")
+    {'rows': 2}
+    >>> parse_object(b'{"rows": 2, "rows": 3}', "example")
+    Traceback (most recent call last):
+        ...
+    dkfeat.errors.ShardError: example: not the strict JSON that dkfeat writes: key 'rows' is given twice
+    """
+    check_length(len(data), what, max_bytes)
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_constant,
+        )
+    except RecursionError:
+        raise ShardError(f"{what}: not the strict JSON that dkfeat writes: nested too deep") from None
+    except ValueError as fault:
+        raise ShardError(f"{what}: not the strict JSON that dkfeat writes: {str(fault)[:200]}") from None
+    if not isinstance(value, dict):
+        raise ShardError(f"{what}: expected one JSON object, got {type(value).__name__}")
+    return value
+
+
+def typed(value: object, kind: type[Kind], what: str) -> Kind:
+    """Turn plain JSON values into a record; unknown keys are ignored.
+
+    Parameters
+    ----------
+    value : object
+        From `parse_object`, or a part of it.
+    kind : type
+        Dataclass, or any other type that msgspec knows; nothing is converted but lists to tuples and records.
+    what : str
+        Name of the file or record, for the message.
+
+    Raises
+    ------
+    ShardError
+        Naming `what` and the key that is missing, or whose value is of another type or out of range.
+
+    Examples
+    --------
+    >>> typed({"rows": -2}, dict[str, Count], "example")
+    Traceback (most recent call last):
+        ...
+    dkfeat.errors.ShardError: example: Expected `int` >= 0 - at `$[...]`
+    """
+    try:
+        with _CONVERTING:
+            return msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        raise ShardError(f"{what}: {str(fault)[:200]}") from None
+
+
+def check_fields(record: object, what: str) -> None:
+    """Refuse a dataclass with slots whose fields are not what their annotations say.
+
+    Raises
+    ------
+    ShardError
+        As `typed`.
+    """
+    try:
+        with _CONVERTING:
+            kind = _fields_of(type(record))  # type: ignore[arg-type]  # mypy holds classes to be without hash
+            msgspec.convert(record, kind, from_attributes=True)
+    except msgspec.ValidationError as fault:
+        raise ShardError(f"{what}: {str(fault)[:200]}") from None
+
+
+@cache
+def _fields_of(kind: Any) -> type[msgspec.Struct]:
+    """Type with the fields of a dataclass, which msgspec makes of an instance as if it were foreign."""
+    return msgspec.defstruct("Fields", list(get_type_hints(kind, include_extras=True).items()))
+
+
+def check_length(size: int, what: str, max_bytes: int = MAX_BYTES) -> None:
+    """Refuse a text of an absurd number of bytes, best before it is in memory.
+
+    Raises
+    ------
+    ShardError
+        Naming `what`.
+    """
+    if size > max_bytes:
+        raise ShardError(f"{what}: {size:,} bytes, but at most {max_bytes:,} are read")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"key {twice[:60]!r} is given twice")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not LEAST_INTEGER <= int(digits) <= MOST_INTEGER:
+        raise ValueError(f"integer {digits[:60]} does not fit 64 bits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"number {digits[:60]} is out of range")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")

@@ -41,6 +41,7 @@ __all__ = [
     "SourceNotFoundError",
     "SpecConflictError",
     "TargetBusyError",
+    "cause_of",
 ]
 
 
@@ -214,3 +215,8 @@ class ClusterError(DkfeatError, RuntimeError):
     """Workers or the scheduler were lost."""
 
     exit_code = 5
+
+
+def cause_of(fault: OSError) -> str:
+    """Text of an operating system's error without its number and file name, or all of it where it has no such text."""
+    return str(fault.strerror or fault)

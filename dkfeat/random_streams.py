@@ -1,9 +1,4 @@
-"""Seeds and the numbers of the random streams that are drawn from them.
-
-Every random number that a row's features depend on is Philox4x32-10 of ``(seed, coordinate, component, stream)``; see
-`dkfeat.compiled.philox`. A stream is one use of randomness: two uses never share a number, so that they never share
-draws. Their numbers are listed in `dkfeat.compiled.streams` and known here too.
-"""
+"""Seeds: roots of all random numbers, integers of 64 bits."""
 
 from __future__ import annotations
 
@@ -12,52 +7,6 @@ import secrets
 from typing import Any
 
 import numpy as np
-
-from dkfeat.compiled.streams import (
-    STREAM_CIRCULANT,
-    STREAM_CODE_SHIFT,
-    STREAM_DENSE,
-    STREAM_FASTFOOD,
-    STREAM_GCWS,
-    STREAM_HELD_OUT,
-    STREAM_LANDMARK,
-    STREAM_LAPLACE_CIRCULANT,
-    STREAM_LAPLACE_DENSE,
-    STREAM_LAPLACE_MIXTURE,
-    STREAM_LENGTH,
-    STREAM_MACLAURIN_DEGREE,
-    STREAM_MACLAURIN_INNER,
-    STREAM_MACLAURIN_SAMPLE,
-    STREAM_MACLAURIN_SIGN,
-    STREAM_MIXTURE,
-    STREAM_PERMUTATION,
-    STREAM_PHASE,
-    STREAM_SIGN,
-)
-
-__all__ = [
-    "STREAM_CIRCULANT",
-    "STREAM_CODE_SHIFT",
-    "STREAM_DENSE",
-    "STREAM_FASTFOOD",
-    "STREAM_GCWS",
-    "STREAM_HELD_OUT",
-    "STREAM_LANDMARK",
-    "STREAM_LAPLACE_CIRCULANT",
-    "STREAM_LAPLACE_DENSE",
-    "STREAM_LAPLACE_MIXTURE",
-    "STREAM_LENGTH",
-    "STREAM_MACLAURIN_DEGREE",
-    "STREAM_MACLAURIN_INNER",
-    "STREAM_MACLAURIN_SAMPLE",
-    "STREAM_MACLAURIN_SIGN",
-    "STREAM_MIXTURE",
-    "STREAM_PERMUTATION",
-    "STREAM_PHASE",
-    "STREAM_SIGN",
-    "check_seed",
-    "draw_seed",
-]
 
 _SEED_LIMIT = 1 << 64
 
@@ -79,7 +28,7 @@ def draw_seed() -> int:
 
 
 def check_seed(random_state: Any) -> int:
-    """Seed that a user's ``random_state`` stands for.
+    """Return the seed that a user's ``random_state`` stands for.
 
     Parameters
     ----------
@@ -116,10 +65,8 @@ def check_seed(random_state: Any) -> int:
         seed = int(random_state)
         if 0 <= seed < _SEED_LIMIT:
             return seed
-        message = f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer"
-        raise ValueError(message)
-    message = (
+        raise ValueError(f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer")
+    raise TypeError(
         f"random_state={random_state!r} of type {type(random_state).__name__}; "
         "pass an integer in [0, 2**64), None, or a generator of numpy"
     )
-    raise TypeError(message)

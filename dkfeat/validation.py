@@ -1,4 +1,4 @@
-"""Checks that maps and kernels share: scalars in range, rows finite and in canonical form.
+"""Checks of parameters and of rows: scalars in range, rows finite and in canonical form.
 
 Nothing here writes to its arguments. A single cell to blame is named in the error's text and kept in
 its ``row`` and ``column``.
@@ -16,18 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.wording import meant
-
-__all__ = [
-    "MAX_POWER",
-    "check_choice",
-    "check_columns",
-    "check_finite",
-    "check_integer",
-    "check_real",
-    "check_rows",
-    "rows_as_csr",
-]
+from dkfeat.messages import meant
 
 MAX_POWER = 1000.0
 """Largest power of the pGMM kernel: beyond, a float32 logarithm times it says nothing about the value."""
@@ -54,8 +43,7 @@ def check_integer(value: object, name: str, *, low: int, high: int | None = None
     wanted = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
     if not is_integer or int(value) < low or (high is not None and int(value) > high):  # type: ignore[call-overload]  # an Integral converts
-        message = f"{name}={value!r}, but it must be {wanted}; set {name} in that range"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}={value!r}, but it must be {wanted}; set {name} in that range")
     return int(value)  # type: ignore[call-overload]  # an Integral converts
 
 
@@ -77,8 +65,7 @@ def check_real(value: object, name: str, *, above: float = -math.inf, high: floa
     if not math.isfinite(number) or not above < number <= high:
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at most {high:,g}"] * (high < math.inf)
         wanted = " ".join(["a finite number", " and ".join(bounds)]).strip()
-        message = f"{name}={value!r}, but it must be {wanted}; set {name} in that range"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}={value!r}, but it must be {wanted}; set {name} in that range")
     return number
 
 
@@ -110,8 +97,7 @@ def check_columns(got: int, expected: int, owner: str) -> None:
     dkfeat.errors.InputError: X has 3 features, but GCWSFeatures is expecting 4 features as input
     """
     if got != expected:
-        message = f"X has {got} features, but {owner} is expecting {expected} features as input"
-        raise InputError(message)
+        raise InputError(f"X has {got} features, but {owner} is expecting {expected} features as input")
 
 
 def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, cause: str = "") -> None:
@@ -135,11 +121,12 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
     column = int(rows.indices[at])
     value = "NaN" if np.isnan(rows.data[at]) else f"{float(rows.data[at])}"
     after = f" {cause}" if cause else ""
-    message = (
+    raise InputError(
         f"{name} holds {value} at row {row:,}, column {column:,} (counted from 0){after}, but every value must be "
-        "finite, neither NaN nor inf; replace or drop such cells first"
+        "finite, neither NaN nor inf; replace or drop such cells first",
+        row=row,
+        column=column,
     )
-    raise InputError(message, row=row, column=column)
 
 
 def check_rows(X: Any, *, first_row: int = 0) -> None:
@@ -201,15 +188,13 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     is_sparse = sp.issparse(X)
     if not is_sparse:
         if hasattr(X, "__dask_graph__") and sp.issparse(X._meta):  # numpy would make an object of it
-            message = (
+            raise InputError(
                 f"{name} is a Dask array of sparse blocks where rows in memory are needed; for kernels call "
                 "dkfeat.gram, else compute the blocks one by one"
             )
-            raise InputError(message)
         X = np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
-        message = f"{name} has shape {X.shape} and dtype {X.dtype}, but it must be a 2-D array of real numbers"
-        raise InputError(message)
+        raise InputError(f"{name} has shape {X.shape} and dtype {X.dtype}, but it must be a 2-D array of real numbers")
     if X.dtype != np.float32 or not X.dtype.isnative:
         X = X.astype(np.float64, copy=False)
     rows = _canonical(X, name) if is_sparse else _dense_to_csr(X)
@@ -220,11 +205,10 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
 def _canonical(X: Any, name: str) -> sp.csr_matrix:
     rows = sp.csr_matrix(X)  # shares the arrays of a CSR input
     if rows.nnz and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
-        message = (
+        raise InputError(
             f"{name} has {rows.shape[1]:,} columns, but its indices run from {rows.indices.min():,} to "
             f"{rows.indices.max():,}; build it with the right shape"
         )
-        raise InputError(message)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

@@ -1,14 +1,13 @@
-"""Evaluate what a job file lists: ``python jobs/evaluate.py conf/letter.yaml``."""
+"""Evaluate the models of a job file: ``python jobs/evaluate.py conf/letter.yaml``."""
 
 from __future__ import annotations
 
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli._run_options import TASK_PARAMETERS
-from dkfeat.cli.build import build_rows, load_job, run_settings
-from dkfeat.learn.evaluate import evaluate
-from dkfeat.report.figures import check_plots
+from dkfeat.cli.jobs import build_rows, load_job, open_runs
+from dkfeat.learn.evaluate.evaluate import evaluate
+from dkfeat.plot.style import check_plots
 
 
 @click.command("evaluate", cls=DkfeatCommand)
@@ -21,10 +20,9 @@ def main(conf: str) -> None:
     job = load_job(conf, needs="evaluate")
     if any(part.out is not None for part in job.evaluate):
         check_plots()  # before the work, not after
-    with run_settings(job.run) as runs:
-        for part in job.evaluate:
-            rows, where = build_rows(part), next(runs)
-            found = evaluate(part.model, **rows, **{name: where[name] for name in TASK_PARAMETERS})
+    with open_runs(job.run, job.evaluate) as parts:
+        for part, run in parts:
+            found = evaluate(part.model, **build_rows(part), client=run, progress=run.progress)
             if part.out is not None:
                 given = part.shards or part.source.urlpath
                 found.save(part.out, f"{part.model} on {given if isinstance(given, str) else ', '.join(given)}")

@@ -1,12 +1,12 @@
-"""Featurize what a job file lists: ``python jobs/featurize.py conf/letter.yaml``."""
+"""Featurize the sources of a job file: ``python jobs/featurize.py conf/letter.yaml``."""
 
 from __future__ import annotations
 
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli.build import load_job, run_part, run_settings
-from dkfeat.wording import counted
+from dkfeat.cli.jobs import load_job, open_runs, run_featurize
+from dkfeat.messages import counted
 
 
 @click.command("featurize", cls=DkfeatCommand)
@@ -18,9 +18,9 @@ def main(conf: str) -> None:
     already write nothing, so a scheduler may simply run the job again.
     """
     job = load_job(conf, needs="featurize")
-    with run_settings(job.run) as runs:
-        for part in job.featurize:
-            manifest = run_part(part, next(runs))
+    with open_runs(job.run, job.featurize) as parts:
+        for part, run in parts:
+            manifest = run_featurize(part, run)
             print(f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}")
 
 

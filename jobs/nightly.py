@@ -7,17 +7,17 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
 from dkfeat.cli import DkfeatCommand, set_log, text_of
-from dkfeat.cli.build import build_source, load_job, part_status, run_part, run_settings
-from dkfeat.config import FeaturizeConfig
-from dkfeat.engine.log_lines import LogLines
+from dkfeat.cli.jobs import build_source, load_job, open_runs, part_status, run_featurize
+from dkfeat.config import FeaturizeConfig, RunConfig
+from dkfeat.engine.progress.json_lines import LogLines
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
-from dkfeat.io.source import Source
-from dkfeat.io.status import Status
+from dkfeat.io.commit.status import Status
+from dkfeat.io.sources.base import Source
 
 BUSY = TargetBusyError.exit_code
 
@@ -44,16 +44,16 @@ def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
     began = time.monotonic()
     job = load_job(conf, needs="featurize")
     waiting: set[str] = set()
-    with run_settings(job.run) as runs:
-        results = [_fire(part, next(runs), log, waiting) for part in job.featurize]
+    with open_runs(job.run, job.featurize) as parts:
+        results = [_fire(part, run, log, waiting) for part, run in parts]
     failed = [status for status, busy in results if status and not busy]
     status = failed[0] if failed else max(status for status, _ in results)
     log("end", level="error" if failed else "info", exit_code=status, seconds=_since(began))
     ctx.exit(status)
 
 
-def _fire(part: FeaturizeConfig, run: dict[str, Any], log: LogLines, waiting: set[str]) -> tuple[int, bool]:
-    """Run a part; give its exit status, and whether that only says that its target is busy."""
+def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> tuple[int, bool]:
+    """Run a part; give its exit status, and whether that status only means that its target is busy."""
     began = time.monotonic()
     log("start", target=part.out, source=part.source.urlpath)
     try:
@@ -68,12 +68,13 @@ def _fire(part: FeaturizeConfig, run: dict[str, Any], log: LogLines, waiting: se
         if _is_unstarted(before):  # where one pattern matches and another does not yet, that is most often a mistake
             present = part
         try:
-            manifest = run_part(present, run, progress=log.progress if run["progress"] else False)
+            manifest = run_featurize(present, run, progress=log.progress if run.progress else False)
         except SourceNotFoundError as error:
             if _is_unstarted(before) or _finds_files(build_source(part.source)):
                 raise
-            message = f"{error}; files of it were planned or committed: is a disk not mounted?"
-            raise SpecConflictError(message) from error
+            raise SpecConflictError(
+                f"{error}; files of it were planned or committed: is a disk not mounted?"
+            ) from error
     except TargetBusyError as error:
         log("skipped", level="warning", target=part.out, reason="busy", message=str(error), seconds=_since(began))
         return BUSY, True
@@ -117,14 +118,14 @@ def _is_unstarted(before: Status | None) -> bool:
 
 
 def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
-    """Whether no files are no fault: before the first batch, and where committed files may be moved away."""
+    """Whether a source may have no files: before the first batch, and if committed files may be moved away."""
     if before is None or before.unfinished is not None:
         return before is None
     return before.committed is None or part.on_changed_source == "keep"
 
 
 def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
-    """Leave out what matches nothing: patterns that look into folders that are there. None where that is all."""
+    """Leave out patterns that match nothing in folders that exist; None if nothing is left."""
     source = build_source(part.source)
     urlpath = tuple(
         path
@@ -147,12 +148,12 @@ def _finds_files(source: Source) -> bool:
 
 
 def _has_folder(pattern: str) -> bool:
-    """Whether the folder that a local pattern looks into exists; where none does, a disk may not be mounted."""
+    """Whether the folder of a local pattern exists; if it does not, a disk may not be mounted."""
     return "://" in pattern or _folder(pattern).exists()
 
 
 def _folder(pattern: str) -> Path:
-    """Folder that a pattern looks into: what stands before its first folder or name with a wildcard."""
+    """Folder of a pattern: what stands before its first folder or name with a wildcard."""
     return next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
 
 

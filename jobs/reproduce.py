@@ -17,19 +17,21 @@ from reproduction.runs import kept_results, run_experiment
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.report.figures import check_plots
-from dkfeat.wording import nearest
+from dkfeat.messages import nearest
+from dkfeat.plot.style import check_plots
 
 
 @click.command("reproduce", cls=DkfeatCommand)
-@click.option("--data", metavar="DIR", help="Folder of data sets, NAME/train.svm.xz and test.svm.xz.")
+@click.option("--data", metavar="DIR", help="Folder of data sets, as NAME/train.svm.xz and NAME/test.svm.xz.")
 @click.option("--out", default="report", show_default=True, metavar="DIR", help="Folder of results.")
-@click.option("--mode", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
-@click.option("--only", multiple=True, metavar="NAME", help="An experiment; may be given several times.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one for each core.")
-@click.option("--docs", metavar="FILE", help="Write the page of results too, of full runs of all experiments.")
-@click.option("--list", "listed", is_flag=True, help="Name the experiments and end.")
+@click.option(
+    "--mode", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="Size of the run."
+)
+@click.option("--only", multiple=True, metavar="NAME", help="Run this experiment only. Repeatable.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all experiments.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of processes. Left out: one for each core.")
+@click.option("--docs", metavar="FILE", help="Also write the page of results, of full runs of all experiments.")
+@click.option("--list", "listed", is_flag=True, help="List the experiments and end.")
 def main(
     data: str | None,
     out: str,
@@ -40,14 +42,13 @@ def main(
     docs: str | None,
     listed: bool,
 ) -> None:
-    r"""Run the papers' experiments; the end is one page, OUT/report.html.
+    """Run the papers' experiments and write one page about them, OUT/report.html.
 
-    A run that was stopped goes on where it was if it is started again. What
-    needs data that DIR does not have is left out, and the report says so.
-    Beside the page, OUT/NAME holds each experiment's result.json, and for each
-    picture its PNG files and NAME.json with the numbers drawn.
+    The same command again continues a run that was stopped. Experiments without
+    their data in DIR are left out, and the report names them. Beside the page,
+    OUT/NAME holds each experiment's result.json, and for each picture its PNG
+    files and NAME.json with the numbers drawn.
 
-    \b
     Quick mode takes minutes, full mode hours and up to 5 GiB a process:
       python jobs/reproduce.py --data data --out report
       python jobs/reproduce.py --data data --out report --mode full --docs docs/results.md
@@ -59,11 +60,11 @@ def main(
         return
     for name in only:
         if name not in NAMES:
-            message = f"there is no experiment {name!r}; {nearest(name, NAMES, 'experiments')}"
-            raise ConfigError(message)
+            raise ConfigError(f"there is no experiment {name!r}; {nearest(name, NAMES, 'experiments')}")
     if data is not None and not Path(data).is_dir():
-        message = f"--data {data}: there is no such folder; give the one that holds letter/train.svm.xz and others"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"--data {data}: there is no such folder; give the one that holds letter/train.svm.xz and others"
+        )
     check_plots()
     target, began = Path(out), time.monotonic()
 
@@ -95,8 +96,9 @@ def _run(name: str, data: str | None, out: Path, mode: Any, seed: int, workers: 
             tell=lambda text: tell(f"{name}: {text}"),
         )
     except BrokenProcessPool:
-        message = f"a process of {name} was killed, most often for want of memory; give --jobs 1, and it goes on"
-        raise ClusterError(message) from None
+        raise ClusterError(
+            f"a process of {name} was killed, most often for want of memory; give --jobs 1, and it goes on"
+        ) from None
     tell(f"{name}: done, {minutes(time.monotonic() - began)}")
     for verdict in result["verdicts"]:
         print(f"{name}: {_WORDS[verdict['holds']]}: {verdict['sentence']}")

@@ -1,16 +1,17 @@
-"""Train what a job file asks for: ``python jobs/train.py conf/letter.yaml``."""
+"""Train the model of a job file: ``python jobs/train.py conf/letter.yaml``."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import click
 
 from dkfeat.cli import DkfeatCommand
-from dkfeat.cli._run_options import PLACE_PARAMETERS
-from dkfeat.cli._storage import resolve_options
-from dkfeat.cli.build import load_job, run_settings
-from dkfeat.io.remote import is_url
-from dkfeat.learn.model_files import check_target
-from dkfeat.learn.sgd import train
+from dkfeat.cli.jobs import load_job, open_runs
+from dkfeat.cli.options.storage import resolve_options
+from dkfeat.io.storage.urls import is_url
+from dkfeat.learn.model.files import check_target
+from dkfeat.learn.train import train
 
 
 @click.command("train", cls=DkfeatCommand)
@@ -21,17 +22,16 @@ def main(conf: str) -> None:
     The exit status is that of the dkfeat command.
     """
     job = load_job(conf, needs="train")
-    options = job.train.to_mapping()
+    options = {item.name: getattr(job.train, item.name) for item in fields(job.train)}
     shards, out = options.pop("shards"), options.pop("out")
     of_store = resolve_options(options["storage_options"], "train.storage_options")
     options["storage_options"] = of_store if is_url(shards) else None
     if out is not None:
         check_target(out, of_store)  # before the work, not after
-    with run_settings(job.run) as runs:
-        if job.train.parts is not None:
-            where = next(runs)
-            options |= {name: where[name] for name in PLACE_PARAMETERS}
-        model = train(shards, **options, progress=job.run.progress)
+    in_parts = getattr(job.train.solver, "parts", None) is not None
+    with open_runs(job.run, [job.train]) as parts:
+        for _, run in parts:
+            model = train(shards, **options, client=run if in_parts else None, progress=run.progress)
     if out is not None:
         model.save(out, storage_options=of_store)
         print(f"{out}: model of {len(model.classes)} classes" if len(model.classes) else f"{out}: regression")

@@ -1,9 +1,24 @@
-"""Fixtures that tests of several parts share."""
+"""Two suites, the rules that divide them, and fixtures that tests of several parts share.
+
+``make test`` runs each public behaviour once and each family of faults by its cheapest case, with the same examples
+each time, in minutes. ``make test-all`` runs everything: long matrices, killed processes, clusters, pages, notebooks.
+
+A test belongs to ``make test`` unless
+
+1. it is marked ``slow``: it starts many processes, compiles loops for another processor, repeats, or reads much;
+2. it stands in one of `SLOW_FOLDERS`, or is marked ``cluster`` or ``data``;
+3. it is a combination of parameters all of whose values occur in earlier combinations, where there are more than
+   `FEW_CASES` of them: `make test` takes each value once, `make test-all` each combination.
+
+Rules 2 and 3 add the mark ``slow``. The mark ``quick`` keeps a test, or one of its parameters, in ``make test`` against
+all three; pyproject.toml selects ``quick or not slow``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +27,21 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tests import kills
-from tests.fault_catalogue import CASES
+from tests.faults import kills
+from tests.faults.catalogue import CASES
 
-# the time of an example depends on the machine, so it decides nothing
-hypothesis.settings.register_profile("dkfeat", deadline=None)
+# The same examples in each run, whose time, which depends on the machine, decides nothing.
+hypothesis.settings.register_profile("dkfeat", derandomize=True, deadline=None, database=None, print_blob=True)
+# Other examples in each run, which --hypothesis-seed repeats: make test-slow
+hypothesis.settings.register_profile("random", derandomize=False, deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("dkfeat")
+
+SLOW_FOLDERS = (
+    "tests/benchmarks",
+    "tests/docs",
+    "tests/reproduction",
+)
+FEW_CASES = 4
 
 ROWS, COLUMNS = 400, 300
 
@@ -26,8 +50,45 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a mark that names a fault case which is not in the catalogue."""
     unknown = {case for mark in item.iter_markers("fault") for case in mark.args} - CASES.keys()
     if unknown:
-        message = f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
-        raise pytest.UsageError(message)
+        raise pytest.UsageError(
+            f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
+        )
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what the rules leave out of ``make test``."""
+    cases = Counter(_test_of(item) for item in items)
+    values: defaultdict[str, set[tuple[Any, ...]]] = defaultdict(set)
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if "quick" not in marks:
+            if "slow" in marks:
+                continue
+            repeats = cases[_test_of(item)] > FEW_CASES and _values(item) <= values[_test_of(item)]
+            if repeats or marks & {"cluster", "data"} or item.nodeid.startswith(SLOW_FOLDERS):
+                item.add_marker(pytest.mark.slow)
+                continue
+        values[_test_of(item)] |= _values(item)
+
+
+def _test_of(item: pytest.Item) -> str:
+    """Name of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _values(item: pytest.Item) -> set[tuple[Any, ...]]:
+    """Parameters of a test, those that one mark gives together as one value."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return {()}
+    left = dict(callspec.params)
+    values = set()
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+        values.add(tuple((name, id(left.pop(name))) for name in names if name in left))
+    return values | {((name, id(value)),) for name, value in left.items()}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -47,6 +108,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell how many kills were survived."""
     if kills.SURVIVED:
         terminalreporter.write_line(kills.summary())
+
+
+def first_quick(values: Iterable[Any], n: int = 1) -> list[Any]:
+    """Values of one parameter of which ``make test`` takes the first ``n``, and ``make test-all`` all."""
+    values = list(values)
+    return [*values[:n], *(pytest.param(value, marks=pytest.mark.slow) for value in values[n:])]
 
 
 @pytest.fixture
@@ -95,7 +162,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_rows) -> Path:
 @pytest.fixture(scope="session")
 def cluster_client() -> Iterator[object]:
     """Client of one embedded cluster of two worker processes for the whole session."""
-    from dkfeat.engine.cluster import local_cluster
+    from dkfeat.engine.clusters.local import local_cluster
 
     with local_cluster(n_workers=2, threads_per_worker=1) as client:
         yield client

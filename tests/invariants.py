@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from dkfeat.io import reader
+from dkfeat.io.shards import reader
 from dkfeat.io.storage import open_storage
 
 

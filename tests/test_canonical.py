@@ -1,6 +1,8 @@
 import hashlib
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -57,3 +59,29 @@ def test_canonical_json__refuses_arbitrary_objects():
 
 def test_fingerprint__is_the_sha256_of_the_text():
     assert fingerprint({"a": 1}) == hashlib.sha256(b'{"a":1}').hexdigest()
+
+
+FIRST_USES = """
+import sys, threading
+from dataclasses import make_dataclass
+from dkfeat.canonical import Count, Name, check_fields, typed
+
+sys.setswitchinterval(1e-6)
+values = {f"a{i}": 1 if i % 2 else "x" for i in range(20)}
+fields = [(name, Count if value == 1 else Name) for name, value in values.items()]
+kinds = [make_dataclass(f"Record{i}", fields, slots=True) for i in range(200)]
+barrier = threading.Barrier(8)
+
+def work():
+    for kind in kinds:
+        barrier.wait()
+        check_fields(typed(values, kind, "x"), "x")
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_typed__first_uses_of_a_type_in_many_threads_at_once():
+    assert subprocess.run([sys.executable, "-c", FIRST_USES], timeout=100, check=False).returncode == 0

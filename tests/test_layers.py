@@ -1,22 +1,26 @@
-"""The import table of the architecture, held to account by reading every import with ast."""
+"""The import table of the architecture: layers, circles and the size of folders, read from every import with ast."""
+
+from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "dkfeat"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "dkfeat"
 
-BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "validation", "wording"}
+BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "messages", "validation"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
-ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "demo", "doctor", "cli", "__init__"}
+ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "doctor", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
     "__init__": (set(), set()),
     "__main__": ({"cli"}, set()),
-    **dict.fromkeys(BOTTOM, (BOTTOM, {"numpy", "scipy", "yaml"})),
+    **dict.fromkeys(BOTTOM, (BOTTOM, {"numpy", "scipy", "yaml", "msgspec", "jinja2"})),
     "compiled": ({"compiled"}, {"numpy", "numba", "llvmlite"}),
     "random_streams": ({"compiled"}, {"numpy"}),
     "kernels": ({"kernels", "compiled", "random_streams", "validation", "errors"}, {"numpy", "scipy"}),
@@ -30,32 +34,33 @@ TABLE = {
     ),
     "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "theory": ({"theory"}, {"numpy", "scipy"}),
-    "datasets": ({"datasets", "io", *BOTTOM}, set()),
+    "datasets": ({"datasets", "io", *BOTTOM}, {"pooch"}),
     "engine": (
         ENGINE_AND_BELOW,
         {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
         | {"dask_jobqueue", "dask_kubernetes"},
     ),
-    "plot": (ENGINE_AND_BELOW | {"learn", "plot"}, {"matplotlib", "numpy"}),
-    "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy"}),
-    "learn": (ENGINE_AND_BELOW | {"learn"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
+    "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy"}),
+    "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),
+    "learn": (ENGINE_AND_BELOW | {"learn", "plot"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "doctor": (
         ENGINE_AND_BELOW | {"doctor", "__init__"},
         {"dask", "distributed", "llvmlite", "numba", "numpy", "packaging", "psutil", "threadpoolctl"},
     ),
-    "demo": (ALL, {"click", "rich", "numpy", "scipy", "sklearn"}),
-    "cli": (ALL, {"click", "rich", "dask", "numpy", "pyarrow"}),
+    "cli": (ALL, {"click", "rich", "dask", "numpy", "scipy", "sklearn", "pyarrow"}),
 }
 
 # Single arrows that the table does not draw, each with the reason.
 EXCEPTIONS = {
-    ("io", "dkfeat.compiled.libsvm"),  # the byte parser is io's own loop
-    ("maps", "dkfeat.engine.collections"),  # maps/_base.py hands a Dask collection over, by a late import
-    ("maps", "dkfeat.engine.dask_rows"),  # maps/nystroem.py draws its landmarks from one, as late
-    ("learn", "dkfeat.report"),  # results draw themselves, by late imports
+    ("io", "dkfeat.compiled.text"),  # the byte parser is io's own loop
     ("cli", "dkfeat.__version__"),  # a plain string
     ("doctor", "dkfeat.__version__"),
 }
+
+MOST_ENTRIES = 13
+"""Files and folders in a folder of the package or its tests: about a dozen."""
+ROOMS_OF_ONE_KIND = {"dkfeat/cli/commands", "tests/cli"}
+"""Folders in which each file is one of a list, such as a command, so that their size is no question of order."""
 
 
 def layer_of(path: Path) -> str:
@@ -95,6 +100,35 @@ def violations(layer: str, source: str) -> list[str]:
     return found
 
 
+def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Modules and those that they import, at the top, late, or for types alone."""
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        graph[module] = set()
+        for imported in imported_modules(source, only_at_run_time=module == "dkfeat"):
+            name = imported
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            if name and name != module:
+                graph[module].add(name)
+    return graph
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Modules that import themselves, over whatever others."""
+    reached = {module: set(imports) for module, imports in graph.items()}
+    for through in graph:
+        for reach in reached.values():
+            if through in reach:
+                reach |= reached[through]
+    return sorted(module for module, reach in reached.items() if module in reach)
+
+
+def package_sources() -> dict[str, str]:
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path.read_text() for path, name in names.items()}
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports__follow_the_table(path):
     assert violations(layer_of(path), path.read_text()) == []
@@ -112,3 +146,31 @@ def test_imports__follow_the_table(path):
 )
 def test_violations__are_found(layer, source):
     assert len(violations(layer, source)) == 1
+
+
+def test_modules__import_each_other_in_no_circle():
+    assert circles(import_graph(package_sources())) == []
+
+
+@pytest.mark.parametrize(
+    "late",
+    ["from dkfeat.b import x", "def f():\n    import dkfeat.b", "if TYPE_CHECKING:\n    from dkfeat import b"],
+)
+def test_circles__are_found_over_late_and_type_only_imports(late):
+    sources = {"dkfeat.a": late, "dkfeat.b": "from dkfeat.c import y", "dkfeat.c": "import dkfeat.a", "dkfeat.d": ""}
+    assert circles(import_graph(sources)) == ["dkfeat.a", "dkfeat.b", "dkfeat.c"]
+
+
+@pytest.mark.parametrize("tree", ["dkfeat", "tests"])
+def test_folders__hold_about_a_dozen_entries(tree):
+    crowded = {}
+    for folder in [ROOT / tree, *(path for path in (ROOT / tree).rglob("*") if path.is_dir())]:
+        if folder.name == "__pycache__":
+            continue
+        name = folder.relative_to(ROOT).as_posix()
+        entries = [path.name for path in folder.iterdir() if not path.name.startswith(("__pycache__", ".", "__init__"))]
+        if folder == ROOT / tree:  # its folders are the layers of the table
+            entries = [name for name in entries if name.endswith(".py")]
+        if len(entries) > MOST_ENTRIES and name not in ROOMS_OF_ONE_KIND and "/data" not in name:
+            crowded[name] = len(entries)
+    assert crowded == {}

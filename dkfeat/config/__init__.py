@@ -10,17 +10,24 @@ from dkfeat.config.cluster import (
     SSHClusterConfig,
     load_cluster,
 )
-from dkfeat.config.defaults import DefaultsConfig
-from dkfeat.config.featurize import FeaturizeConfig, MapConfig
-from dkfeat.config.job import JobConfig, RunConfig, load_config
-from dkfeat.config.predict import EvaluateConfig, PredictConfig
-from dkfeat.config.source import SourceConfig
+from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
+from dkfeat.config.job import (
+    EvaluateConfig,
+    FeaturizeConfig,
+    JobConfig,
+    MapConfig,
+    PredictConfig,
+    RunConfig,
+    SourceConfig,
+    load_config,
+)
 from dkfeat.config.train import TrainConfig
 
 __all__ = [
     "ClusterConfig",
     "DefaultsConfig",
     "EvaluateConfig",
+    "ExecutionConfig",
     "FeaturizeConfig",
     "JobConfig",
     "KubernetesClusterConfig",

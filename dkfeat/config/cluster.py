@@ -1,4 +1,4 @@
-"""Cluster files: what kind of cluster is started for a run, and how large it is."""
+"""Cluster files: kind and size of a cluster that is started for a run."""
 
 from __future__ import annotations
 
@@ -7,53 +7,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from dkfeat.config.files import read_yaml
-from dkfeat.config.settings import Settings, at_least
+from dkfeat.config.settings import Positive, Settings, read_yaml
 from dkfeat.errors import ConfigError
-from dkfeat.wording import nearest
-
-__all__ = [
-    "CLUSTERS",
-    "ClusterConfig",
-    "KubernetesClusterConfig",
-    "LocalClusterConfig",
-    "SSHClusterConfig",
-    "SlurmClusterConfig",
-    "load_cluster",
-    "read_cluster",
-]
+from dkfeat.messages import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig(Settings):
-    """What every kind of cluster has."""
+    """Settings that every kind of cluster has."""
 
     kind: str
-    """Which of `CLUSTERS` it is."""
-    threads_per_worker: int | None = None
+    """Kind, one of `CLUSTERS`."""
+    threads_per_worker: Positive | None = None
     """Threads in each worker process, at least 1."""
     memory_limit: int | str | None = None
     """Bytes for each worker process, as a number or with a unit as in "8GiB"."""
     start_seconds: float = 300.0
-    """How long to wait for the first worker, in seconds; work begins with it, whenever the others come."""
+    """Seconds to wait for the first worker; work begins with it, whenever the others come."""
 
     def __post_init__(self) -> None:
-        for name in ("n_workers", "threads_per_worker", "workers_per_job", "workers_per_host"):
-            value = getattr(self, name, None)
-            if value is not None:
-                at_least(name, value, 1)
+        Settings.__post_init__(self)
         if not self.start_seconds > 0:
-            message = f"start_seconds={self.start_seconds}, but it must be greater than 0"
-            raise ConfigError(message)
+            raise ConfigError(f"start_seconds={self.start_seconds}, but it must be greater than 0")
 
     @property
     def n_threads(self) -> int | None:
-        """Threads of all workers once they have come, where the settings say it."""
+        """Threads of all workers once they have come, if the settings state it."""
         workers = getattr(self, "n_workers", None)
         return None if workers is None or self.threads_per_worker is None else workers * self.threads_per_worker
 
     def sized(self, **sizes: Any) -> Self:
-        """Give the settings with other sizes: those of `n_workers`, `threads_per_worker`, `memory_limit` not None.
+        """Replace sizes by those of `n_workers`, `threads_per_worker`, `memory_limit` that are not None.
 
         Raises
         ------
@@ -63,8 +47,9 @@ class ClusterConfig(Settings):
         given = {name: value for name, value in sizes.items() if value is not None}
         for name in given:
             if not hasattr(self, name):
-                message = f"{name} is no setting of a cluster of kind {self.kind!r}; its file says how large it is"
-                raise ConfigError(message)
+                raise ConfigError(
+                    f"{name} is no setting of a cluster of kind {self.kind!r}; its file says how large it is"
+                )
         return replace(self, **given)
 
 
@@ -74,7 +59,7 @@ class LocalClusterConfig(ClusterConfig):
 
     kind: Literal["local"] = "local"
     """This kind."""
-    n_workers: int | None = None
+    n_workers: Positive | None = None
     """Worker processes; left out: one for each core."""
 
 
@@ -88,12 +73,12 @@ class SlurmClusterConfig(ClusterConfig):
 
     kind: Literal["slurm"] = "slurm"
     """This kind."""
-    n_workers: int
+    n_workers: Positive
     """Worker processes in all, at least 1."""
-    threads_per_worker: int
+    threads_per_worker: Positive
     memory_limit: int | str
-    workers_per_job: int = 1
-    """Worker processes in each SLURM job: a job asks for so many times the threads and the memory of one."""
+    workers_per_job: Positive = 1
+    """Worker processes in each SLURM job, which asks for the threads and the memory of all of them."""
     queue: str | None = None
     """Partition."""
     account: str | None = None
@@ -118,17 +103,16 @@ class SlurmClusterConfig(ClusterConfig):
     shared_temp_directory: str | None = None
     """Folder that all nodes see, where workers find the certificate; left out: the one in which dkfeat runs."""
     dashboard_address: str | None = None
-    """Where the scheduler's dashboard listens, such as ":8787"; left out: there is none."""
+    """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
 
     def __post_init__(self) -> None:
         # the base's own: with slots, super() without arguments would look for a class that was replaced
         ClusterConfig.__post_init__(self)
         if isinstance(self.walltime, int):
-            message = (
+            raise ConfigError(
                 f"walltime={self.walltime}, a number; put it in quotes, as in '02:00:00': without them YAML reads that "
                 "as 7200 seconds, and SLURM takes a number for minutes"
             )
-            raise ConfigError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +123,9 @@ class KubernetesClusterConfig(ClusterConfig):
     """This kind."""
     image: str
     """Container image with the same versions of Python, Dask and dkfeat as here."""
-    n_workers: int
+    n_workers: Positive
     """Worker pods, at least 1."""
-    threads_per_worker: int
+    threads_per_worker: Positive
     memory_limit: int | str
     namespace: str | None = None
     """Left out: the current one."""
@@ -150,7 +134,7 @@ class KubernetesClusterConfig(ClusterConfig):
     env: Mapping[str, Any] | None = None
     """Environment variables of the pods. For secrets, use a custom resource."""
     resource_seconds: int = 60
-    """How long to wait for the operator to act, in seconds."""
+    """Seconds to wait for the operator to act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +147,7 @@ class SSHClusterConfig(ClusterConfig):
     """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` says otherwise."""
     scheduler_host: str | None = None
     """Host of the scheduler."""
-    workers_per_host: int = 1
+    workers_per_host: Positive = 1
     """Worker processes on each host."""
     remote_python: str | None = None
     """Python on the hosts; left out: the path of this one."""
@@ -174,19 +158,18 @@ class SSHClusterConfig(ClusterConfig):
     local_directory: str | None = None
     """Folder on each host for a worker's own files."""
     dashboard_address: str | None = None
-    """Where the scheduler's dashboard listens, such as ":8787"; left out: there is none."""
+    """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
 
     @property
     def n_threads(self) -> int | None:
-        """Threads of all workers once they have come, where the settings say it."""
+        """Threads of all workers once they have come, if the settings state it."""
         threads = self.threads_per_worker
         return None if threads is None else len(self.hosts) * self.workers_per_host * threads
 
     def __post_init__(self) -> None:
         ClusterConfig.__post_init__(self)
         if not self.hosts:
-            message = "hosts is empty; name at least one"
-            raise ConfigError(message)
+            raise ConfigError("hosts is empty; name at least one")
 
 
 CLUSTERS: dict[str, type[ClusterConfig]] = {
@@ -215,15 +198,12 @@ def read_cluster(mapping: Any) -> ClusterConfig:
     dkfeat.errors.ConfigError: kind: there is no cluster of kind 'slrum'; did you mean 'slurm'?
     """
     if not isinstance(mapping, Mapping):
-        message = f"expected keys and values, one of them `kind`: {', '.join(CLUSTERS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"expected keys and values, one of them `kind`: {', '.join(CLUSTERS)}")
     kind = mapping.get("kind")
     if kind is None:
-        message = f"kind must be given: {', '.join(CLUSTERS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"kind must be given: {', '.join(CLUSTERS)}")
     if not isinstance(kind, str) or kind not in CLUSTERS:
-        message = f"kind: there is no cluster of kind {kind!r}; {nearest(str(kind), list(CLUSTERS), 'kinds')}"
-        raise ConfigError(message)
+        raise ConfigError(f"kind: there is no cluster of kind {kind!r}; {nearest(str(kind), list(CLUSTERS), 'kinds')}")
     return CLUSTERS[kind].from_mapping(mapping)
 
 
@@ -238,5 +218,4 @@ def load_cluster(path: str | Path) -> ClusterConfig:
     try:
         return read_cluster(read_yaml(path, "a cluster file"))
     except ConfigError as error:
-        message = str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None

@@ -1,62 +1,189 @@
-"""Job files: what they hold, and how their YAML is read."""
+"""Job files: sources, feature maps, training, predictions and evaluations, and where their tasks run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-from dkfeat.config.defaults import DefaultsConfig
-from dkfeat.config.featurize import FeaturizeConfig
-from dkfeat.config.files import read_yaml
-from dkfeat.config.predict import EvaluateConfig, PredictConfig
-from dkfeat.config.settings import Settings, at_least
+from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
+from dkfeat.config.settings import Positive, Settings, one_of, read_yaml
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
 
-__all__ = ["JobConfig", "RunConfig", "load_config"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig(Settings):
+    """Source files and the options for reading them, those of ``LibsvmSource`` and ``ParquetSource``, same defaults."""
+
+    urlpath: str | tuple[str, ...]
+    """Path, glob or fsspec URL, or several."""
+    format: Literal["auto", "libsvm", "parquet"] = "auto"
+    """Format of the files; auto: Parquet for names in .parquet, .parq and .pq and for folders of such files, else
+    LIBSVM text."""
+    n_features: Positive | None = None
+    """Number of columns. Left out: found by a scan."""
+    zero_based: bool | Literal["auto"] = "auto"
+    """Column numbers start at 0 rather than 1; auto: found by a scan."""
+    blocksize: int | str = "64MiB"
+    """Bytes of text, or of Parquet rows in memory, that a task reads at a time."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Type of the values in memory."""
+    multilabel: bool = False
+    """Labels are comma-separated lists, as in 1,5,7."""
+    query_id: bool | str = False
+    """Keep the query ids of rows: from ``qid:n`` in text; from the column qid, or the column named here, in Parquet."""
+    labels: tuple[float, ...] | None = None
+    """Allowed labels, such as -1 and 1; any other is an error."""
+    label_dtype: Literal["auto", "int64", "float64"] = "auto"
+    """Type of the labels; auto: int64 if all are whole numbers."""
+    max_line_bytes: int | str = "256MiB"
+    """Bytes of the longest line that is accepted."""
+    features: str | tuple[str, ...] | None = None
+    """Parquet columns of features. Left out: all numeric columns without another use."""
+    features_as: Literal["auto", "columns", "vector", "sparse"] = "auto"
+    """Layout of Parquet features: a column for each, one column of vectors, or one of sparse pairs."""
+    label: str | None = "label"
+    """Parquet column of labels; null: rows have no labels, and get 0."""
+    weight: str | None = None
+    """Parquet column of weights, kept in shards."""
+    id: str | None = None
+    """Parquet column that shards keep as ``id``."""
+    keep: str | tuple[str, ...] = ()
+    """More Parquet columns that shards keep."""
+    filters: tuple[Any, ...] | None = None
+    """Parquet rows to read, such as ``[[day, ">=", 2026-11-20]]``; all comparisons must hold."""
+    storage_options: Mapping[str, Any] | None = None
+    """Options of fsspec for URLs; a credential is given as ``env:NAME``, the name of a variable."""
+
+    def __post_init__(self) -> None:
+        if not self.urlpath:
+            raise ConfigError("urlpath is empty, but a source needs at least one file, glob or URL")
+        Settings.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig(Settings):
-    """Where and how tasks run; nothing here changes a byte of the result."""
+class MapConfig(Settings):
+    """Feature map and its parameters."""
 
-    scheduler: str | None = None
-    """"threads", "processes", "synchronous", "cluster" (an embedded one) or an address. Left out: worker processes if
-    `n_workers` or `memory_limit` is given, else what Dask is set to, else threads of this process."""
-    scheduler_file: str | None = None
-    """In its place: what `dask scheduler --scheduler-file` wrote."""
-    cluster: str | None = None
-    """In its place: file of a cluster that is started for the job, such as those of conf/cluster; the three settings
-    below then stand in place of what it says."""
-    n_workers: int | None = None
-    """Threads or worker processes, by the scheduler, at least 1; left out: one for each core."""
-    threads_per_worker: int | None = None
-    """Threads in each worker, at least 1."""
-    memory_limit: int | str | None = None
-    """Bytes a worker process may hold; None: its share of the machine's memory."""
-    in_flight: int | None = None
-    """Tasks handed to the scheduler at a time, at least 1."""
-    performance_report: str | None = None
-    """HTML file for Dask's report of what the cluster did."""
-    resume: bool = True
-    """Go on with an interrupted run."""
-    break_lock: str | None = None
-    """Id of the run whose lock is to be taken over."""
-    progress: bool = True
-    """Report progress on standard error."""
+    name: str
+    """Name of the map, such as "gcws"."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The map's parameters by name; the map itself checks them."""
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
+        """Read settings from ``{name: ..., <parameter>: ...}``; `seed` is short for `random_state`."""
+        if not isinstance(mapping, Mapping) or not isinstance(mapping.get("name"), str):
+            raise ConfigError(f"{place or 'map'}: expected a `name`, such as gcws, beside the map's parameters")
+        params = {str(key): value for key, value in mapping.items() if key != "name"}
+        if "seed" in params:
+            if "random_state" in params:
+                raise ConfigError(f"{place or 'map'}: seed and random_state are the same setting; give one")
+            params["random_state"] = params.pop("seed")
+        seed = params.get("random_state")
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
+            key = "seed" if "seed" in mapping else "random_state"
+            raise ConfigError(f"{place or 'map'}.{key}: expected a whole number from 0 to 2^64 - 1, got {seed!r}")
+        return cls(name=mapping["name"], params=params)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values that `from_mapping` converts back to an equal object."""
+        return {"name": self.name, **self.params}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturizeConfig(Settings):
+    """One run of `dkfeat.featurize`."""
+
+    source: SourceConfig
+    """Files to read."""
+    out: str
+    """Target: a folder, or its URL."""
+    map: MapConfig | None = None
+    """The feature map; may be left out if `like` names one."""
+    like: str | None = None
+    """Shards or model whose map and input options are used."""
+    layout: Literal["codes", "sparse", "dense"] | None = None
+    """Layout of the features in shards. Left out: the map's own."""
+    on_bad_row: Literal["raise", "quarantine"] = "raise"
+    """At a bad row, end the run, or set the row aside; ``dkfeat quarantine DIR`` lists rows set aside."""
+    max_bad_rows: int | float | str = 0.01
+    """Bad rows allowed with quarantine: a number such as 100, or a share such as 1% or 0.01."""
+    on_changed_source: Literal["raise", "keep"] = "raise"
+    """If a committed file has changed or is gone, end the run, or keep its rows as committed and go on."""
+    target_options: Mapping[str, Any] | None = None
+    """Options of fsspec for `out` and `like` at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
     def __post_init__(self) -> None:
-        for name in ("n_workers", "threads_per_worker", "in_flight"):
-            value = getattr(self, name)
-            if value is not None:
-                at_least(name, value, 1)
+        if self.map is None and self.like is None:
+            raise ConfigError(
+                "neither `map` nor `like` is given; name a feature map or a folder whose settings are taken over"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictConfig(Settings):
+    """One run of `dkfeat.predict`."""
+
+    model: str
+    """Folder of the model, or its URL."""
+    out: str
+    """Target: a folder, or its URL."""
+    source: SourceConfig | None = None
+    """Text or Parquet files to read; options left out are the model's."""
+    shards: str | None = None
+    """Folder of shards of the model's map, in place of `source`."""
+    scores: bool = True
+    """Keep scores, and probabilities if the model has them."""
+    on_bad_row: Literal["raise", "quarantine"] = "raise"
+    """Same as in `FeaturizeConfig`."""
+    max_bad_rows: int | float | str = 0.01
+    """Same as in `FeaturizeConfig`."""
+    storage_options: Mapping[str, Any] | None = None
+    """Options for `shards` and `model` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+    target_options: Mapping[str, Any] | None = None
+    """Options for `out` at a URL, likewise."""
+
+    def __post_init__(self) -> None:
+        one_of("source", self.source, "shards", self.shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateConfig(Settings):
+    """One run of `dkfeat.evaluate`."""
+
+    model: str
+    """Folder of the model, or its URL."""
+    out: str | None = None
+    """Folder for the report: plots, evaluation.json and one page, evaluation.html. Left out: figures are printed."""
+    source: SourceConfig | None = None
+    """Text or Parquet files with labels; options left out are the model's."""
+    shards: str | None = None
+    """Folder of shards of the model's map, or of predictions that the model made, in place of `source`."""
+    storage_options: Mapping[str, Any] | None = None
+    """Options for `shards` and `model` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
+
+    def __post_init__(self) -> None:
+        one_of("source", self.source, "shards", self.shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig(ExecutionConfig):
+    """Execution of a job's tasks; no setting here changes the bytes of the result."""
+
+    resume: bool = True
+    """Continue an interrupted run."""
+    break_lock: str | None = None
+    """Id of an ended run on another host. Its lock on the target is removed first."""
+    progress: bool = True
+    """Report progress on standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig(Settings):
-    """What a job file holds: runs of featurize in order, training, predictions and evaluations, and where to run them.
+    """Content of a job file: featurize, train, predict and evaluate runs, and their execution.
 
     Examples
     --------
@@ -72,13 +199,13 @@ class JobConfig(Settings):
     featurize: tuple[FeaturizeConfig, ...] = ()
     """Runs of featurize, in order."""
     train: TrainConfig | None = None
-    """Training, after all of them."""
+    """Training, after all featurize runs."""
     predict: tuple[PredictConfig, ...] = ()
     """Runs of predict, in order."""
     evaluate: tuple[EvaluateConfig, ...] = ()
     """Runs of evaluate, in order."""
     run: RunConfig = field(default_factory=RunConfig)
-    """Where and how tasks run."""
+    """Execution of the tasks."""
 
 
 def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsConfig | None = None) -> JobConfig:
@@ -87,35 +214,26 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
     Parameters
     ----------
     path : str or Path
-        YAML of plain values.
+        YAML file of plain values.
     needs : str, optional
-        Part that must be there, such as "featurize".
+        Section that the file must have, such as "featurize". By default none is required.
     defaults : DefaultsConfig, optional
-        Says whether progress is reported where the file does not. All else is settled when tasks run.
+        Default settings. Only `progress` is used here, if the file does not set it; the others are used when tasks run.
 
     Raises
     ------
-    ConfigError
-        If the file cannot be read, is not YAML of plain values, repeats a key, lacks the part, or holds settings that
-        `JobConfig.from_mapping` refuses. The text starts with the file's name.
+    If the file cannot be read, is not YAML of plain values, repeats a key, lacks the section, or holds settings that
+    `JobConfig.from_mapping` rejects. The message starts with the file's name.
     """
     content = read_yaml(path, "a job file")
+    if defaults is not None and defaults.progress is not None and isinstance(content, Mapping):
+        run = content.get("run", {})
+        if isinstance(run, Mapping):  # other values are rejected below
+            content = {**content, "run": {"progress": defaults.progress, **run}}
     try:
-        job = JobConfig.from_mapping(content if defaults is None else _filled(content, defaults))
+        job = JobConfig.from_mapping(content)
     except ConfigError as error:
-        message = f"{path}: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path}: {error}") from None
     if needs is not None and not getattr(job, needs):
-        message = f"{path}: lists nothing under `{needs}`"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: lists nothing under `{needs}`")
     return job
-
-
-def _filled(content: Any, defaults: DefaultsConfig) -> Any:
-    """Fill in what plain values leave out; values of a wrong type are left for those who read them strictly."""
-    if not isinstance(content, Mapping):
-        return content
-    filled = dict(content)
-    if defaults.progress is not None and isinstance(filled.get("run", {}), Mapping):
-        filled["run"] = {"progress": defaults.progress, **filled.get("run", {})}
-    return filled

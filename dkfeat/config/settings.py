@@ -1,23 +1,42 @@
-"""How settings are read: strictly, from plain values, by the types that their dataclasses declare."""
+"""Settings: frozen dataclasses whose fields declare each option, read strictly from plain values such as YAML gives."""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any, Literal, Self
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from dkfeat.errors import ConfigError
-from dkfeat.wording import nearest
+from dkfeat.messages import nearest
 
-__all__ = ["Settings", "at_least", "one_of"]
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """Smallest value that a field may have, stated in its type."""
+
+    value: int
+
+
+Positive = Annotated[int, Minimum(1)]
+"""Whole number of at least 1."""
 
 
 class Settings:
-    """Strict reading: unknown keys are refused with the nearest known one, values must have the declared type."""
+    """Base of settings. Unknown keys are refused with the nearest known one; values must have the declared type."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check the bounds that the types of the fields state."""
+        cls: Any = type(self)
+        for name, least in _bounds(cls).items():
+            value = getattr(self, name)
+            if isinstance(value, int):
+                at_least(name, value, least)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
@@ -36,25 +55,21 @@ class Settings:
             For an unknown key, a missing key or a value of another type; names the key path.
         """
         if not isinstance(mapping, Mapping):
-            message = f"{place or 'settings'}: expected keys and values, got {_kind(mapping)}"
-            raise ConfigError(message)
+            raise ConfigError(f"{place or 'settings'}: expected keys and values, got {_kind(mapping)}")
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         for key, value in mapping.items():
             path = f"{place}.{key}" if place else str(key)
             if key not in hints:
-                message = f"{path}: unknown key; {nearest(str(key), list(hints), 'keys')}"
-                raise ConfigError(message)
+                raise ConfigError(f"{path}: unknown key; {nearest(str(key), list(hints), 'keys')}")
             values[key] = _read(value, hints[key], path)
         missing = [name for name in _required(cls) if name not in values]
         if missing:
-            message = f"{place or 'settings'}: {', '.join(missing)} must be given"
-            raise ConfigError(message)
+            raise ConfigError(f"{place or 'settings'}: {', '.join(missing)} must be given")
         try:
             return cls(**values)
         except ConfigError as error:
-            message = f"{place}: {error}" if place else str(error)
-            raise ConfigError(message) from None
+            raise ConfigError(f"{place}: {error}" if place else str(error)) from None
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values that `from_mapping` reads back to an equal object."""
@@ -65,16 +80,14 @@ class Settings:
 def at_least(name: str, value: int, least: int) -> None:
     """Refuse a smaller value."""
     if value < least:
-        message = f"{name}={value}, but it must be at least {least}"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}={value}, but it must be at least {least}")
 
 
 def one_of(name: str, value: Any, other: str, other_value: Any) -> None:
     """Refuse neither and both of two settings."""
     if (value is None) == (other_value is None):
         which = "neither" if value is None else "both"
-        message = f"{which} of `{name}` and `{other}` given; name the rows by one of them"
-        raise ConfigError(message)
+        raise ConfigError(f"{which} of `{name}` and `{other}` given; name the rows by one of them")
 
 
 def _read(value: Any, hint: Any, path: str) -> Any:
@@ -97,15 +110,14 @@ def _read(value: Any, hint: Any, path: str) -> Any:
         accepted = any(value == choice and type(value) is type(choice) for choice in arguments)
     elif origin is Mapping:
         accepted = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    elif origin is tuple:
+    elif origin in (tuple, Sequence):
         accepted = isinstance(value, Sequence) and not isinstance(value, str)
         if accepted:
             return tuple(_read(item, arguments[0], f"{path}[{index}]") for index, item in enumerate(value))
     else:
         return _read_union(value, arguments, path)
     if not accepted:
-        message = f"{path}: expected {_describe(hint)}, got {value!r} ({_kind(value)})"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: expected {_describe(hint)}, got {value!r} ({_kind(value)})")
     return value
 
 
@@ -119,8 +131,19 @@ def _read_union(value: Any, choices: tuple[Any, ...], path: str) -> Any:
         except ConfigError:
             continue
     expected = " or ".join(_describe(hint) for hint in choices)
-    message = f"{path}: expected {expected}, got {value!r} ({_kind(value)})"
-    raise ConfigError(message)
+    raise ConfigError(f"{path}: expected {expected}, got {value!r} ({_kind(value)})")
+
+
+@cache
+def _bounds(cls: type) -> dict[str, int]:
+    """Smallest values of the fields whose types state one, alone or as an alternative to None."""
+    found = {}
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        for choice in (hint, *typing.get_args(hint)):
+            for extra in getattr(choice, "__metadata__", ()):
+                if isinstance(extra, Minimum):
+                    found[name] = extra.value
+    return found
 
 
 def _required(cls: type) -> list[str]:
@@ -130,7 +153,7 @@ def _required(cls: type) -> list[str]:
 def _describe(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
+    if typing.get_origin(hint) in (tuple, Sequence):
         return f"a list of {_describe(typing.get_args(hint)[0])}"
     if isinstance(hint, types.UnionType):
         return " or ".join(_describe(choice) for choice in typing.get_args(hint))
@@ -156,3 +179,42 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def read_yaml(path: str | Path, kind: str) -> Any:
+    """Read a YAML file of plain values.
+
+    Parameters
+    ----------
+    path : str or Path
+    kind : str
+        Kind of file that is expected, for the error, such as "a job file".
+
+    Returns
+    -------
+    content
+        Usually keys and values; an empty file gives no keys.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is not YAML of plain values or repeats a key. The text starts with the file's name.
+    """
+    import yaml
+
+    class StrictLoader(yaml.SafeLoader):
+        """Safe loader that also refuses a key given twice."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for index, key in enumerate(keys):
+                if key in keys[:index]:
+                    problem = f"key {key!r} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    try:
+        content = StrictLoader(Path(path).read_text(encoding="utf-8")).get_single_data()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as {kind}: {' '.join(str(error).split())}") from None
+    return {} if content is None else content

@@ -1,72 +1,307 @@
-"""Settings of a training."""
+"""Settings of a training: the solvers and their options, and the `train` part of a job file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
-from dkfeat.config.settings import Settings, at_least
+from dkfeat.config.settings import Positive, Settings
 from dkfeat.errors import ConfigError
+from dkfeat.messages import nearest
 
-__all__ = ["TrainConfig"]
+CLASS_LOSSES = ("squared_hinge", "hinge", "log_loss")
+"""Losses for classes, the default first."""
+REAL_LOSSES = ("squared_error", "huber")
+"""Losses for regression, the default first."""
+DEFAULT_C = (0.01, 0.1, 1.0, 10.0, 100.0)
+C_TEXT = ",".join(f"{C:g}" for C in DEFAULT_C)
+"""The same as the command line takes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SGD(Settings):
+    """Stochastic gradient descent over shards that need not fit in memory.
+
+    Every epoch goes over all shards in a new seeded order, rows mixed in a bounded buffer, and shows each row once to
+    all models that are trained: one against the rest for each class, for each `loss` and each `alpha`, side by side.
+
+    Parameters
+    ----------
+    loss : str or sequence of str, optional
+        Loss or several, for classes squared_hinge (the default), hinge or log_loss, for regression squared_error (the
+        default) or huber. With "squared_hinge" the model is a linear support vector machine, as ``LinearSVC``; "hinge"
+        heeds wrong labels less, "log_loss" is logistic regression, "huber" hardly heeds outliers.
+    alpha : float or sequence of float, default=1e-6
+        Strength of the l2 penalty, above 0; of several, trained side by side, the best is kept. It is
+        ``1 / (n_rows * C)`` in the terms of ``LinearSVC``; averaging and a bounded number of steps regularise more than
+        it does: raise it for noisy labels. The held-out rows choose; of equal models the one with the larger alpha is
+        returned. ``model.training["grid"]`` records all.
+    epochs : int, optional
+        Passes over the shards, by default as many as show 150,000 rows a class, from 5 to 40.
+    average : bool, default=True
+        Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th epoch
+        count t times.
+    patience : int, optional
+        Stop after so many epochs in a row without a better held-out score. The model of the best epoch is then
+        returned. By default all epochs are trained and the last one counts.
+    validation_fraction : float, optional
+        Share of the rows that is held out to choose, by default 0.1 where there is something to choose. It is in (0,
+        1), and takes the place of validation shards. Which rows these are depends on the seed and a row's place in the
+        source alone.
+    refit : bool, default=False
+        Train what the held-out rows chose once more, on all rows. As in `GridSearchCV`, loss, alpha and, with
+        `patience`, epochs are kept; it costs a second training, of one model. Otherwise the model has not seen the rows
+        held out, as with ``SGDClassifier(early_stopping=True)``.
+    shuffle_rows : int, optional
+        Rows that are mixed in memory, by default as many as take 64 MiB in their shards. They should be enough to hold
+        several shards where a source is sorted by label.
+    loaders : int, default=1
+        Shards that are read at the same time. Weights do not depend on it.
+    parts : int, optional
+        Train so many parts of the shards side by side, and average their weights after each epoch. Every part has
+        about equally many rows. The same seed and number of parts give the same weights, bit for bit, wherever parts
+        run and whatever workers are lost. By default, where a client is given, as many as tasks run at a time, but no
+        more than there are shards; otherwise rows are shown one after another.
+
+    Raises
+    ------
+    ConfigError
+        For an option out of range.
+
+    See Also
+    --------
+    dkfeat.Liblinear : The optimum, for features that fit in memory.
+
+    Examples
+    --------
+    >>> SGD(alpha=[1e-6, 1e-5], epochs=5).alpha
+    (1e-06, 1e-05)
+    """
+
+    loss: str | Sequence[str] | None = None
+    alpha: float | Sequence[float] = 1e-6
+    epochs: Positive | None = None
+    average: bool = True
+    patience: Positive | None = None
+    validation_fraction: float | None = None
+    refit: bool = False
+    shuffle_rows: Positive | None = None
+    loaders: Positive = 1
+    parts: Positive | None = None
+
+    def __post_init__(self) -> None:
+        from dkfeat.validation import check_choice, check_integer, check_real
+
+        _set(
+            self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", CLASS_LOSSES + REAL_LOSSES))
+        )
+        _set(self, alpha=_checked(self.alpha, "alpha", lambda item: check_real(item, "alpha", above=0)))
+        for name in ("epochs", "patience", "shuffle_rows", "loaders", "parts"):
+            value = getattr(self, name)
+            if value is not None:
+                _set(self, **{name: check_integer(value, name, low=1)})
+        if self.validation_fraction is not None:
+            _set(self, validation_fraction=check_fraction(self.validation_fraction))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liblinear(Settings):
+    """LIBLINEAR on features that are all held in memory: the optimum of one loss for classes.
+
+    Rows are scaled to unit length, so that one `C` means the same for every map.
+
+    Parameters
+    ----------
+    loss : {"squared_hinge", "hinge", "log_loss"}, default="squared_hinge"
+        Loss of a linear support vector machine, or of logistic regression. The models are scikit-learn's
+        ``LinearSVC``, or for "log_loss" ``LogisticRegression(solver="liblinear")``; several classes are trained one
+        against the rest, and the intercept is penalised as weights are.
+    C : float or sequence of float, default=(0.01, 0.1, 1, 10, 100)
+        Weight of the losses against the penalty, or several to try, above 0. The one that does best on the held-out
+        rows, of equals the smallest, is then fitted to all rows.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out to choose, in (0, 1).
+
+    Raises
+    ------
+    ConfigError
+        For an option out of range.
+
+    See Also
+    --------
+    dkfeat.SGD : For shards that do not fit in memory, for regression and lists of labels.
+
+    Examples
+    --------
+    >>> Liblinear(C=[10, 0.1]).C
+    (0.1, 10.0)
+    """
+
+    loss: str = CLASS_LOSSES[0]
+    C: float | Sequence[float] = DEFAULT_C
+    validation_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        from dkfeat.validation import check_choice
+
+        if not isinstance(self.loss, str):
+            raise ConfigError(foreign_options(["several losses"]))
+        check_choice(self.loss, "loss", CLASS_LOSSES)
+        grid = as_grid(self.C, "C")
+        _set(self, C=grid if len(grid) > 1 else grid[0], validation_fraction=check_fraction(self.validation_fraction))
+
+
+SOLVERS: Mapping[str, type[SGD | Liblinear]] = {"sgd": SGD, "liblinear": Liblinear}
+"""Solvers by the names that `dkfeat.train`, the command line and job files have for them."""
+_HARMLESS = ("refit", "loaders")
+"""Options of sgd that liblinear ignores: it always refits, and reads once."""
+
+
+def split_solver_options(name: str, options: Mapping[str, Any]) -> tuple[type[SGD | Liblinear], dict[str, Any]]:
+    """Class of a solver, and those of the options that are its own and not None.
+
+    Parameters
+    ----------
+    name : str
+        One of `SOLVERS`.
+    options : mapping
+        Options of any solver.
+
+    Raises
+    ------
+    ConfigError
+        For another name, or an option of another solver that is not at its default.
+
+    Examples
+    --------
+    >>> split_solver_options("liblinear", {"C": 1.0, "alpha": None})
+    (<class 'dkfeat.config.train.Liblinear'>, {'C': 1.0})
+    """
+    from dkfeat.validation import check_choice
+
+    kind = SOLVERS[check_choice(name, "solver", tuple(SOLVERS))]
+    given = {key: value for key, value in options.items() if value is not None}
+    own = {item.name for item in fields(kind)}
+    defaults = {item.name: item.default for other in SOLVERS.values() for item in fields(other)}
+    foreign = [key for key in defaults if key in given.keys() - own - {*_HARMLESS} and given[key] != defaults[key]]
+    if foreign and kind is SGD:
+        raise ConfigError(
+            f'C={given["C"]!r} is for solver="liblinear"; for "sgd" give alpha, which is 1 / (n_rows * C)'
+        )
+    if foreign:
+        raise ConfigError(foreign_options(foreign))
+    return kind, {key: value for key, value in given.items() if key in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(Settings):
-    """One run of `dkfeat.train`."""
+    """One run of `dkfeat.train`; the options of its solver, `dkfeat.SGD` or `dkfeat.Liblinear`, are keys beside these.
+
+    Examples
+    --------
+    >>> TrainConfig.from_mapping({"shards": "features", "alpha": 1e-5}).solver.alpha
+    1e-05
+    """
 
     shards: str
     """Folder of training shards."""
     test: str | None = None
-    """Folder of shards that are scored only."""
+    """Shards to score the model on after each epoch; they decide nothing."""
     validation: str | None = None
-    """Folder of shards that choose among alphas, losses and epochs."""
-    validation_fraction: float | None = None
-    """Instead: the share of the rows held out for that, in (0, 1); None: the trainer's own choice."""
+    """Shards that decide among alphas, losses and epochs."""
     out: str | None = None
-    """Where the model is saved."""
+    """Folder to save the model in, or its URL."""
     task: Literal["auto", "classification", "regression"] = "auto"
-    """What labels are; auto: classes, unless the loss is one for regression."""
-    solver: Literal["sgd", "liblinear"] = "sgd"
-    """Shard by shard, or with all features in memory."""
-    C: float | tuple[float, ...] | None = None
-    """For liblinear: weight of the losses or several, above 0; None: the trainer's own choice."""
-    loss: str | tuple[str, ...] | None = None
-    """Loss or several, by the names in `dkfeat.train`; None: the trainer's own choice."""
-    alpha: float | tuple[float, ...] | None = None
-    """Strength of the l2 penalty or several, above 0; None: the trainer's own choice."""
-    epochs: int | None = None
-    """Passes over the shards, at least 1; None: the trainer's own choice."""
-    average: bool | None = None
-    """Average the weights over the steps; None: the trainer's own choice."""
+    """Kind of labels; auto: classes, unless the loss is one for regression."""
+    solver: SGD | Liblinear = field(default_factory=SGD)
+    """Name of the solver, sgd or liblinear; its options are keys beside it."""
     class_weight: str | Mapping[str, Any] | None = None
     """"balanced", or weights by label; None: 1."""
-    refit: bool = False
-    """Train what the held-out rows chose once more, on all rows."""
-    patience: int | None = None
-    """Epochs without a better held-out score after which training stops, at least 1; None: all epochs are trained."""
     checkpoint: str | None = None
-    """Local folder in which the state is saved, and from which an interrupted training goes on."""
+    """Local folder in which the state is saved every 30 s, and from which an interrupted training continues."""
     resume: bool = True
-    """False begins anew whatever the checkpoint holds."""
-    shuffle_rows: int | None = None
-    """Rows mixed together, at least 1; None: the trainer's own choice."""
-    loaders: int = 1
-    """Shards read at the same time, at least 1."""
-    parts: int | None = None
-    """Parts trained side by side where `run` says, averaged after each epoch, at least 1; None: one descent."""
+    """Continue from the checkpoint; if not, start again."""
     random_state: int = 0
     """Seed of the row order and of the rows held out."""
     storage_options: Mapping[str, Any] | None = None
-    """For shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
+    """Options of the store, for shards at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 
-    def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "shuffle_rows", "loaders", "parts"):
-            value = getattr(self, name)
-            if value is not None:
-                at_least(name, value, 1)
-        for alpha in self.alpha if isinstance(self.alpha, tuple) else (self.alpha,):
-            if alpha is not None and not 0 < alpha < float("inf"):
-                message = f"alpha={alpha}, but the penalty's strength must be positive and finite"
-                raise ConfigError(message)
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
+        """Read settings from plain values, as `Settings.from_mapping` does; options of the solver stand beside it."""
+        of_solver = [item.name for kind in SOLVERS.values() for item in fields(kind)]
+        known = [item.name for item in fields(cls)] + of_solver
+        options: dict[str, Any] = {}
+        rest: Any = mapping
+        if isinstance(mapping, Mapping):
+            for key in mapping:
+                if key not in known:
+                    path = f"{place}.{key}" if place else key
+                    raise ConfigError(f"{path}: unknown key; {nearest(str(key), known, 'keys')}")
+            options = {key: value for key, value in mapping.items() if key in of_solver}
+            rest = {key: value for key, value in mapping.items() if key not in (*of_solver, "solver")}
+        made = super(TrainConfig, cls).from_mapping(rest, place=place)
+        try:
+            kind, options = split_solver_options(mapping.get("solver", "sgd"), options)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}" if place else str(error)) from None
+        return replace(made, solver=kind.from_mapping(options, place=place))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values that `from_mapping` reads back to an equal object."""
+        own = super(TrainConfig, self).to_mapping()
+        name = next(name for name, kind in SOLVERS.items() if isinstance(self.solver, kind))
+        return own | self.solver.to_mapping() | {"solver": name}
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """One value or several, as a tuple."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def as_grid(values: Any, name: str) -> tuple[float, ...]:
+    """Values of a parameter to try, ascending, each once; one number stands for itself.
+
+    Examples
+    --------
+    >>> as_grid([10, 0.1, 10], "C")
+    (0.1, 10.0)
+    """
+    from dkfeat.validation import check_real
+
+    given = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not given:
+        raise ConfigError(f"{name} is an empty list; give one number above 0 or several")
+    return tuple(sorted({check_real(value, name, above=0) for value in given}))
+
+
+def check_fraction(value: Any, name: str = "validation_fraction") -> float:
+    """Share of rows, in (0, 1)."""
+    from dkfeat.validation import check_real
+
+    share = check_real(value, name, above=0)
+    if not share < 1:
+        raise ConfigError(f"{name}={share:g}, but it must be below 1")
+    return share
+
+
+def _checked(given: Any, name: str, check: Callable[[Any], Any]) -> Any:
+    """One value, or several different ones as a tuple, each checked."""
+    if isinstance(given, str) or not (isinstance(given, Sequence) or hasattr(given, "tolist")):
+        return None if given is None else check(given)
+    items = tuple(given)
+    if not items or len(set(items)) < len(items):
+        raise ConfigError(f"{name}={given!r}, but it must be one value or several different ones")
+    return tuple(check(item) for item in items)
+
+
+def foreign_options(names: Sequence[str]) -> str:
+    """Error text for options that LIBLINEAR does not have."""
+    return f'{", ".join(names)} cannot be given with solver="liblinear", which takes one loss and C; use solver="sgd"'
+
+
+def _set(options: Any, **values: Any) -> None:
+    """Store checked values in a frozen object under construction."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkfeat.datasets.cache import cache_folder
+from dkfeat.datasets.download import cache_folder
 from dkfeat.datasets.fetching import FetchedDataset, fetch
 from dkfeat.datasets.registry import COLLECTION, DATASETS, DataFile, DatasetInfo, find_dataset
 

@@ -1,7 +1,9 @@
-"""One file over HTTP, gone on with where a broken connection or an earlier process left it."""
+"""Download of a file into a locked cache folder, resumed after a broken connection or an earlier process."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import http.client
 import json
 import logging
@@ -17,25 +19,97 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dkfeat.datasets.cache import VARIABLE, create_whole
-from dkfeat.errors import SourceError
-from dkfeat.io.remote import shown_url
-from dkfeat.io.retries import Retries
-
-__all__ = ["Download"]
+from dkfeat.errors import SourceError, cause_of
+from dkfeat.io.storage.retries import Retries
+from dkfeat.io.storage.urls import shown_url
 
 logger = logging.getLogger(__name__)
 
+VARIABLE = "DKFEAT_CACHE"
+_LOCK = ".lock"
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 CHUNK_BYTES = 256 << 10
 SILENT_SECONDS = 20.0
-"""How long the other side may say nothing."""
+"""Longest silence of the other side."""
 PAUSE_SECONDS = 0.2
-"""Between two connections of which the first brought nothing."""
+"""Pause between two connections of which the first brought nothing."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
+def cache_folder() -> Path:
+    """Folder for what dkfeat fetches; it need not exist yet.
+
+    Returns
+    -------
+    folder : Path
+        ``$DKFEAT_CACHE`` if that is set, else ``dkfeat`` in ``$XDG_CACHE_HOME``, else ``~/.cache/dkfeat``. A relative
+        ``$XDG_CACHE_HOME`` does not count, as its specification says.
+
+    Examples
+    --------
+    >>> import os
+    >>> os.environ["DKFEAT_CACHE"] = "/data/cache"
+    >>> str(cache_folder())
+    '/data/cache'
+    >>> del os.environ["DKFEAT_CACHE"]
+    """
+    if own := os.environ.get(VARIABLE):
+        return Path(own).expanduser().absolute()
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "dkfeat"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder and be its only writer for the ``with`` block; wait for another one, of any process, to end.
+
+    A folder that is there and cannot be written needs no lock: a site may keep sets for all its users.
+
+    Raises
+    ------
+    SourceError
+        If the folder cannot be made, or its file system knows no locks.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as fault:
+        if fault.errno in _READ_ONLY and folder.is_dir():
+            yield
+            return
+        raise _unusable(folder, fault) from fault
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("%s: another process is fetching into this folder; waiting for it", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as fault:
+            raise _unusable(folder, fault) from fault
+        yield
+    finally:
+        os.close(descriptor)  # which gives the lock back, as the end of the process does
+
+
+def create_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, in place of one of that name."""
+    temporary = path.with_name(f"{path.name}.tmp")  # no other writer: see `locked`
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _unusable(folder: Path, fault: OSError) -> SourceError:
+    return SourceError(
+        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; give a folder of a local disk, by "
+        f"the variable {VARIABLE}, or for this call by `folder`"
+    )
+
+
 class _Answer(OSError):
-    """The server answered, but not with the file."""
+    """Answer of the server other than the file."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,60 +118,60 @@ class _Answer(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Version:
-    """Which bytes a partial file is the beginning of."""
+    """Version of a file that a partial one is the beginning of."""
 
     url: str
     etag: str | None = None
-    """A strong one: the same bytes as long as it is the same."""
+    """A strong one, which changes with the bytes."""
     modified: str | None = None
-    """When it was changed, as the server writes that."""
+    """Last-Modified, as the server writes it."""
     size: int | None = None
-    """Its bytes."""
+    """Size in bytes."""
 
     @property
     def condition(self) -> str | None:
-        """What a request for the rest asks to be still the same; None: only the whole can be asked for."""
+        """Value of If-Range in a request for the rest; None: only the whole can be asked for."""
         return self.etag or self.modified
 
 
 class Download:
-    """Brings a file into `part`; the same again, in another process too, goes on with what is there.
+    """Download of a file into `part`; another one into the same file, in another process too, resumes it.
 
-    What is there is gone on with only if the server says that the rest is of the same version, by a strong ETag or the
-    time of change. One writer at a time.
+    A partial file is resumed only if the rest is of the same version, by a strong ETag or the time of change. One
+    writer at a time.
 
     Parameters
     ----------
     url : str
         By HTTP or HTTPS; proxies are those of the environment.
     part : Path
-        The file to write. Beside it, ``.json`` appended to its name, stands which version it is of.
+        The file to write. Beside it, ``.json`` appended to its name, is its version.
     report : callable, optional
-        Gets the bytes that are there and, where the server tells it, how many there will be.
+        Gets the bytes that are there and, if the server sends it, the size of the file.
     """
 
     def __init__(self, url: str, part: Path, report: Callable[[int, int | None], None] | None = None) -> None:
         self._url, self._part, self._report = url, part, report
         self.has_answer = False
-        """Whether the server said anything at all."""
+        """True if the server said anything at all."""
         self._note = part.with_name(f"{part.name}.json")
 
     @property
     def bytes_there(self) -> int:
-        """Bytes that were brought so far, by this and by earlier processes."""
+        """Size of the partial file."""
         with suppress(FileNotFoundError):
             return self._part.stat().st_size
         return 0
 
     def run(self, retries: Retries) -> dict[str, Any]:
-        """Bring the whole file.
+        """Download the whole file.
 
         Connections are made anew as long as they bring something, and for as long as `retries` says where they do not.
 
         Returns
         -------
         version : dict
-            What the server said of it: url, etag, modified, size; None for what it did not say.
+            Headers of the answer: url, etag, modified, size; None for those it did not have.
 
         Raises
         ------
@@ -123,12 +197,12 @@ class Download:
         return asdict(self._version() or _Version(url=self._url))
 
     def forget(self) -> None:
-        """Remove what is there of the file."""
+        """Remove the partial file."""
         self._part.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
     def _ask(self) -> Any:
-        """Ask for what is missing, or for all of it where what is there is of no use."""
+        """Request the missing part, or all of it where the partial file is of no use."""
         headers = {"User-Agent": "dkfeat", "Accept-Encoding": "identity"}
         version, there = self._version(), self.bytes_there
         if version is not None and version.condition is not None and there:
@@ -149,7 +223,7 @@ class Download:
         return response
 
     def _keep(self, response: Any) -> Exception | None:
-        """Write what comes; returns why there is not all of it yet."""
+        """Write what comes; return the fault that ended it early, if any."""
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
             version, there = self._version(), self.bytes_there
             if version is None or not _goes_on(response, there, version):
@@ -191,11 +265,10 @@ class Download:
     def _check_room(self, left: int) -> None:
         free = shutil.disk_usage(self._part.parent).free
         if left > free:
-            message = (
+            raise SourceError(
                 f"{self._part} needs {left:,} more bytes, but {free:,} are free there; make room, or name another "
                 f"folder by the variable {VARIABLE}"
             )
-            raise SourceError(message)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -204,15 +277,14 @@ class Download:
         except SourceError:
             raise
         except OSError as fault:  # those of the network are dealt with inside
-            message = (
-                f"{self._part} cannot be written: {fault.strerror or fault}; make room, or name another folder that "
+            raise SourceError(
+                f"{self._part} cannot be written: {cause_of(fault)}; make room, or name another folder that "
                 f"can be written by the variable {VARIABLE}"
-            )
-            raise SourceError(message) from fault
+            ) from fault
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows HTTP and HTTPS alone, and from HTTPS no step back."""
+    """Redirects to HTTP and HTTPS alone, and from HTTPS to HTTPS alone."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
@@ -233,7 +305,7 @@ def _version_of(url: str, response: Any) -> _Version:
 
 
 def _goes_on(response: Any, there: int, version: _Version) -> bool:
-    """Whether a partial answer begins where we stopped, and is of the same version."""
+    """Tell whether a partial answer begins where we stopped, and is of the same version."""
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     etag = response.headers.get("ETag")
     return (

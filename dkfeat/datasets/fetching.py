@@ -17,17 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from dkfeat.datasets.cache import cache_folder, create_whole, locked
-from dkfeat.datasets.download import Download
+from dkfeat.datasets.download import Download, cache_folder, create_whole, locked
 from dkfeat.datasets.registry import COLLECTION, DataFile, DatasetInfo, find_dataset
-from dkfeat.errors import ConfigError, SourceError
-from dkfeat.io.remote import shown_url
-from dkfeat.io.retries import Retries
-
-__all__ = ["FetchedDataset", "fetch"]
+from dkfeat.errors import ConfigError, SourceError, cause_of
+from dkfeat.io.storage.retries import Retries
+from dkfeat.io.storage.urls import shown_url
 
 RETRY_SECONDS = 20.0
-"""How long connections that bring nothing are tried again, unless told otherwise."""
+"""Time that connections which bring nothing are tried again, by default."""
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -39,7 +36,7 @@ class FetchedDataset:
     """Files of a data set on this machine, ready for `dkfeat.featurize` and `dkfeat.read_libsvm`."""
 
     info: DatasetInfo
-    """What is known of it."""
+    """Its entry in the registry."""
     train: Path | None
     """Rows to learn from; None if only the others were asked for."""
     test: Path | None
@@ -85,7 +82,7 @@ def fetch(
     retry_seconds : float, default=20
         How long connections that bring nothing are tried again.
     progress : callable, optional
-        Called with a file's name, its bytes here and, where the server tells it, its bytes in all.
+        Called with a file's name, its bytes here and, if the server sends it, its size.
 
     Returns
     -------
@@ -102,13 +99,12 @@ def fetch(
     --------
     >>> import dkfeat
     >>> letter = dkfeat.datasets.fetch("letter")  # doctest: +SKIP
-    >>> dkfeat.featurize(letter.train, dkfeat.GCWSFeatures(256, random_state=0), "features")  # doctest: +SKIP
+    >>> dkfeat.featurize(letter.train, "features", dkfeat.GCWSFeatures(256, random_state=0))  # doctest: +SKIP
     """
     info = find_dataset(name)
     if part is not None and part not in info.files:
         has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
-        message = f"data set {name!r} {has}; its parts are: {', '.join(info.files)}"
-        raise ConfigError(message)
+        raise ConfigError(f"data set {name!r} {has}; its parts are: {', '.join(info.files)}")
     place = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
     address = _address(mirror)
@@ -125,16 +121,15 @@ def _address(mirror: str | None) -> str:
         return COLLECTION
     parts = urlsplit(mirror)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
-        message = (
+        raise ConfigError(
             f"mirror {shown_url(mirror)!r} is not an address to fetch from; give one that begins with https:// or "
             "http://, without a user and a password"
         )
-        raise ConfigError(message)
     return mirror.rstrip("/")
 
 
 class _File:
-    """One file in its folder, whose lock is held."""
+    """A file of a data set in its locked folder."""
 
     def __init__(self, info: DatasetInfo, file: DataFile, folder: Path, url: str) -> None:
         self._info, self._file, self._url = info, file, url
@@ -143,7 +138,7 @@ class _File:
         self._part = folder / f"{file.name}.part"
 
     def bring(self, retry_seconds: float, progress: Progress | None) -> Path:
-        """Make sure that it is there and what it should be."""
+        """Return its path once it is there and checked."""
         record = self._record()
         if self._path.exists():
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
@@ -181,11 +176,12 @@ class _File:
             record = json.loads(text)
             return {"size": int(record["size"]), "sha256": str(record["sha256"]), "fetched": str(record["fetched"])}
         except (ValueError, TypeError, KeyError):
-            message = f"{self._note} is damaged; remove it, and the file beside it is checked and recorded anew"
-            raise SourceError(message) from None
+            raise SourceError(
+                f"{self._note} is damaged; remove it, and the file beside it is checked and recorded anew"
+            ) from None
 
     def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
-        """Size, digest and rows of a file, if they are what is known of it."""
+        """Return size, digest and rows of a file after comparing them with the registry and the record."""
         facts: dict[str, Any] = {"size": path.stat().st_size}
         self._compare("bytes", self._file.size, facts["size"], to_do)
         if record is not None:
@@ -203,8 +199,7 @@ class _File:
     def _compare(self, what: str, known: int | str | None, found: int | str, to_do: str) -> None:
         if known not in (None, found):
             names = [f"{value:,} {what}" if isinstance(value, int) else f"{what} {value}" for value in (found, known)]
-            message = f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}"
-            raise SourceError(message)
+            raise SourceError(f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}")
 
     def _rows(self, path: Path, to_do: str) -> int:
         opener = _OPENERS.get(self._path.suffix, open)
@@ -212,8 +207,7 @@ class _File:
             with opener(path, "rb") as lines:
                 return sum(1 for line in lines if not line.isspace())
         except (OSError, EOFError, lzma.LZMAError) as fault:
-            message = f"{self._path} cannot be decompressed: {fault}; {to_do}"
-            raise SourceError(message) from fault
+            raise SourceError(f"{self._path} cannot be decompressed: {fault}; {to_do}") from fault
 
     def _keep(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
         origin = {key: version.get(key) for key in ("url", "etag", "modified")}
@@ -227,4 +221,4 @@ class _File:
             to_do = f"see {self._info.page} whether it has moved"
         else:
             to_do = f"is this machine online? If not, fetch it elsewhere and put it at {self._path}"
-        return SourceError(f"{shown_url(self._url)} cannot be fetched: {fault.strerror or fault}; {kept}{to_do}")
+        return SourceError(f"{shown_url(self._url)} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")

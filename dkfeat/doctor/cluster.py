@@ -1,4 +1,4 @@
-"""A cluster that runs: whether it answers, has workers, and whether these are as this process is."""
+"""Checks of a running cluster: its scheduler, its workers, and their versions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from uuid import uuid4
 import dask
 
 import dkfeat
-from dkfeat.doctor.check import Check
-from dkfeat.engine.distributed_runner import connect
-from dkfeat.engine.scheduler_file import read_address
+from dkfeat.doctor import Check
+from dkfeat.engine.runners.distributed import connect
+from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ClusterError, DkfeatError
-from dkfeat.wording import counted, show_bytes
+from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["check_cluster"]
 
 ANSWER_SECONDS = 10.0
-"""How long a scheduler may take to answer."""
+"""Time that a scheduler may take to answer."""
 TASK_SECONDS = 120.0
-"""How long a worker may take for a small task; it may have to compile."""
+"""Time that a worker may take for a small task; it may have to compile."""
 SAME = ("dask", "distributed", "numpy", "cloudpickle")
 """Packages of which processes that talk to each other had better have one version."""
 SHOWN = 3
@@ -41,7 +40,7 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
     address : str or None
         Such as "tcp://10.0.0.1:8786".
     scheduler_file : str, optional
-        The file that says it, where `address` is None.
+        The file with the address, where `address` is None.
     """
     try:
         with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
@@ -53,7 +52,7 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
     except DkfeatError as error:
         lost = isinstance(error, ClusterError)
         to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it" if lost else ""
-        yield Check(name="scheduler", state="fail", found=str(error), to_do=to_do, exit_code=error.exit_code)
+        yield Check("scheduler", "fail", str(error), to_do, exit_code=error.exit_code)
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def _unwarned() -> Iterator[None]:
 
 
 def facts_of_process() -> dict[str, str]:
-    """Tell what has to be the same, or had better be, in all processes of a run."""
+    """Versions that have to be the same, or had better be, in all processes of a run."""
     from dkfeat.doctor.loops import digest_of_samples
 
     return {
@@ -85,15 +84,12 @@ def _scheduler(client: Client, address: str) -> Check:
     hosts = len({worker["host"] for worker in workers})
     if not workers:
         return Check(
-            name="scheduler",
-            state="warn",
-            found=f"{address} answers, but has no workers yet",
-            to_do=f"start some: dask worker {address}",
+            "scheduler", "warn", f"{address} answers, but has no workers yet", f"start some: dask worker {address}"
         )
     limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
     counts = f"{counted(len(workers), 'worker')} on {counted(hosts, 'host')}, {counted(threads, 'thread')}"
     found = f"{address} answers: {counts}{limits}"
-    return Check(name="scheduler", state="ok", found=found)
+    return Check("scheduler", "ok", found)
 
 
 def _workers(client: Client) -> Iterator[Check]:
@@ -131,7 +127,7 @@ def _workers(client: Client) -> Iterator[Check]:
             to_do = f"install dkfeat {here['dkfeat']} on them" if key == "dkfeat" else "leave them out, and report this"
             problems.append((f"other {what} than here: {_some(others)}", to_do))
     for text, to_do in problems:
-        yield Check(name="workers", state="fail", found=text, to_do=to_do, exit_code=ClusterError.exit_code)
+        yield Check("workers", "fail", text, to_do, exit_code=ClusterError.exit_code)
     if problems:
         return
     others = {
@@ -142,13 +138,9 @@ def _workers(client: Client) -> Iterator[Check]:
     }
     if others:
         to_do = "give all processes the same versions; Dask does not promise that others work"
-        yield Check(name="workers", state="warn", found=_some(others), to_do=to_do)
+        yield Check("workers", "warn", _some(others), to_do)
         return
-    yield Check(
-        name="workers",
-        state="ok",
-        found="each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples",
-    )
+    yield Check("workers", "ok", "each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples")
 
 
 def _some(others: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The compiled loops: for which CPU, with how wide vectors, kept where, and whether they give the right bits."""
+"""Checks of the compiled loops: CPU, vector width, compile cache, and bit-exact results."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from llvmlite import binding
 from numba.core import config
 from numba.core.dispatcher import Dispatcher
 
-from dkfeat.compiled import simd
-from dkfeat.doctor.check import Check
+from dkfeat.compiled.simd import vector as simd
+from dkfeat.doctor import Check
+from dkfeat.errors import cause_of
 from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.wording import counted
-
-__all__ = ["check_loops", "digest_of_samples"]
+from dkfeat.messages import counted
 
 EXPECTED = "5294a9ec0c2d35d2bbf771720441bb25c37d52cc84a873301513b406fae3fff1"
-"""What `digest_of_samples` gives on every machine."""
+"""Result of `digest_of_samples` on every machine."""
 
 _WIDTHS = (("%zmm", 512), ("%ymm", 256), ("%xmm", 128), (r"\bv\d+\.4s", 128))
 _FEATURES = ("avx512f", "avx2", "sse4.2", "sve", "neon")
 
 
 def check_loops() -> Iterator[Check]:
-    """Look at the CPU, compile a loop, run the loops of GCWS and compare what they give."""
+    """Check the CPU, compile a loop, run the loops of GCWS and compare their results."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba sets it from the environment
         yield Check(
-            name="cpu",
-            state="warn",
-            found="loops run as plain Python, hundreds of times slower, since NUMBA_DISABLE_JIT is set",
-            to_do="unset NUMBA_DISABLE_JIT",
+            "cpu",
+            "warn",
+            "loops run as plain Python, hundreds of times slower, since NUMBA_DISABLE_JIT is set",
+            "unset NUMBA_DISABLE_JIT",
         )
         return
     yield _cpu()
@@ -53,7 +52,7 @@ def check_loops() -> Iterator[Check]:
 
 
 def digest_of_samples() -> str:
-    """Digest of the samples of a few rows, which are the same bits on every machine.
+    """Digest of the samples of a few rows, whose bits are the same on every machine.
 
     Returns
     -------
@@ -74,12 +73,12 @@ def _cpu() -> Check:
     if variables:
         told = ", ".join(f"{name}={os.environ[name]:.40}" for name in variables)
         to_do = f"unset {' and '.join(variables)} for full speed; the results are the same"
-        return Check(name="cpu", state="warn", found=f"{found}, compiled for {told}", to_do=to_do)
-    return Check(name="cpu", state="ok", found=found)
+        return Check("cpu", "warn", f"{found}, compiled for {told}", to_do)
+    return Check("cpu", "ok", found)
 
 
 def _vector_bits() -> int:
-    """Width of the widest registers that a sum of two vectors is compiled to."""
+    """Width in bits of the widest registers in the compiled sum of two vectors."""
 
     def add(x: Any, y: Any, total: Any) -> None:
         simd.store(total, 0, simd.load(x, 0) + simd.load(y, 0))
@@ -97,7 +96,7 @@ def _dispatchers() -> list[Dispatcher]:
 
 
 def _loaded_and_compiled() -> tuple[int, int]:
-    """Loops that were read from the cache so far, and those that had to be compiled."""
+    """Count the loops read from the cache so far, and the loops compiled."""
     known = [loop.stats for loop in _dispatchers()]
     return sum(len(one.cache_hits) for one in known), sum(len(one.cache_misses) for one in known)
 
@@ -106,32 +105,32 @@ def _cache(loaded: int, compiled: int, seconds: float) -> Check:
     name = "compile cache"
     if os.environ.get("DKFEAT_JIT_CACHE") == "0":
         found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of GCWS in {seconds:.1f} s"
-        return Check(name=name, state="warn", found=found, to_do="unset DKFEAT_JIT_CACHE")
+        return Check(name, "warn", found, "unset DKFEAT_JIT_CACHE")
     folders = {Path(path) for loop in _dispatchers() if (path := loop.stats.cache_path)}
     to_do = "set NUMBA_CACHE_DIR to a folder that can be written, on a disk that all workers of a machine share"
     if not folders:
         found = f"no folder can be written: every process compiles its loops, those of GCWS in {seconds:.1f} s"
-        return Check(name=name, state="warn", found=found, to_do=to_do)
+        return Check(name, "warn", found, to_do)
     told = ", ".join(sorted(map(str, folders)))
     for folder in folders:
         try:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as fault:
-            return Check(name=name, state="warn", found=f"{folder}: {fault.strerror or fault}", to_do=to_do)
+            return Check(name, "warn", f"{folder}: {cause_of(fault)}", to_do)
     if compiled:
         made = f"{counted(compiled, 'loop')} compiled in {seconds:.1f} s, and kept"
-        return Check(name=name, state="ok", found=f"{told}: was cold; {made}")
-    return Check(name=name, state="ok", found=f"{told}: warm; {counted(loaded, 'loop')} read")
+        return Check(name, "ok", f"{told}: was cold; {made}")
+    return Check(name, "ok", f"{told}: warm; {counted(loaded, 'loop')} read")
 
 
 def _bits(digest: str) -> Check:
     if digest == EXPECTED:
-        return Check(name="same bits", state="ok", found="this CPU gives the samples that all machines give")
+        return Check("same bits", "ok", "this CPU gives the samples that all machines give")
     return Check(
-        name="same bits",
-        state="fail",
-        found="this CPU gives other samples than other machines do",
-        to_do="do not mix its shards with those of others, and report this with the line of the CPU",
+        "same bits",
+        "fail",
+        "this CPU gives other samples than other machines do",
+        "do not mix its shards with those of others, and report this with the line of the CPU",
         exit_code=1,
     )

@@ -1,30 +1,113 @@
-"""What this machine offers to a run: cores, memory, disk."""
+"""Checks of installed versions, of cores, memory and disk, and of settings."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import dask
 import psutil
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
+from packaging.requirements import Requirement
 from threadpoolctl import threadpool_info
 
-from dkfeat.doctor.check import Check
-from dkfeat.wording import show_bytes
+import dkfeat
+from dkfeat.config.execution import DefaultsConfig
+from dkfeat.doctor import Check
+from dkfeat.engine.clusters.open import as_cluster
+from dkfeat.engine.resolve.defaults import origins, read_defaults
+from dkfeat.errors import ConfigError, cause_of
+from dkfeat.messages import show_bytes
 
-__all__ = ["check_machine"]
+DISTRIBUTION = "dkfeat"
+FOR_DEVELOPERS = {"test", "lint", "bench", "docs"}
+"""Extras that no run needs."""
+NOTED = ("numpy", "scipy", "scikit-learn", "numba", "pyarrow", "dask", "distributed", "fsspec")
+"""Packages whose version is shown: results may depend on them, or reports of faults."""
+
+
+def check_installation() -> Iterator[Check]:
+    """Check Python, the packages that every run needs, and the extras."""
+    system = f"{platform.system()} {platform.machine()}"
+    yield Check("dkfeat", "ok", f"{dkfeat.__version__}, Python {platform.python_version()}, {system}")
+    try:
+        wanted = [Requirement(text) for text in requires(DISTRIBUTION) or ()]
+    except PackageNotFoundError:
+        yield Check(
+            "packages",
+            "warn",
+            "dkfeat is not installed, only found on Python's path: what it needs is not known",
+            "in a clone of its repository: pip install .",
+        )
+        return
+    yield _packages([need for need in wanted if need.marker is None or need.marker.evaluate({"extra": ""})])
+    yield _extras(wanted)
+
+
+def _packages(wanted: list[Requirement]) -> Check:
+    problems = [text for need in wanted if (text := _problem(need))]
+    if problems:
+        to_do = f"{sys.executable} -m pip install --upgrade " + " ".join(
+            f"'{need}'" for need in wanted if _problem(need)
+        )
+        return Check("packages", "fail", "; ".join(problems), to_do, exit_code=2)
+    told = ", ".join(f"{name} {version(name)}" for name in NOTED)
+    return Check("packages", "ok", told)
+
+
+def _extras(wanted: list[Requirement]) -> Check:
+    extras: dict[str, list[str]] = {}
+    old = []
+    for need in wanted:
+        if need.marker is None or need.marker.evaluate({"extra": ""}):
+            continue
+        for extra in _names_of_extras(wanted):
+            if need.marker.evaluate({"extra": extra}):
+                problem = _problem(need)
+                extras.setdefault(extra, []).extend([problem] if problem else [])
+                if problem and "not installed" not in problem:
+                    old.append(f"{problem} (extra {extra})")
+    here = [extra for extra, problems in extras.items() if not problems]
+    missing = [extra for extra, problems in extras.items() if problems]
+    found = f"installed: {', '.join(here) or 'none'}"
+    if missing:
+        found += f"; not installed: {', '.join(missing)}"
+    if old:
+        return Check("extras", "warn", "; ".join(old), "upgrade them, or do without what they do")
+    to_do = "as you need them: pip install 'dkfeat[NAME]'" if missing else ""
+    return Check("extras", "ok", found, to_do)
+
+
+def _names_of_extras(wanted: list[Requirement]) -> list[str]:
+    found = dict.fromkeys(
+        name for need in wanted for name in re.findall(r"extra == [\"']([^\"']+)[\"']", str(need.marker or ""))
+    )
+    return [name for name in found if name not in FOR_DEVELOPERS]
+
+
+def _problem(need: Requirement) -> str:
+    """Describe what is wrong with a required package; empty if nothing is."""
+    try:
+        found = version(need.name)
+    except PackageNotFoundError:
+        return f"{need.name} is not installed"
+    return "" if need.specifier.contains(found, prereleases=True) else f"{need.name} {found} is not {need.specifier}"
+
 
 LEAST_BYTES_A_CORE = 512 << 20
-"""What a task of the default block size and its process need, with room to spare."""
+"""Memory that a task of the default block size and its process need, with room to spare."""
 LEAST_DISK_BYTES = 1 << 30
 
 
 def check_machine() -> Iterator[Check]:
-    """Look at cores, memory and disk."""
+    """Check cores, memory and disk."""
     yield _threads()
     yield _memory()
     yield _disk()
@@ -37,8 +120,8 @@ def _threads() -> Check:
     found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
     if any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info()):
         to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: threads of libraries crowd the cores that this process may use"
-        return Check(name="threads", state="warn", found=found, to_do=to_do)
-    return Check(name="threads", state="ok", found=found)
+        return Check("threads", "warn", found, to_do)
+    return Check("threads", "ok", found)
 
 
 def _memory() -> Check:
@@ -47,21 +130,53 @@ def _memory() -> Check:
     if free < LEAST_BYTES_A_CORE * CPU_COUNT:
         workers = max(1, free // LEAST_BYTES_A_CORE)
         to_do = f"give --n-workers {workers}, or a smaller --blocksize"
-        return Check(name="memory", state="warn", found=f"{found}, for {CPU_COUNT} cores", to_do=to_do)
-    return Check(name="memory", state="ok", found=found)
+        return Check("memory", "warn", f"{found}, for {CPU_COUNT} cores", to_do)
+    return Check("memory", "ok", found)
 
 
 def _disk() -> Check:
-    """Look at the folder that workers may use for files of their own."""
+    """Check the folder that workers may use for files of their own."""
     folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     to_do = "name a folder on a local disk with room: DASK_TEMPORARY_DIRECTORY=/scratch"
     try:
         with tempfile.NamedTemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as fault:
-        found = f"{folder} cannot be written: {fault.strerror or fault}"
-        return Check(name="temporary files", state="fail", found=found, to_do=to_do, exit_code=3)
+        found = f"{folder} cannot be written: {cause_of(fault)}"
+        return Check("temporary files", "fail", found, to_do, exit_code=3)
     found = f"{show_bytes(free)} free in {folder}"
     if free < LEAST_DISK_BYTES:
-        return Check(name="temporary files", state="warn", found=found, to_do=to_do)
-    return Check(name="temporary files", state="ok", found=found)
+        return Check("temporary files", "warn", found, to_do)
+    return Check("temporary files", "ok", found)
+
+
+NAME = "settings"
+
+
+def check_settings() -> Iterator[Check]:
+    """Check the keys under ``dkfeat`` of Dask's configuration, and at the cluster file that they name."""
+    try:
+        defaults = read_defaults()
+        if defaults.cluster is not None:
+            as_cluster(defaults.cluster)
+    except ConfigError as error:
+        to_do = "mend it there; `dkfeat config show` shows the places that are read"
+        yield Check(NAME, "fail", str(error), to_do, exit_code=error.exit_code)
+        return
+    found = origins()
+    told = [
+        f"{key} {value}" + (f" by {found[key]}" if key in found else "")
+        for name, value in defaults.to_mapping().items()
+        if value is not None and (key := name.replace("_", "-"))
+    ]
+    yield Check(NAME, "ok", "; ".join(told) or "no defaults are set")
+
+
+def default_scheduler() -> tuple[str | None, str | None]:
+    """Address of the scheduler, or scheduler file, of runs that name none; None where they run on this machine."""
+    try:
+        defaults = read_defaults()
+    except ConfigError:  # `check_settings` reports it
+        defaults = DefaultsConfig()
+    address = defaults.scheduler
+    return (address if address and "://" in address else None), defaults.scheduler_file

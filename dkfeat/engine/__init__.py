@@ -1,1 +1,1 @@
-"""Joins sources, maps and shards on Dask: the only layer, with those above it, that knows Dask."""
+"""Runs on Dask: sources, maps and shards joined; no lower layer imports Dask."""

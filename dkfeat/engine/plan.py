@@ -1,4 +1,4 @@
-"""A plan: what a run will read, hold in memory and write, from sizes alone."""
+"""Plan of a run: its tasks, memory and output, from sizes alone."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.arguments import as_path, as_source, open_place
-from dkfeat.engine.landmarks import load_map
-from dkfeat.engine.settle import PIECE_BYTES, Settled, settle
-from dkfeat.engine.specs import binding_spec, like_spec, like_storage
+from dkfeat.engine.resolve.arguments import as_path, as_source, open_place
+from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
-from dkfeat.io.plans import OTHER_TARGET
-from dkfeat.io.remote import shown_url
-from dkfeat.io.scans import Scan
-from dkfeat.io.shards import shard_name
-from dkfeat.io.source import Source
-from dkfeat.wording import counted, show_bytes
+from dkfeat.html import card, sparkline
+from dkfeat.io.shards.codec import shard_name
+from dkfeat.io.sources.base import Scan, Source
+from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
     from dkfeat.maps import FeatureMap
 
-__all__ = ["BlockTask", "Plan", "make_plan", "plan"]
 
 TEXT_FACTOR = 8
 """Bytes a task holds for each byte of its text, at most: the text, its parsed rows and the map's working arrays."""
 ENCODED_FACTOR = 3
 """Bytes for each encoded byte: the codes, the columns and the Parquet file made of them."""
 FIXED_BYTES = 16 << 20
-"""What a task holds whatever its split."""
+"""Bytes a task holds whatever its split."""
+_COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
+_TASKS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +35,25 @@ class BlockTask:
     """One task of a plan."""
 
     split: Split
-    """What it reads."""
+    """Split that it reads."""
     projected_bytes: int
     """Most memory it holds at a time."""
     rows: int | None
     """Rows it reads, if a scan told."""
     first_shard: str | None
-    """Name of its first shard, if the spec is settled."""
+    """Name of its first shard, if the spec is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do: a plain value, equal to that of a second planning of the same run."""
+    """Tasks, memory and output of a run; two plans of the same run are equal."""
 
     target: str | None
-    """Where shards go, if that was said."""
+    """Target, if one was given."""
     spec_fp: str | None
-    """Fingerprint of the spec; None while a scan is needed to settle it."""
+    """Fingerprint of the spec; None while a scan is needed."""
     spec: Mapping[str, Any] | None
-    """All that decides the shards' bytes; None while a scan is needed to settle it."""
+    """All that decides the shards' bytes; None while a scan is needed."""
     tasks: tuple[BlockTask, ...]
     """In source order."""
     files: tuple[SourceFile, ...]
@@ -64,12 +61,17 @@ class Plan:
     blocksize: int
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_landmarks: bool = False
-    """Whether the map is fitted to rows that must be drawn from the source: a pass over the splits that hold one."""
+    """True if the map must first be fitted to rows drawn from the source, which reads the splits that hold one."""
 
     @property
     def needs_scan(self) -> bool:
-        """Whether the source must be read once before it can be featurized."""
+        """True if the source must be read once before it can be featurized."""
         return self.spec is None and not (self.needs_landmarks and self.n_rows is not None)
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Splits of the tasks, in order."""
+        return tuple(task.split for task in self.tasks)
 
     @property
     def source_bytes(self) -> int:
@@ -111,12 +113,11 @@ class Plan:
             return
         task = max(self.tasks, key=lambda task: task.projected_bytes)
         fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
-        message = (
+        raise PlanError(
             f"split {task.split.number} of {task.split.title} projects {show_bytes(self.projected_bytes)}, but a "
             f"task may hold {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
             "memory_limit, or run fewer threads in each"
         )
-        raise PlanError(message)
 
     def facts(self) -> dict[str, str]:
         """Tell at a glance, for people."""
@@ -129,7 +130,7 @@ class Plan:
             "output": "known after a scan" if self.output_bytes is None else f"about {show_bytes(self.output_bytes)}",
         }
         if self.needs_scan:
-            facts["spec"] = "open: featurize reads the source once more, first, to settle it"
+            facts["spec"] = "open: featurize reads the source once more, first"
         if self.needs_landmarks:
             facts["landmarks"] = "open: featurize draws rows from the whole source, and reads the splits that hold one"
         if self.spec is not None:
@@ -142,11 +143,10 @@ class Plan:
     def describe(self, n_tasks: int = 10) -> str:
         """Text for people: the facts, then a table of the first `n_tasks` tasks."""
         lines = [f"{name:<10}{value}" for name, value in self.facts().items()]
-        header = ("split", "source", "range", "rows", "memory", "first shard")
         rows = [_cells(task) for task in self.tasks[:n_tasks]]
         if rows:
-            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-            table = [header, *rows]
+            widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+            table = [_COLUMNS, *rows]
             lines += [
                 "",
                 *("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table),
@@ -160,15 +160,25 @@ class Plan:
         return f"Plan({self.target!r}, {counted(len(self.tasks), 'task')}, {needs})"
 
     def _repr_html_(self) -> str:
-        from dkfeat.engine.cards import plan_card  # notebooks alone show it
-
-        return plan_card(self)
+        shown = self.tasks[:_TASKS_SHOWN]
+        tasks = [dict(zip(_COLUMNS[:-1], _cells(task)[:-1], strict=True)) for task in shown]
+        rows = [task.rows for task in self.tasks if task.rows is not None]
+        sizes = [task.split.stop - task.split.start for task in self.tasks]
+        pictures = {}
+        if len(self.tasks) > 1 and len(rows) == len(self.tasks):
+            pictures["rows by task"] = sparkline(rows, f"rows by task, {min(rows):,} to {max(rows):,}")
+        elif len(self.tasks) > 1:
+            pictures["size by task"] = sparkline(sizes, f"size of each task's split, {min(sizes):,} to {max(sizes):,}")
+        is_cut = len(self.tasks) > _TASKS_SHOWN
+        heading = f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}" if is_cut else "Tasks"
+        note = "nothing is run or written yet"
+        return card("Plan", self.facts(), note=note, pictures=pictures, details={heading: tasks})
 
 
 def plan(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
-    map: FeatureMap | None = None,
     target: str | PathLike[str] | None = None,
+    map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
     layout: str | None = None,
@@ -176,14 +186,14 @@ def plan(
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    r"""Tell what `dkfeat.featurize` with these arguments will do. Reads names and sizes, writes nothing.
+    r"""Plan what `dkfeat.featurize` does with these arguments. Reads names and sizes, writes nothing.
 
     Parameters
     ----------
-    source, map, target, like, layout, storage_options, target_options
+    source, target, map, like, layout, storage_options, target_options
         As for `dkfeat.featurize`; the target may be left out.
     scan : Scan or None
-        What `dkfeat.scan` found; fills in rows, and settles a source whose options were left open.
+        What `dkfeat.scan` found; fills in rows, and resolves a source whose options were left open.
 
     Returns
     -------
@@ -201,60 +211,32 @@ def plan(
     >>> import pathlib, tempfile, dkfeat
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.svm"
     >>> _ = path.write_text("+1 1:0.5 4:2\n-1 2:1\n")
-    >>> made = plan(path, dkfeat.GCWSFeatures(16, random_state=0), scan=dkfeat.scan(path))
+    >>> made = plan(path, map=dkfeat.GCWSFeatures(16, random_state=0), scan=dkfeat.scan(path))
     >>> made.n_rows, made.output_bytes, len(made.tasks)
     (2, 32, 1)
     """
     asked = as_source(source, storage_options)
-    existing, remedy = None, OTHER_TARGET
-    folders = [] if like is None else [like_storage(like, target_options)]
-    if target is not None:
-        storage = open_place(as_path(target, "target"), target_options, beside=like)
-        folders.insert(0, storage)
-        spec, remedy = binding_spec(storage)
-        existing = None if spec is None else (storage.url, spec)
-    taken = None if like is None else (shown_url(as_path(like, "like")), like_spec(like, target_options))
-    url = None if target is None else fspath(target)
+    storage = None if target is None else open_place(as_path(target, "target"), target_options, beside=like)
     files = asked.files()
     if scan is not None:
         _check_scanned(scan, files)
-    try:
-        settled = settle(
-            asked,
-            map,
-            files=files,
-            target=existing,
-            like=taken,
-            layout=layout,
-            scan=_given(scan),
-            draw=_refuse,
-            load=lambda described: load_map(described, *folders),
-            remedy=remedy,
-        )
-    except _OpenError:
-        needs_landmarks = map is not None and map.needs_rows and not hasattr(map, "n_features_in_")
-        return make_plan(asked.inspect(files), files, None, url, scan, needs_landmarks=needs_landmarks)
-    return make_plan(settled.source, files, settled, url, scan)
+    draft = make_draft(asked, map, files, existing=read_existing(storage, like, target_options), layout=layout)
+    is_open = draft.needs_rows or (draft.needs_scan and scan is None)
+    return make_plan(draft if is_open else resolve(draft, scan), None if target is None else fspath(target), scan)
 
 
-def make_plan(
-    source: Source,
-    files: Sequence[SourceFile],
-    settled: Settled | None,
-    target: str | None,
-    scan: Scan | None = None,
-    *,
-    needs_landmarks: bool = False,
-) -> Plan:
-    """Plan a source, settled or not, over its files as they were listed; `scan` is of these."""
+def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None = None) -> Plan:
+    """Plan a run from its settings, resolved or not; `scan` is of the same files."""
+    source, files = settings.source, settings.files
     splits = source.splits(files)
-    blocksize = int(source.blocksize)
     rows: Sequence[int | None] = [source.rows_of(split) for split in splits]
     if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
         rows = scan.rows_per_split
-    spec_fp = None if settled is None else settled.spec_fp
-    row_bytes = None if settled is None else int(settled.spec["output"]["row_bytes"])
-    working = 0 if settled is None else settled.map.working_bytes
+    spec_fp = row_bytes = None
+    working = 0
+    if isinstance(settings, Resolved):
+        spec_fp, row_bytes = settings.spec_fp, int(settings.spec["output"]["row_bytes"])
+        working = settings.map.working_bytes
     tasks = tuple(
         BlockTask(
             split=split,
@@ -264,44 +246,24 @@ def make_plan(
         )
         for split, count in zip(splits, rows, strict=True)
     )
-    spec = None if settled is None else settled.spec
     return Plan(
         target=target,
         spec_fp=spec_fp,
-        spec=spec,
+        spec=settings.spec if isinstance(settings, Resolved) else None,
         tasks=tasks,
-        files=tuple(files),
-        blocksize=blocksize,
-        needs_landmarks=needs_landmarks,
+        files=files,
+        blocksize=int(source.blocksize),
+        needs_landmarks=isinstance(settings, Draft) and settings.needs_rows,
     )
 
 
 def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
     """Refuse a scan of other files, and of files that changed since."""
     if [file.url for file in scan.files] != [file.url for file in files]:
-        message = "the scan is of other files than the source has now; scan again"
-        raise ConfigError(message)
+        raise ConfigError("the scan is of other files than the source has now; scan again")
     for scanned, file in zip(scan.files, files, strict=True):
         if scanned.identity != file.identity:
-            message = f"source {file.name!a} changed since it was scanned; scan again"
-            raise SpecConflictError(message)
-
-
-class _OpenError(Exception):
-    """The source's options are open, or the map's landmarks."""
-
-
-def _given(scan: Scan | None) -> Any:
-    def give(source: Source) -> Scan:  # noqa: ARG001 - the signature that settle calls
-        if scan is None:
-            raise _OpenError
-        return scan
-
-    return give
-
-
-def _refuse(*_: object) -> None:
-    raise _OpenError
+            raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")
 
 
 def _projected_bytes(text: int, row_bytes: int | None, rows: int | None) -> int:

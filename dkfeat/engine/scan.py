@@ -1,4 +1,4 @@
-"""The one eager pass over a source, in parallel: what must be known of the whole before any part is read."""
+"""Scan of a source: one parallel pass that finds its width, index base, labels and rows."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.arguments import as_source
-from dkfeat.engine.opening import open_runner
-from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners import Runner, Stopped
-from dkfeat.io.scans import Scan, SplitScan
-from dkfeat.io.source import Source
+from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.resolve.arguments import as_source
+from dkfeat.engine.runners.local import Runner, Stopped
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.io.sources.base import Scan, Source, SplitScan
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.blocks import SourceFile, Split
-    from dkfeat.config import ClusterConfig
-
-__all__ = ["run_scan", "scan"]
+    from dkfeat.config import ExecutionConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +39,20 @@ class ScanTask:
 def scan(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
-    client: Client | None = None,
-    scheduler: str | None = None,
-    scheduler_file: str | PathLike[str] | None = None,
-    cluster: str | PathLike[str] | ClusterConfig | None = None,
-    n_workers: int | None = None,
-    threads_per_worker: int | None = None,
-    memory_limit: int | str | None = None,
-    in_flight: int | None = None,
-    performance_report: str | PathLike[str] | None = None,
+    client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Scan:
     r"""Read a source once and tell its width, index base, labels and rows.
 
-    Nothing is written. The result settles a source's open options: ``source.settle(scan)``.
+    Nothing is written. The result resolves a source's open options: ``source.resolve(scan)``.
 
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
         Options that are given are held to; those left open are found. Of Parquet, labels and compared columns are read
         and rows counted; values are not, so ``nnz`` is None.
-    client, scheduler, scheduler_file, cluster, n_workers, threads_per_worker, memory_limit, in_flight,
-    performance_report
+    client : distributed.Client or None, default=None
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
@@ -94,17 +82,7 @@ def scan(
     """
     asked = as_source(source, storage_options)
     files = asked.files()  # a source that is not there is told before anything starts
-    with open_runner(
-        client,
-        scheduler,
-        scheduler_file=scheduler_file,
-        cluster=cluster,
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit,
-        in_flight=in_flight,
-        performance_report=performance_report,
-    ) as runner:
+    with open_runner(client) as runner:
         return run_scan(asked, files, runner, Progress(progress))
 
 

@@ -1,4 +1,4 @@
-"""Kernel functions k(x, y), exact: what the feature maps approximate."""
+"""Exact kernel functions k(x, y), which the feature maps approximate."""
 
 from dkfeat.kernels.dot_product import exponential_dot_product, maclaurin, polynomial, vovk_infinite, vovk_real
 from dkfeat.kernels.minmax import egmm, gmm, resemblance

@@ -1,4 +1,4 @@
-"""Rows of both sides of a Gram block, checked, and the inner products that several kernels start from."""
+"""Checks of the rows on both sides of a Gram block, and their inner products."""
 
 from __future__ import annotations
 
@@ -11,37 +11,36 @@ from numpy.typing import NDArray
 from dkfeat.errors import InputError
 from dkfeat.validation import rows_as_csr
 
-__all__ = ["Rows", "check_non_negative", "check_widths", "inner_products", "owners", "paired_rows", "row_sums"]
-
 Rows: TypeAlias = Any
-"""A float64 ndarray, or a csr_matrix in canonical form: scipy has no types to say so."""
+"""A float64 ndarray, or a csr_matrix in canonical form; scipy's types cannot express that."""
 
 _PAIRS = 1 << 22
-"""Pairs of rows that a sparse product is taken for at once: its result needs twice the room of a dense one."""
+"""Maximum pairs of rows in one sparse product; its result takes twice the memory of a dense one."""
 
 
 def paired_rows(X: Any, Y: Any, *, non_negative: bool = False) -> tuple[Rows, Rows]:
-    """Both sides as finite float64, both dense or both canonical CSR of one width; the second is the first for None.
+    """Convert both sides to finite float64, both dense or both canonical CSR of equal width; Y=None gives x twice.
 
-    Where columns are many more than values, the ones without values are left out: width costs nothing.
+    If there are far more columns than values, columns without values are removed, so that width costs nothing.
 
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Never changed.
+        Rows of the first side; never changed.
     Y : like X, or None
-    non_negative : bool
-        Refuse negative values.
+        Rows of the second side; None: those of X.
+    non_negative : bool, default=False
+        Raise an error for negative values.
 
     Returns
     -------
     x, y : ndarray or csr_matrix, float64
-        CSR if either came sparse.
+        Converted rows; CSR if either side is sparse.
 
     Raises
     ------
     dkfeat.errors.InputError
-        Other shapes or dtypes, unequal widths, NaN, infinity or negative values; names the cell.
+        For other shapes or dtypes, unequal widths, NaN, infinity or negative values; the message names the cell.
     """
     sparse = sp.issparse(X) or sp.issparse(Y)
     x = _checked(X, "X", sparse=sparse)
@@ -59,21 +58,21 @@ def paired_rows(X: Any, Y: Any, *, non_negative: bool = False) -> tuple[Rows, Ro
 def check_widths(n_features_x: int, n_features_y: int) -> None:
     """Raise InputError unless both sides have as many columns."""
     if n_features_x != n_features_y:
-        message = (
+        raise InputError(
             f"X has {n_features_x:,} features and Y has {n_features_y:,}, but both need the same; pad the narrower"
         )
-        raise InputError(message)
 
 
 def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> None:
-    """Raise InputError, in scikit-learn's opening words, naming the first negative value.
+    """Raise InputError that names the first negative value, if there is one; it begins like scikit-learn's message.
 
     Parameters
     ----------
     rows : ndarray or csr_matrix of shape (n_samples, n_features)
-    name : str
+    rows : ndarray or csr_matrix of shape (n_samples, n_features)
+        Rows to check.
         What the caller calls the array.
-    first_row : int
+    Name of the array in the message.
         Number of the first row in the caller's array.
 
     Examples
@@ -93,15 +92,16 @@ def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> No
     else:
         row, column = divmod(at, rows.shape[1])
     row += first_row
-    message = (
+    raise InputError(
         f"Negative values in data: {name} holds {float(values[at]):g} at row {row:,}, column {column:,} (counted from "
-        "0), but semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel"
+        "0), but semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel",
+        row=row,
+        column=column,
     )
-    raise InputError(message, row=row, column=column)
 
 
 def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
-    """All inner products; exactly symmetric for y = x.
+    """Compute all inner products; the result is exactly symmetric for y = x.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
     Returns
     -------
     products : ndarray of shape (n_x, n_y), float64
-        Infinite or NaN where they overflow.
+        Inner products; infinite or NaN if they overflow.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # whoever calls looks at the result
+    with np.errstate(over="ignore", invalid="ignore"):  # callers check the result
         if not sp.issparse(x):
             return np.asarray(x @ y.T)
         products = np.empty((x.shape[0], y.shape[0]))
@@ -124,12 +124,12 @@ def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
 
 
 def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
-    """Row of each stored value."""
+    """Row number of each stored value."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
 def row_sums(rows: sp.csr_matrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of values over each row's places, one by one, in order."""
+    """Sum the values of each row one by one, in order."""
     return np.asarray(np.bincount(owners(rows), weights=values, minlength=rows.shape[0]), dtype=np.float64)
 
 

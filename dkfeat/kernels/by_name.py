@@ -1,4 +1,4 @@
-"""Kernels by name, with their parameters as plain values: what a feature map or a Gram matrix is asked for."""
+"""Kernels by name, with their parameters as plain values, for Nyström maps and Gram matrices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from dkfeat.kernels.minmax import egmm, gmm, resemblance
 from dkfeat.kernels.rbf import rbf, rbf_cosine
 from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
 from dkfeat.validation import check_choice, check_integer, check_real
-
-__all__ = ["KERNELS", "NamedKernel", "named_kernel"]
 
 KERNELS: dict[str, Callable[..., NDArray[np.float64]]] = {
     function.__name__: function
@@ -80,16 +78,14 @@ def named_kernel(kernel: object, params: object = None, *, name: str = "kernel")
     """
     chosen: str = check_choice(kernel, name, tuple(KERNELS))
     if not (params is None or isinstance(params, Mapping)):
-        message = f"{name}_params={params!r:.100}, but it must be a mapping of parameters or None"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}_params={params!r:.100}, but it must be a mapping of parameters or None")
     signature = inspect.signature(KERNELS[chosen]).parameters.values()
     defaults = {item.name: item.default for item in signature if item.name not in ("X", "Y")}
     given = dict(params or {})
     unknown = sorted(set(given) - set(defaults), key=str)
     if unknown:
         known = ", ".join(defaults) or "none"
-        message = f"the kernel {kernel!r} has no parameter {unknown[0]!r}; its parameters are: {known}"
-        raise ConfigError(message)
+        raise ConfigError(f"the kernel {kernel!r} has no parameter {unknown[0]!r}; its parameters are: {known}")
     found = NamedKernel(chosen, {key: _plain(key, given.get(key, value), value) for key, value in defaults.items()})
     found(np.zeros((1, 1)))  # the kernel itself knows the ranges
     return found
@@ -98,8 +94,7 @@ def named_kernel(kernel: object, params: object = None, *, name: str = "kernel")
 def _plain(key: str, value: object, default: object) -> int | float | list[float]:
     if isinstance(default, tuple):
         if not isinstance(value, Iterable):
-            message = f"{key}={value!r:.100}, but it must be a list of numbers"
-            raise ConfigError(message)
+            raise ConfigError(f"{key}={value!r:.100}, but it must be a list of numbers")
         return [check_real(item, f"{key}[{place}]") for place, item in enumerate(value)]
     if isinstance(default, int):
         return check_integer(value, key, low=0)

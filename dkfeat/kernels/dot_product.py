@@ -1,4 +1,4 @@
-"""Kernels of the inner product alone, exact: power series with non-negative coefficients.
+"""Exact dot-product kernels: power series of the inner product with non-negative coefficients.
 
 P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, §3.
 """
@@ -15,10 +15,8 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels._rows import inner_products, paired_rows
 from dkfeat.validation import check_integer, check_real
 
-__all__ = ["exponential_dot_product", "maclaurin", "polynomial", "vovk_infinite", "vovk_real"]
-
 _MAX_DEGREE = 10_000
-"""Beyond, powers are 0, 1 or too large, but for inner products next to 1."""
+"""Maximum degree: higher powers are 0, 1 or too large, except for inner products close to 1."""
 
 
 def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> NDArray[np.float64]:
@@ -27,7 +25,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Finite; any real dtype, any sparse format.
+        Rows with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     degree : int, default=3
         r, from 1 to 10,000.
@@ -41,17 +39,18 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+        If X and Y differ in width, a value is NaN or infinite, or a result overflows; the message names the cell or
+        rows.
     dkfeat.errors.ConfigError
-        degree or coef0 out of range.
+        If degree or coef0 is out of range.
 
     See Also
     --------
-    maclaurin : Any power series.
+    maclaurin : Kernel for any power series.
 
     Notes
     -----
-    scikit-learn's ``polynomial_kernel`` with gamma = 1. Time is that of one product of matrices, sparse or dense.
+    Equal to scikit-learn's ``polynomial_kernel`` with gamma = 1. Time is that of one matrix product, sparse or dense.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Finite; any real dtype, any sparse format.
+        Rows with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     degree : int, default=3
         r, from 1 to 10,000.
@@ -85,17 +84,18 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+        If X and Y differ in width, a value is NaN or infinite, or a result overflows; the message names the cell or
+        rows.
     dkfeat.errors.ConfigError
-        degree out of range.
+        If degree is out of range.
 
     See Also
     --------
-    vovk_infinite : Its limit.
+    vovk_infinite : Limit of this kernel for infinite degree.
 
     Notes
     -----
-    Computed as the sum it stands for, :math:`\sum_{n < r} (x^\top y)^n`: rows of any length are in the domain.
+    Computed as the sum :math:`\sum_{n < r} (x^\top y)^n`, so rows of any length are allowed.
 
     Examples
     --------
@@ -113,10 +113,11 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Finite; inner products in (-1, 1), as all rows shorter than 1 have. Any real dtype, any sparse format.
+        Rows with finite values and inner products in (-1, 1); rows shorter than 1 always satisfy this. Any real dtype,
+        any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     alpha : float, default=1.0
-        Above 0.
+        Exponent, above 0.
 
     Returns
     -------
@@ -125,14 +126,14 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
     Raises
     ------
     dkfeat.errors.InputError
-        Two rows have an inner product out of range, named by their numbers, the first as ``row``; X and Y differ in
-        width; a value is NaN or infinite.
+        If two rows have an inner product out of range (the message names both, and ``row`` is the first), if X and Y
+        differ in width, or if a value is NaN or infinite.
     dkfeat.errors.ConfigError
-        alpha out of range.
+        If alpha is out of range.
 
     See Also
     --------
-    vovk_real : A finite part of it, for rows of any length.
+    vovk_real : Partial sum of this kernel, for rows of any length.
 
     Examples
     --------
@@ -145,12 +146,12 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
     outside = ~(np.abs(products) < 1)
     if outside.any():
         i, j = np.unravel_index(outside.argmax(), outside.shape)
-        message = (
+        raise InputError(
             f"row {i:,} of X and row {j:,} of {'X' if Y is None else 'Y'} (counted from 0) have the inner product "
             f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
-            "by more than the longest one's length"
+            "by more than the longest one's length",
+            row=int(i),
         )
-        raise InputError(message, row=int(i))
     with np.errstate(over="ignore"):
         return _without_overflow((1 - products) ** -alpha)
 
@@ -161,7 +162,7 @@ def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArra
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Finite; any real dtype, any sparse format.
+        Rows with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     gamma : float, default=1.0
         Above 0, in 1 / (unit of the values)²; the :math:`1/\sigma^2` of the paper.
@@ -173,13 +174,14 @@ def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArra
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+        If X and Y differ in width, a value is NaN or infinite, or a result overflows; the message names the cell or
+        rows.
     dkfeat.errors.ConfigError
-        gamma out of range.
+        If gamma is out of range.
 
     See Also
     --------
-    dkfeat.kernels.exponential_semigroup : Another kernel, of sums of non-negative rows.
+    dkfeat.kernels.exponential_semigroup : Kernel of the sums of non-negative rows.
 
     Examples
     --------
@@ -200,10 +202,11 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Finite; any real dtype, any sparse format.
+        Rows with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     coefficients : iterable of float, default=(1.0, 1.0)
-        :math:`a_0, a_1, \dots`, at least one, none negative: then, and only then, is it a kernel in every dimension.
+        :math:`a_0, a_1, \dots`, at least one, none negative. This is necessary and sufficient for a kernel in every
+        dimension.
 
     Returns
     -------
@@ -212,13 +215,14 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, a value is NaN or infinite, or a result overflows; names the cell or rows.
+        If X and Y differ in width, a value is NaN or infinite, or a result overflows; the message names the cell or
+        rows.
     dkfeat.errors.ConfigError
-        No coefficients, or one that is negative or not finite.
+        If there are no coefficients, or one is negative or not finite.
 
     See Also
     --------
-    polynomial, vovk_real, vovk_infinite, exponential_dot_product : Series with a closed form.
+    polynomial, vovk_real, vovk_infinite, exponential_dot_product : Power series with a closed form.
 
     Examples
     --------
@@ -229,16 +233,16 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
     listed = list(coefficients) if isinstance(coefficients, Iterable) else []
     given = [_check_non_negative_real(value, f"coefficients[{n}]") for n, value in enumerate(listed)]
     if not given:
-        message = f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
-        raise ConfigError(message)
+        raise ConfigError(
+            f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
+        )
     return _series(_inner(X, Y), np.array(given))
 
 
 def _check_non_negative_real(value: object, name: str) -> float:
     number = check_real(value, name)
     if number < 0:
-        message = f"{name}={value!r}, but it must be at least 0; set {name} in that range"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}={value!r}, but it must be at least 0; set {name} in that range")
     return number
 
 
@@ -248,7 +252,7 @@ def _inner(X: Any, Y: Any) -> NDArray[np.float64]:
 
 
 def _series(products: NDArray[np.float64], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Horner's scheme; its partial sums overflow only where the result does, up to cancellation."""
+    """Evaluate the series by Horner's scheme; partial sums overflow only if the result does, up to cancellation."""
     total = np.full_like(products, coefficients[-1])
     with np.errstate(over="ignore", invalid="ignore"):
         for a in coefficients[-2::-1]:
@@ -261,9 +265,9 @@ def _without_overflow(block: NDArray[np.float64]) -> NDArray[np.float64]:
     finite = np.isfinite(block)
     if not finite.all():
         i, j = np.unravel_index(finite.argmin(), finite.shape)
-        message = (
+        raise InputError(
             f"the kernel overflows float64 for row {i:,} of the first block and row {j:,} of the second (counted from "
-            "0); divide all rows by a common number"
+            "0); divide all rows by a common number",
+            row=int(i),
         )
-        raise InputError(message, row=int(i))
     return block

@@ -1,4 +1,4 @@
-"""The generalized min-max kernels GMM, pGMM and eGMM and the resemblance, exact.
+"""Exact generalized min-max kernels GMM, pGMM and eGMM, and the resemblance.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §1.1-1.3.
 """
@@ -11,16 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.minmax import minmax_similarities, mirror_lower
+from dkfeat.compiled.products.minmax import minmax_similarities, mirror_lower
 from dkfeat.kernels._rows import check_widths, inner_products, paired_rows
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
-__all__ = ["egmm", "gmm", "resemblance"]
-
-
 _TILE = 64
 _SPAN = 2200
-"""Differences of exponents that are told apart: 2^2200 is beyond any float64, either way."""
+"""Maximum difference of exponents: 2^2200 and 2^-2200 are beyond every float64."""
 
 
 class _SplitRows(NamedTuple):
@@ -34,12 +31,12 @@ class _SplitRows(NamedTuple):
 
 
 def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
-    r"""Gram block of the generalized min-max kernel, GMM, and with another power of pGMM.
+    r"""Gram block of the generalized min-max kernel (GMM), or of pGMM if p is not 1.
 
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Rows of any sign, finite; any real dtype, any sparse format.
+        Rows of any sign with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     p : float, default=1.0
         Power of pGMM, above 0 and at most 1,000, without unit.
@@ -52,15 +49,15 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+        If X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
     dkfeat.errors.ConfigError
-        p out of range.
+        If p is out of range.
 
     See Also
     --------
     dkfeat.GCWSFeatures : Feature map whose inner products estimate this kernel, in linear time.
-    egmm : Its exponential.
-    resemblance : Its value for rows of zeros and ones.
+    egmm : Exponential of this kernel.
+    resemblance : Value of this kernel for rows of zeros and ones.
 
     Notes
     -----
@@ -74,9 +71,9 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     Time is proportional to the pairs of nonzeros that share a column and a sign, plus n_x * n_y; memory to the
     nonzeros plus the result, for any n_features. For a Gram matrix larger than memory, call it on blocks of rows.
 
-    Each row is scaled by a power of two, which is exact, before it is raised to p, and two rows are brought to one
-    scale before they are compared. So nothing overflows, from 1e-308 to 1e308 and for every p; a value
-    whose p-th power is below about 1e-300 of the row's largest counts as zero, as does such a similarity.
+    Each row is scaled by a power of two, which is exact, before it is raised to p, and two rows are brought to the same
+    scale before they are compared. So nothing overflows, from 1e-308 to 1e308 and for every p. A value whose p-th power
+    is below about 1e-300 of the row's largest counts as zero, and so does such a similarity.
 
     References
     ----------
@@ -124,10 +121,10 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Rows of any sign, finite; any real dtype, any sparse format.
+        Rows of any sign with finite values; any real dtype, any sparse format.
     Y : like X, of shape (n_y, n_features), default=X
     gamma : float, default=1.0
-        Above 0, without unit.
+        Factor in the exponent, above 0, without unit.
     p : float, default=1.0
         Power of pGMM, above 0 and at most 1,000, without unit.
 
@@ -139,14 +136,14 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+        If X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
     dkfeat.errors.ConfigError
-        gamma or p out of range.
+        If gamma or p is out of range.
 
     See Also
     --------
-    gmm : The kernel in the exponent.
-    dkfeat.theory.fourier.exponentiated_gcws_variance : The spread of its estimate from GCWS.
+    gmm : Kernel in the exponent.
+    dkfeat.theory.fourier.exponentiated_gcws_variance : Variance of its estimate from GCWS.
 
     References
     ----------
@@ -166,12 +163,12 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
 
 
 def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
-    r"""Gram block of the resemblance, also called Jaccard similarity: common over all nonzero columns.
+    r"""Gram block of the resemblance (Jaccard similarity): number of common nonzero columns over number of all.
 
     Parameters
     ----------
     X : array or sparse matrix of shape (n_x, n_features)
-        Sets as rows: a column is a member where its value is not 0, whatever the value.
+        Sets as rows: a column is a member if its value is not 0, whatever the value.
     Y : like X, of shape (n_y, n_features), default=X
 
     Returns
@@ -182,11 +179,11 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+        If X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
 
     See Also
     --------
-    gmm : The same for weighted sets; equal to it on zeros and ones (§1).
+    gmm : Same kernel for weighted sets; equal to it on zeros and ones (§1).
 
     Examples
     --------
@@ -197,7 +194,7 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
     x, y = paired_rows(X, Y)
     left = (x != 0).astype(np.float64)
     right = left if y is x else (y != 0).astype(np.float64)
-    common = inner_products(left, right)  # counts, exact
+    common = inner_products(left, right)  # integer counts, exact
     sizes = [np.asarray(rows.sum(axis=1)).reshape(-1) for rows in (left, right)]
     either = sizes[0][:, None] + sizes[1] - common
     return np.divide(common, either, out=np.zeros_like(common), where=either > 0)
@@ -215,7 +212,7 @@ def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
     values = np.ldexp(magnitudes, -exponents[owners]) ** p * np.exp2(p * exponents - whole)[owners]
     kept = values > 0  # a power may underflow
     totals = np.zeros(n_samples)
-    np.add.at(totals, owners, values)  # one by one, in order
+    np.add.at(totals, owners, values)  # adds in order, without pairwise summation
     return _SplitRows(
         indptr=np.searchsorted(owners[kept], np.arange(n_samples + 1)),
         coordinates=(2 * rows.indices.astype(np.int64) + (rows.data < 0))[kept],
@@ -226,7 +223,7 @@ def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
 
 
 def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Place of each coordinate in `held`, which ascends; -1 where it is not there."""
+    """Position of each coordinate in `held`, which is ascending; -1 if it is missing."""
     if not len(held):
         return np.full(len(coordinates), -1, np.int64)
     places = np.minimum(np.searchsorted(held, coordinates), len(held) - 1)
@@ -234,5 +231,5 @@ def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArr
 
 
 def _powers_of_two() -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):  # infinity is meant
+    with np.errstate(over="ignore"):  # infinity is intended
         return np.exp2(np.arange(-_SPAN, _SPAN + 1.0))

@@ -1,4 +1,4 @@
-"""The radial basis function kernel, exact: of the distance of two rows, or of their cosine.
+"""Exact radial basis function kernels, of the distance of two rows and of their cosine.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §2.
 """
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dkfeat.kernels._rows import Rows, inner_products, owners, paired_rows, row_sums
 from dkfeat.validation import check_real
-
-__all__ = ["rbf", "rbf_cosine"]
 
 _CANCELLED = 1e-3
 """Squared distances below this share of the squared lengths are taken again, from differences."""

@@ -1,4 +1,4 @@
-"""The exponential- and the reciprocal-semigroup kernel, exact: functions of the sum of two non-negative rows.
+"""Exact exponential- and reciprocal-semigroup kernels, functions of the sum of two non-negative rows.
 
 Y. Mukuta, Y. Ushiku and T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §1-2.
 """
@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from dkfeat.kernels._rows import paired_rows, row_sums
 from dkfeat.validation import check_real
-
-__all__ = ["exponential_semigroup", "reciprocal_semigroup"]
 
 _SUMS = 1 << 18
 """Sums of two values held at once."""

@@ -1,1 +1,1 @@
-"""Consumers of shards: linear models trained out of core, saved and applied to new rows."""
+"""Linear models on shards: out-of-core training, saved models, prediction and evaluation."""

@@ -1,4 +1,4 @@
-"""Whether what must be held at once fits in this machine's memory: asked before the work, not after."""
+"""Available memory of this machine or container, and a check that planned work fits in it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 
 from dkfeat.errors import PlanError
-from dkfeat.wording import show_bytes
-
-__all__ = ["available_bytes", "check_fits"]
+from dkfeat.messages import show_bytes
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -24,21 +22,21 @@ def available_bytes() -> int:
 
 
 def check_fits(needed: int, what: str, advice: str, limit: int | None = None) -> None:
-    """Refuse work that does not fit.
+    """Raise an error if work does not fit in memory.
 
     Parameters
     ----------
     needed : int
-        Bytes at the highest point.
+        Peak memory of the work in bytes.
     what, advice : str
-        Subject of the message, and what to do instead.
+        Subject of the message, and the alternative that it offers.
     limit : int or None
-        Bytes allowed; None: `available_bytes`.
+        Maximum number of bytes; None: `available_bytes`.
 
     Raises
     ------
     PlanError
-        Both sizes are told.
+        If `needed` exceeds the limit; the message names both sizes.
 
     Examples
     --------
@@ -49,5 +47,4 @@ def check_fits(needed: int, what: str, advice: str, limit: int | None = None) ->
     """
     limit = available_bytes() if limit is None else limit
     if needed > limit:
-        message = f"{what} needs about {show_bytes(needed)} of memory, {show_bytes(limit)} may be used; {advice}"
-        raise PlanError(message)
+        raise PlanError(f"{what} needs about {show_bytes(needed)} of memory, {show_bytes(limit)} may be used; {advice}")

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._kernel_pairs import KernelPairs
+from dkfeat.maps._kernel_estimates import KernelPairs
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
-from dkfeat.maps.maclaurin import MaclaurinFeatures
+from dkfeat.maps.maclaurin.features import MaclaurinFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
 
 __all__ = [
@@ -64,6 +64,5 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     """
     name = spec.get("map")
     if name not in FEATURE_MAPS:
-        message = f"the spec names the map {name!r}, but known are {', '.join(FEATURE_MAPS)}; update dkfeat"
-        raise ConfigError(message)
+        raise ConfigError(f"the spec names the map {name!r}, but known are {', '.join(FEATURE_MAPS)}; update dkfeat")
     return FEATURE_MAPS[name].from_spec(spec, arrays)

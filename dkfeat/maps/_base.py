@@ -1,4 +1,4 @@
-"""The contract that every feature map keeps: fit makes a small value, transform is a function of it."""
+"""Base class of feature maps: fit makes a small value, and transform is a function of it and of a row alone."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
-from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.maps._display import map_card
-from dkfeat.maps._kernel_estimates import KernelEstimates
+from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
+from dkfeat.html import card
+from dkfeat.maps._dask import dask_width, is_dask, transform_blocks
+from dkfeat.maps._kernel_estimates import KernelEstimates, fitted_copy
+from dkfeat.messages import show_bytes
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
-
-__all__ = ["FeatureMap", "checked_seed", "dask_width", "is_dask"]
 
 
 class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all feature maps.
 
-    A subclass sets `name`, `version` and `layout`, checks its parameters and draws its seed in `_settle`, and computes
+    A subclass sets `name`, `version` and `layout`, checks its parameters and draws its seed in `_resolve`, and computes
     in `_transform_rows`. A row's features depend on the fitted map and that row alone, so rows may be
     given in any blocks, on any number of workers.
 
@@ -42,19 +42,19 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     """
 
     name: ClassVar[str]
-    """What specs and the command line call the map."""
+    """Name of the map in specs and on the command line."""
     version: ClassVar[int]
     """Raised whenever equal parameters give other features than before."""
     layout: ClassVar[Literal["codes", "dense"]]
-    """How shards keep its rows."""
+    """Form in which shards keep its rows."""
     needs_rows: ClassVar[bool] = False
-    """Whether its fit needs rows of the source, and so a pass over it, beside the number of columns."""
+    """True where its fit needs rows of the source, and so a pass over it, beside the number of columns."""
 
     n_features_in_: int
     seed_: int
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
-        """Settle the parameters for the width of X.
+        """Check the parameters and draw the seed, for the width of X.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_dask(X):
             return self.fit_width(dask_width(X))
         check_rows(self._as_rows(X, reset=True))
-        self._settle(self.n_features_in_)
+        self._resolve(self.n_features_in_)
         return self
 
     def fit_width(self, n_features: int) -> Self:
@@ -85,7 +85,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self : FeatureMap
         """
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
-        self._settle(n_features)
+        self._resolve(n_features)
         self._set_width(n_features)
         return self
 
@@ -142,9 +142,6 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         check_is_fitted(self)
         if is_dask(X):
-            # the one arrow up: Dask stays out of this layer, and out of the memory of those who do not use it
-            from dkfeat.engine.collections import transform_blocks
-
             return transform_blocks(self, X)
         return self._transform_rows(self._check_rows(X))
 
@@ -180,7 +177,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             "version": self.version,
             "n_features": self.n_features_in_,
             "seed": self.seed_,
-            **self._settled(),
+            **self._spec_part(),
         }
 
     def fingerprint(self) -> str:
@@ -191,25 +188,25 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
         """Inverse of `to_spec`, with what `fitted_arrays` gave; `dkfeat.from_spec` finds the class."""
         if spec.get("map") != cls.name:
-            message = f"the spec is of the map {spec.get('map')!r}, not {cls.name!r}; call dkfeat.from_spec"
-            raise ConfigError(message)
+            raise ConfigError(f"the spec is of the map {spec.get('map')!r}, not {cls.name!r}; call dkfeat.from_spec")
         if spec.get("version") != cls.version:
-            message = (
+            raise SpecConflictError(
                 f"the spec was made by version {spec.get('version')!r} of {cls.name}, but this dkfeat computes version "
                 f"{cls.version}; use the dkfeat that made it, or featurize anew"
             )
-            raise SpecConflictError(message)
         params = dict(spec.get("params", {}))
         unknown = sorted(set(params) - set(cls._get_param_names()))
         missing = sorted({"n_features", "seed", "params"} - set(spec))
         if unknown or missing:
-            message = f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
+            )
         fitted = cls(**params, random_state=spec["seed"])
         fitted._restore(spec["n_features"], arrays)
         if fitted.to_spec() != dict(spec):
-            message = f"the spec {dict(spec)!r} does not read back: it gives {fitted.to_spec()!r}; was it edited?"
-            raise SpecConflictError(message)
+            raise SpecConflictError(
+                f"the spec {dict(spec)!r} does not read back: it gives {fitted.to_spec()!r}; was it edited?"
+            )
         return fitted
 
     @property
@@ -218,16 +215,16 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Columns that `transform` gives."""
 
     @property
-    @abstractmethod
     def encoded_row_bytes(self) -> int:
-        """Bytes of one row as `layout` keeps it in a shard."""
+        """Bytes of one row as `layout` keeps it in a shard: of float32, where that is "dense"."""
+        return 4 * self.n_features_out
 
     @abstractmethod
-    def _settle(self, n_features: int) -> None:
+    def _resolve(self, n_features: int) -> None:
         """Check the parameters, draw the seed and keep what `transform` needs."""
 
     @abstractmethod
-    def _settled(self) -> dict[str, Any]:
+    def _spec_part(self) -> dict[str, Any]:
         """Give the map's own part of the spec: ``params`` as they were in fit, and what fit derived from them."""
 
     @abstractmethod
@@ -255,8 +252,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Array or CSR of the fitted width; values are not looked at yet."""
         check_is_fitted(self)
         if is_dask(X):
-            message = "a Dask array came where rows in memory are needed; call transform, or featurize a source"
-            raise InputError(message)
+            raise InputError("a Dask array came where rows in memory are needed; call transform, or featurize a source")
         if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names come first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
         return self._as_rows(X, reset=False)
@@ -280,11 +276,52 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_features_in_ = n_features
 
     def _repr_html_inner(self) -> str:  # where scikit-learn looks for the HTML of one that stands alone
-        return map_card(self)
+        is_fitted = self.__sklearn_is_fitted__()
+        note = f"fitted to {self.n_features_in_:,} columns, seed {self.seed_}" if is_fitted else "not fitted"
+        try:
+            facts = self._facts()
+        except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
+            facts = {"not usable": _short(str(error))}
+        shown = {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
+        return card(type(self).__name__, facts, note=note, details={"Parameters": shown})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
         shown = {"text/plain": repr(self)}
-        return shown | {"text/html": map_card(self)} if get_config()["display"] == "diagram" else shown
+        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
+
+    def _facts(self) -> dict[str, str]:
+        """Facts of the card: kernel, sizes and expected error, of an unfitted map by its parameters."""
+        fitted = fitted_copy(self)
+        kernel = fitted._kernel_facts()
+        if fitted.__sklearn_is_fitted__():
+            k = int(fitted.to_spec()["params"]["n_components"])
+            sizes = fitted._sizes(k, n_columns=self.n_features_in_ if self.__sklearn_is_fitted__() else None)
+        else:  # it needs rows
+            k = fitted.get_params(deep=False)["n_components"]
+            sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
+        return {
+            "kernel": kernel.name,
+            "components k": f"{k:,}",
+            **sizes,
+            "error of an estimate": kernel.describe_error(),
+        }
+
+    def _sizes(self, k: int, n_columns: int | None) -> dict[str, str]:
+        """Sizes of the features of a fitted map; of one that stands for an unfitted map n_columns is None."""
+        columns, stored = self.n_features_out, self.encoded_row_bytes
+        if self.layout == "codes":
+            dense = f"as features {show_bytes(8 * k)} sparse, {show_bytes(4 * columns)} dense"
+            return {
+                "columns of features": f"{columns:,}, {k:,} of them 1",
+                "bytes a row": f"{stored:,} as stored codes; {dense}",
+            }
+        own = columns - self.n_features_in_
+        if n_columns is None and own >= k:
+            return {
+                "columns of features": f"{own:,} and those of the input",
+                "bytes a row": f"{4 * own:,} and 4 for each column of the input, stored and in memory",
+            }
+        return {"columns of features": f"{columns:,}", "bytes a row": f"{stored:,}, stored and in memory"}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "seed_")
@@ -296,26 +333,17 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return tags
 
 
-def is_dask(X: Any) -> bool:
-    """Whether X is a Dask collection, told without importing Dask."""
-    return hasattr(X, "__dask_graph__")
-
-
-def dask_width(X: Any) -> int:
-    """Columns of a Dask array, or InputError where they are unknown."""
-    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
-    if width is None or np.isnan(width):
-        message = (
-            f"a Dask array of shape {X.shape} has no known column count; state it where the array is made, or, for a "
-            "map that needs no rows, call fit_width(n_features)"
-        )
-        raise InputError(message)
-    return int(width)
-
-
 def checked_seed(random_state: Any) -> int:
     """Return the seed that an estimator's parameter stands for, in [0, 2^64), or raise ConfigError."""
     try:
         return check_seed(random_state)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+
+
+_LONGEST = 120
+"""Characters of a parameter that are shown."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

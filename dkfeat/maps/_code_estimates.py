@@ -1,4 +1,4 @@
-"""Similarities of rows estimated from their codes alone."""
+"""Estimates of row similarities from codes of consistent weighted sampling."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.cws import CodeMode
+from dkfeat.compiled.sampling.gcws import CodeMode
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.theory.gmm import rho_from_gmm
 
-__all__ = ["CodeSettings", "EstimatesFromCodes"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CodeSettings:
-    """What a fitted map's codes are."""
+class FittedCodes:
+    """Parameters of a fitted map that determine its codes."""
 
     n_components: int
     i_bits: int
@@ -34,42 +32,42 @@ class CodeSettings:
 
 
 class EstimatesFromCodes(FeatureMap):
-    """A map by consistent weighted sampling, of whose codes similarities are estimated."""
+    """Feature map by consistent weighted sampling, with similarity estimates from its codes."""
 
     @property
     @abstractmethod
-    def _fitted(self) -> CodeSettings:
+    def _fitted(self) -> FittedCodes:
         """Settings after fit."""
 
     @abstractmethod
     def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
-        """One-hot rows of packed codes."""
+        """Decode packed codes to one-hot rows."""
 
     def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
         """Estimate the (p)GMM kernel from codes alone.
 
-        The fraction of equal codes, corrected for the chance collisions of the code in force: where `code_mode_` is
-        "mixed", for the 2^-i_bits with which different coordinates share a code, times the rate at which the two
-        rows' levels agree in their t_bits. Such an estimate is unbiased with respect to chance and may fall slightly
-        below 0. Nothing is corrected where the code is "injective", nor where it is "signed" (lossless except
-        between coordinates of opposite sign) or "lowest" (the chance depends on the data). With ``t_bits=0`` the
-        0-bit bias remains: dropped levels let slightly more pairs agree. Each bit of the level takes away a part of it.
+        The estimate is the fraction of equal codes, corrected for chance collisions where possible. If `code_mode_` is
+        "mixed", different coordinates share a code with probability 2^-i_bits, times the rate at which the levels of
+        the two rows agree in their t_bits. With this correction chance adds no bias, and the estimate may fall slightly
+        below 0. There is no correction if the code is "injective", "signed" (lossless except between coordinates of
+        opposite sign) or "lowest" (the chance depends on the data). With ``t_bits=0`` the 0-bit bias remains: dropped
+        levels let slightly more pairs agree. Each bit of the level removes a part of it.
 
         Parameters
         ----------
         X : PackedCodes
-            Of n_x rows, from this map or one of equal fingerprint.
+            Codes of n_x rows, from this map or one of equal fingerprint.
         Y : PackedCodes, default=X
-            Of n_y rows.
+            Codes of n_y rows.
 
         Returns
         -------
         similarities : ndarray of shape (n_x, n_y), float64
-            0 where either row is empty.
+            Estimates; 0 if either row is empty.
 
         See Also
         --------
-        dkfeat.kernels.gmm : The exact values.
+        dkfeat.kernels.gmm : Exact values of the kernel.
 
         Examples
         --------
@@ -90,28 +88,29 @@ class EstimatesFromCodes(FeatureMap):
     def estimate_correlation(
         self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
     ) -> NDArray[np.float64]:
-        r"""Estimate correlations :math:`\hat\rho_g` of rows from their codes alone.
+        r"""Estimate correlations :math:`\hat\rho_g` of rows from codes alone.
 
-        For rows whose columns are independent pairs from an elliptical law centred at 0, such as long rows of noise
-        with heavy tails, where the cosine converges slowly or not at all. The GMM estimate, cut to [0, 1], goes
-        through `dkfeat.theory.gmm.rho_from_gmm`; its biases go along.
+        The estimate applies to rows whose columns are independent pairs from an elliptical distribution centred at 0,
+        such as long rows of heavy-tailed noise, for which the cosine converges slowly or not at all. It is the GMM
+        estimate, clipped to [0, 1] and converted by `dkfeat.theory.gmm.rho_from_gmm`, so it has the same biases.
 
         Parameters
         ----------
         X, Y
-            As for `estimate_kernel`.
+            Codes, as for `estimate_kernel`.
         sigma : float, default=1.0
-            Ratio of the scales of a row of Y and one of X, above 0. ``normalize="l1"`` makes it 1.
+            Scale of a row of Y divided by the scale of a row of X, above 0. ``normalize="l1"`` makes it 1.
 
         Returns
         -------
         correlations : ndarray of shape (n_x, n_y), float64
-            At most 1. Below -1 where rows are less alike than any correlation explains. Means nothing for empty rows.
+            Estimates, at most 1. Values below -1 mean that rows are less similar than any correlation explains. Without
+            meaning for empty rows.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            The map has a power p other than 1, for which the relation is not known.
+            If the map has a power p other than 1, for which the relation is unknown.
 
         References
         ----------
@@ -127,31 +126,32 @@ class EstimatesFromCodes(FeatureMap):
         True
         """
         if self._fitted.p != 1.0:
-            message = f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
+            )
         return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
 
 
 def _collision_rates(left: sp.csr_matrix, right: sp.csr_matrix, n_components: int) -> NDArray[np.float64]:
-    """Fraction of components in which one-hot rows agree, of shape (n_left, n_right); 0 for an empty row."""
+    """Fraction of components in which one-hot rows agree, shape (n_left, n_right); 0 for an empty row."""
     return (left @ right.T).toarray() / np.float64(n_components)
 
 
 def _without_chance(
     rates: NDArray[np.float64], left: sp.csr_matrix, right: sp.csr_matrix, *, i_bits: int, t_bits: int
 ) -> NDArray[np.float64]:
-    r"""Collision rates less the collisions by chance of a mixed code.
+    r"""Collision rates corrected for chance collisions of a mixed code.
 
-    Different coordinates share the i_bits of a code with probability 2^-i_bits, independently of everything, and then
-    its t_bits where their levels agree modulo 2^t_bits: as often as two levels drawn from the two rows' own, which is
-    always for rows of zeros and ones, whose levels are all 0. Levels of components that differ are not quite those of
-    all components: for rows that share something, a few hundredths of the chance remain. A rate r becomes
-    (r - chance) / (1 - chance).
+    Different coordinates share the i_bits of a code with probability 2^-i_bits, independently of everything else. Their
+    t_bits then agree if their levels agree modulo 2^t_bits. This happens as often as for two levels drawn from the two
+    rows, and always for rows of zeros and ones, whose levels are all 0. The levels of components that differ are not
+    distributed exactly like those of all components, so for similar rows a few hundredths of the chance remain. A rate
+    r becomes (r - chance) / (1 - chance).
 
     Parameters
     ----------
     rates : ndarray of shape (n_left, n_right), float64
-        From `_collision_rates`.
+        Result of `_collision_rates`.
     left, right : csr_matrix
         One-hot rows of the codes.
     i_bits, t_bits : int
@@ -160,7 +160,7 @@ def _without_chance(
     Returns
     -------
     estimates : ndarray of shape (n_left, n_right), float64
-        0 where either row is empty; may fall slightly below 0 elsewhere.
+        Corrected rates; 0 if either row is empty, elsewhere possibly slightly below 0.
     """
     chance = 2.0**-i_bits * (_level_rates(left, i_bits, t_bits) @ _level_rates(right, i_bits, t_bits).T)
     empty_left, empty_right = (np.diff(rows.indptr) == 0 for rows in (left, right))
@@ -168,7 +168,7 @@ def _without_chance(
 
 
 def _level_rates(rows: sp.csr_matrix, i_bits: int, t_bits: int) -> NDArray[np.float64]:
-    """How often each remainder of a level occurs in a row, of shape (n_rows, 2^t_bits)."""
+    """Frequency of each remainder of a level in a row, shape (n_rows, 2^t_bits)."""
     remainders = (rows.indices >> i_bits) & ((1 << t_bits) - 1)
     ones = np.ones(len(remainders))
     counts = sp.csr_matrix((ones, remainders, rows.indptr), shape=(rows.shape[0], 1 << t_bits)).toarray()

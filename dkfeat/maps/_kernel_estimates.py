@@ -1,9 +1,11 @@
-"""What every feature map can say of the kernel that it estimates: exact values, estimates, and their errors."""
+"""Comparison of a map with its kernel: exact values, estimates and expected errors."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,18 +13,79 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
-from dkfeat.maps._kernel_facts import KernelFacts
-from dkfeat.maps._kernel_pairs import KernelPairs
+from dkfeat.html import card
+from dkfeat.kernels.by_name import NamedKernel
 from dkfeat.validation import check_integer
 
-__all__ = ["KernelEstimates", "facts_of", "settled_copy"]
+Values = NDArray[np.float64]
+_NAMES = {"gmm": "GMM", "egmm": "eGMM", "rbf": "RBF", "rbf_cosine": "RBF of the cosine"}
+_SYMBOLS = {"gamma": "γ", "alpha": "α", "beta": "β", "rate": "λ", "coef0": "c"}  # noqa: RUF001 - as in the papers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """Kernel of a map with its parameters, and the variance of its estimate for a pair of rows with all components."""
+
+    name: str
+    """Name for display, with the parameters that determine the kernel."""
+    exact: Callable[[Any, Any], Values]
+    """Function for the Gram block of rows (an array or CSR) and other rows or None."""
+    variance_at: Callable[[Values], Values] | None = None
+    """Variance as a function of the kernel's value; None if it is not known."""
+    variance: Callable[[Any, Any, Values], Values] | None = None
+    """Variance of each pair of rows, given their exact values; None: use `variance_at`, if it is exact."""
+    bound: Literal["", "at most", "at least"] = ""
+    """Kind of bound that `variance_at` is; empty if it is exact."""
+    note: str = ""
+    """Limits of the theory, as text for display."""
+    low: float = 0.0
+    high: float = 1.0
+    """Range of kernel values for which `variance_at` is known."""
+    typical: float = field(default=0.5)
+    """Kernel value used where a single expected error is shown."""
+
+    def variances(self, X: Any, Y: Any, exact: Values) -> Values | None:
+        """Variance of the estimate of each pair of rows; None if it is unknown or only bounded."""
+        if self.variance is not None:
+            return self.variance(X, Y, exact)
+        return None if self.bound or self.variance_at is None else self.variance_at(exact)
+
+    def describe_error(self) -> str:
+        """Describe the expected error of one estimate, at the typical kernel value."""
+        if self.variance_at is None:
+            return "depends on the rows: kernel_pairs(X) measures it"
+        error = float(np.sqrt(self.variance_at(np.array([self.typical]))[0]))
+        bound, note = f"{self.bound} " if self.bound else "", f", {self.note}" if self.note else ""
+        return f"{bound}{error:.3g} (one standard error) where the kernel is {self.typical:.3g}{note}"
+
+
+def parameters_shown(kernel: NamedKernel) -> str:
+    """Name of a kernel with its parameters, as text for display.
+
+    Examples
+    --------
+    >>> from dkfeat.kernels.by_name import named_kernel
+    >>> parameters_shown(named_kernel("gmm")), parameters_shown(named_kernel("vovk_real"))
+    ('GMM', 'vovk real, degree = 3')
+    """
+    name = _NAMES.get(kernel.name, kernel.name.replace("_", " "))
+    params = {key: item for key, item in kernel.params.items() if (key, item) != ("p", 1.0)}
+    return name + "".join(f", {_SYMBOLS.get(key, key)} = {_short(item)}" for key, item in params.items())
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        shown = ", ".join(f"{item:g}" for item in value[:4])
+        return f"[{shown}{', …' if len(value) > 4 else ''}]"
+    return f"{value:g}"
+
 
 _ANY_WIDTH = 1 << 20
-"""Columns for which parameters are settled that no data has been seen for: as many as hash codes are made for."""
+"""Columns assumed for parameters of a map that has seen no data: the most for which hash codes are made."""
 
 
 class KernelEstimates(ABC):
-    """Part of `FeatureMap` that compares it with its kernel."""
+    """Part of `FeatureMap` that compares estimates with exact kernel values."""
 
     @abstractmethod
     def _encode_rows(self, X: Any) -> Any:
@@ -30,15 +93,15 @@ class KernelEstimates(ABC):
 
     @abstractmethod
     def _check_rows(self, X: Any) -> Any:
-        """Array or CSR of the fitted width."""
+        """Check rows; return an array or CSR of the fitted width."""
 
     @abstractmethod
     def _kernel_facts(self) -> KernelFacts:
-        """Give the kernel of the fitted map; of one that needs rows, of its parameters."""
+        """Describe the kernel of the fitted map; for a map that learns from rows, the kernel of its parameters."""
 
     @property
     def kernel_range(self) -> tuple[float, float]:
-        """Kernel values that `expected_error_at` knows of: from 0 to 1 but for dot-product kernels."""
+        """Kernel values that `expected_error_at` accepts: 0 to 1, except for dot-product kernels."""
         facts = facts_of(self)
         return facts.low, facts.high
 
@@ -66,12 +129,12 @@ class KernelEstimates(ABC):
         return facts.exact(self._check_rows(X), None if Y is None else self._check_rows(Y))
 
     def estimate_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
-        """Estimate the kernel from encoded rows alone: their inner products.
+        """Estimate the kernel from encoded rows alone, by their inner products.
 
         Parameters
         ----------
         X : ndarray of shape (n_x, n_features_out)
-            Rows that `encode` made, or that a shard holds.
+            Rows as `encode` returns them or a shard stores them.
         Y : like X, of shape (n_y, n_features_out), default=X
 
         Returns
@@ -82,12 +145,13 @@ class KernelEstimates(ABC):
         left = np.asarray(X, dtype=np.float64)
         right = left if Y is None else np.asarray(Y, dtype=np.float64)
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
-            message = f"features of shapes {left.shape} and {right.shape} came; pass what encode(X) gives for rows"
-            raise InputError(message)
+            raise InputError(
+                f"features of shapes {left.shape} and {right.shape} came; pass what encode(X) gives for rows"
+            )
         return left @ right.T
 
     def expected_error(self, X: Any, Y: Any = None) -> NDArray[np.float64] | None:
-        """Tell the standard error of the estimates of pairs of rows, by theory.
+        """Compute the theoretical standard errors of the estimates for pairs of rows.
 
         Parameters
         ----------
@@ -97,9 +161,10 @@ class KernelEstimates(ABC):
         Returns
         -------
         errors : ndarray of shape (n_x, n_y), float64, or None
-            None where theory has no more than a bound: for Nyström features, which depend on the data, and for
-            circulant Laplace features, whose components covary. For structured projections of `FourierFeatures` it is
-            the error of independent directions, from which theirs differ by up to a fifth (measured on digits).
+            Standard errors, or None if theory gives only a bound: for Nyström features, which depend on the data, and
+            for circulant Laplace features, whose components are correlated. For structured projections of
+            `FourierFeatures` the values are for independent directions; the actual errors differ from them by up to a
+            fifth (measured on digits).
         """
         facts = facts_of(self, fitted=True)
         left, right = self._check_rows(X), None if Y is None else self._check_rows(Y)
@@ -107,7 +172,7 @@ class KernelEstimates(ABC):
         return None if variances is None else np.sqrt(variances)
 
     def expected_error_at(self, similarity: ArrayLike) -> NDArray[np.float64] | None:
-        """Tell the standard error of an estimate from the kernel's value alone, by theory; of an unfitted map too.
+        """Compute the theoretical standard error of an estimate from the kernel's value; the map may be unfitted.
 
         Parameters
         ----------
@@ -117,18 +182,18 @@ class KernelEstimates(ABC):
         Returns
         -------
         error : ndarray of the same shape, float64, or None
-            Exact for `GCWSFeatures` but for the levels that it drops, for `FourierFeatures` (normalized ones up to
-            terms of 1 / k^2) and for the exponential semigroup kernel, all of dense projections. For other projections
-            of `LaplaceFeatures` the least; for its reciprocal kernel the most, over all rows, and for
-            `MaclaurinFeatures` the most of rows as long as the radius. None for `NystroemFeatures`, where it depends
-            on the data.
+            For dense projections, exact for `GCWSFeatures` except for the levels that it drops, for `FourierFeatures`
+            (if normalized, up to terms of 1 / k^2) and for the exponential semigroup kernel. A lower bound for other
+            projections of `LaplaceFeatures`. An upper bound for its reciprocal kernel, over all rows, and for
+            `MaclaurinFeatures`, over rows as long as the radius. None for `NystroemFeatures`, whose error depends on
+            the data.
 
         Raises
         ------
         dkfeat.errors.InputError
-            A value lies outside `kernel_range`.
+            If a value lies outside `kernel_range`.
         dkfeat.errors.ConfigError
-            A parameter of an unfitted map is out of range.
+            If a parameter of an unfitted map is out of range.
 
         Examples
         --------
@@ -138,46 +203,44 @@ class KernelEstimates(ABC):
         """
         facts = facts_of(self)
         values = np.asarray(similarity, dtype=np.float64)
-        slack = 1e-9 * (facts.high - facts.low)  # of values that were computed
+        slack = 1e-9 * (facts.high - facts.low)  # for rounding errors in computed values
         outside = ~((values >= facts.low - slack) & (values <= facts.high + slack))
         if outside.any():
-            message = (
+            raise InputError(
                 f"similarity={float(values[outside].flat[0])!r}, but the kernel {facts.name} has values from "
                 f"{facts.low:g} to {facts.high:g} here; give values in that range"
             )
-            raise InputError(message)
         if facts.variance_at is None:
             return None
         errors: NDArray[np.float64] = np.sqrt(facts.variance_at(np.clip(values, facts.low, facts.high)))
         return errors
 
     def kernel_pairs(self, X: Any, *, n_rows: int = 64, random_state: int = 0) -> KernelPairs:
-        """Compare estimates with exact values, for all pairs of rows that are drawn at random.
+        """Compare estimates with exact values, for all pairs among randomly drawn rows.
 
         Parameters
         ----------
         X : array or sparse matrix of shape (n_samples, n_features)
         n_rows : int, default=64
-            Rows that are drawn, all where there are fewer: 64 make 2,016 pairs. At least 2.
+            Number of rows to draw, at least 2; all rows if there are fewer. 64 rows make 2,016 pairs.
         random_state : int, default=0
             Seed of the draw.
 
         Returns
         -------
         pairs : KernelPairs
-            Exact values, estimates and the errors that theory expects; `dkfeat.plot.kernel_estimates` draws them.
+            Exact values, estimates and their theoretical errors; `dkfeat.plot.kernel_estimates` plots them.
 
         Raises
         ------
         dkfeat.errors.InputError
-            Fewer than two rows came, or rows that the map refuses.
+            If there are fewer than two rows, or the map rejects rows.
         """
         facts = facts_of(self, fitted=True)
         most = check_integer(n_rows, "n_rows", low=2, high=1 << 14)
         rows = self._check_rows(X)
         if rows.shape[0] < 2:
-            message = f"{rows.shape[0]:,} rows came, but a pair takes two; pass two rows or more"
-            raise InputError(message)
+            raise InputError(f"{rows.shape[0]:,} rows came, but a pair takes two; pass two rows or more")
         drawn = np.random.default_rng(random_state).permutation(rows.shape[0])[:most]
         drawn.sort()
         some = rows[drawn]
@@ -197,24 +260,131 @@ class KernelEstimates(ABC):
 
 
 def facts_of(features: Any, *, fitted: bool = False) -> KernelFacts:
-    """Kernel of a map as it was fitted, or else of its parameters.
+    """Describe the kernel of a fitted map, or of the parameters of an unfitted one.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
-        It must be fitted and is not.
+        If the map must be fitted and is not.
     dkfeat.errors.ConfigError
-        A parameter of an unfitted map is out of range.
+        If a parameter of an unfitted map is out of range.
     """
     if fitted:
         check_is_fitted(features)
-    return settled_copy(features)._kernel_facts()
+    return fitted_copy(features)._kernel_facts()
 
 
-def settled_copy(features: Any) -> Any:
-    """Return a fitted map itself, of an unfitted one a copy that is fitted to some width; one that needs rows as is."""
+def fitted_copy(features: Any) -> Any:
+    """Return a fitted map unchanged; else a copy fitted to some width, unless the map must be fitted to rows."""
     if features.needs_rows or features.__sklearn_is_fitted__():
         return features
     center = getattr(features, "center", None)
     width = _ANY_WIDTH if center is None or np.ndim(center) == 0 else len(center)
     return clone(features).set_params(random_state=0).fit_width(width)
+
+
+_PARTS = 40
+"""Points of a band's edge; the errors of pairs between two points are averaged."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class KernelPairs:
+    """Exact values and estimates of a kernel, one entry per pair of rows; `dkfeat.plot.kernel_estimates` plots it.
+
+    Examples
+    --------
+    >>> import dkfeat, numpy as np
+    >>> X = np.random.default_rng(0).lognormal(size=(10, 100))
+    >>> pairs = dkfeat.GCWSFeatures(1024, random_state=0).fit(X).kernel_pairs(X)
+    >>> pairs.kernel, len(pairs), bool(pairs.error < 2 * pairs.expected_error)
+    ('GMM', 45, True)
+    """
+
+    kernel: str
+    """Name of the kernel, with its parameters."""
+    left: NDArray[np.int64]
+    """Number of the first row, shape (n_pairs,)."""
+    right: NDArray[np.int64]
+    """Number of the second row, shape (n_pairs,)."""
+    exact: NDArray[np.float64]
+    """Kernel values, shape (n_pairs,)."""
+    estimates: NDArray[np.float64]
+    """Inner products of the features, shape (n_pairs,)."""
+    deviations: NDArray[np.float64] | None
+    """Theoretical standard error of each estimate, shape (n_pairs,); None if it is not known."""
+    note: str = ""
+    """Limits of the theory, as text for display."""
+
+    def __len__(self) -> int:
+        return len(self.exact)
+
+    @property
+    def error(self) -> float:
+        """Root of the mean squared error."""
+        return float(np.sqrt(np.mean((self.estimates - self.exact) ** 2)))
+
+    @property
+    def expected_error(self) -> float | None:
+        """Root of the theoretical mean squared error; None if it is not known."""
+        return None if self.deviations is None else float(np.sqrt(np.mean(self.deviations**2)))
+
+    @property
+    def share_within(self) -> float | None:
+        """Share of the pairs within two standard errors, about 0.95 if theory holds; None without a theoretical error.
+
+        All estimates use the same random features, so their errors are correlated, and the share varies more from seed
+        to seed than for independent pairs.
+        """
+        if self.deviations is None:
+            return None
+        slack = 1e-6 * max(1.0, float(np.abs(self.exact).max()))  # rounding of float32 where no error is expected
+        return float(np.mean(np.abs(self.estimates - self.exact) <= 2 * self.deviations + slack))
+
+    def describe(self) -> str:
+        """Describe the errors in one line of text."""
+        told = f"{self.kernel}: {len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
+        if self.expected_error is None:
+            return told
+        theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"
+        return f"{told}, by theory {theory}; {self.share_within:.0%} within 2 standard errors"
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, Any] = {
+            "kernel": self.kernel,
+            "pairs of rows": f"{len(self):,}",
+            "root mean squared error": self.error,
+        }
+        if self.expected_error is not None:
+            facts["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
+            facts["within 2 standard errors"] = f"{self.share_within:.1%}"
+        return card("KernelPairs", facts, note="" if self.expected_error is not None else self.note)
+
+
+def error_band(
+    exact: NDArray[np.float64], deviations: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Average standard errors along the kernel's values, for a band in a plot.
+
+    Parameters
+    ----------
+    exact, deviations : ndarray of shape (n_pairs,)
+        Kernel values of pairs of rows, and the standard errors of their estimates.
+
+    Returns
+    -------
+    at, errors : ndarray of shape (n_points,)
+        Ascending kernel values from the smallest to the largest, and the root mean square of the errors there.
+
+    Examples
+    --------
+    >>> at, errors = error_band(np.array([0.5, 0.2]), np.array([0.04, 0.03]))
+    >>> at.tolist(), errors.tolist()
+    ([0.2, 0.2, 0.5, 0.5], [0.03, 0.03, 0.04, 0.04])
+    """
+    order = np.argsort(exact, kind="stable")
+    parts = [order[:1], *np.array_split(order, min(_PARTS, len(order))), order[-1:]]  # includes both ends
+    at = np.array([exact[part].mean() for part in parts])
+    return at, np.array([np.sqrt(np.mean(deviations[part] ** 2)) for part in parts])

@@ -1,4 +1,4 @@
-"""Landmarks: which rows they are, and what a Nyström map keeps of them."""
+"""Landmarks of a Nyström map: the rows drawn, and the matrix that makes features of kernel values with them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.archives import MAX_BYTES, archive_sha256
-from dkfeat.compiled.philox import draw_words
+from dkfeat.compiled.random.philox import STREAM_LANDMARK, draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels.by_name import NamedKernel
-from dkfeat.random_streams import STREAM_LANDMARK
-
-__all__ = ["Landmarks", "choose_rows"]
 
 _MOST_BYTES = MAX_BYTES - 2**16
 """Of all arrays together, with room for what an archive says of them."""
@@ -91,11 +88,10 @@ class Landmarks:
         rows = rows.astype(np.float64)
         n_bytes = 16 * rows.nnz + 8 * len(numbers) * (len(numbers) + 2)
         if n_bytes > _MOST_BYTES:
-            message = (
+            raise ConfigError(
                 f"{len(numbers):,} landmarks with {rows.nnz:,} values would take {n_bytes:,} bytes, but a map carries "
                 f"at most {_MOST_BYTES:,}; choose a smaller n_components"
             )
-            raise ConfigError(message)
         normalization = _inverse_root(kernel(rows), tolerance)
         return cls(numbers, rows, normalization, archive_sha256(_arrays(numbers, rows, normalization)))
 
@@ -111,8 +107,7 @@ class Landmarks:
         dtypes = {name: np.asarray(array).dtype.str for name, array in arrays.items()}
         wanted = {"indices": "<i8", "indptr": "<i8", "normalization": "<f8", "numbers": "<i8", "values": "<f8"}
         if dtypes != wanted:
-            message = f"landmarks need the arrays {wanted}, got {dtypes}"
-            raise ConfigError(message)
+            raise ConfigError(f"landmarks need the arrays {wanted}, got {dtypes}")
         numbers, indptr, indices = (np.array(arrays[name]) for name in ("numbers", "indptr", "indices"))
         values, normalization = np.array(arrays["values"]), np.array(arrays["normalization"])
         n_landmarks = len(numbers) if numbers.ndim == 1 else 0
@@ -132,8 +127,9 @@ class Landmarks:
             and np.isfinite(values).all()
             and np.isfinite(normalization).all()
         ):
-            message = f"the arrays are not landmarks of {n_features:,} columns that dkfeat wrote; restore the file"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"the arrays are not landmarks of {n_features:,} columns that dkfeat wrote; restore the file"
+            )
         rows = sp.csr_matrix((values, indices, indptr), shape=(n_landmarks, n_features))
         rows.has_canonical_format = True
         return cls(numbers, rows, normalization, archive_sha256(arrays))
@@ -159,7 +155,7 @@ def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDAr
 
 
 def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: int) -> bool:
-    """Whether columns are in range and rise within each row."""
+    """Tell if columns are in range and rise within each row."""
     if not len(indices):
         return True
     rises = np.diff(indices) > 0
@@ -169,7 +165,7 @@ def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: i
 
 
 def _inverse_root(similarities: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
-    """V D^(-1/2) over the eigenvalues of at least `tolerance` of the largest, which fall; signs are settled."""
+    """V D^(-1/2) over the eigenvalues of at least `tolerance` of the largest, falling; largest entries are positive."""
     similarities = (similarities + similarities.T) / 2
     eigenvalues, vectors = scipy.linalg.eigh(similarities)
     eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]

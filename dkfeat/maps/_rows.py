@@ -1,4 +1,4 @@
-"""Rows made ready for a map: centred, normalised and handed on in blocks of bounded size."""
+"""Rows made ready for maps: centred and normalised in blocks of bounded size, or in float32 with their norms."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.cws import SWEPT_ROWS
-from dkfeat.compiled.rows import L1, L2, MAX, normalise_rows
-from dkfeat.errors import ConfigError
+from dkfeat.compiled.products.norms import (
+    L1,
+    L2,
+    MAX,
+    normalise_rows,
+    squares_of_dense,
+    squares_of_sparse,
+    sum_magnitudes,
+)
+from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
+from dkfeat.compiled.simd.arrays import owned
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
-
-__all__ = ["RowPreparation"]
 
 _BLOCK_CELLS = 2**23
 """Values that a dense or centred block may hold: bounds what a call needs beside its result."""
@@ -29,7 +36,7 @@ _NORMS = {"l1": L1, "l2": L2, "max": MAX}
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowPreparation:
-    """What is done to a row before a map sees it: first the centre, then the norm."""
+    """Centre and norm that are taken out of rows, in that order, before they are hashed."""
 
     n_features: int
     center: float | NDArray[np.float64] | None
@@ -95,22 +102,20 @@ def _check_center(center: Any, n_features: int) -> float | NDArray[np.float64] |
         return number
     columns = np.array(center, dtype=np.float64)  # a copy: a fitted map does not change with its parameters
     if columns.shape != (n_features,) or not np.isfinite(columns).all():
-        message = (
+        raise ConfigError(
             f"center has shape {columns.shape}, but it must be one number, or one finite number for each of the "
             f"{n_features:,} columns; set center accordingly"
         )
-        raise ConfigError(message)
     _check_filled(int(np.count_nonzero(columns)))
     return columns
 
 
 def _check_filled(n_columns: int) -> None:
     if n_columns > _CENTER_LIMIT:
-        message = (
+        raise ConfigError(
             f"center fills in {n_columns:,} columns, so that every row becomes a vector of that many values, but at "
             f"most {_CENTER_LIMIT:,} are taken; centre only the columns that need it, or none"
         )
-        raise ConfigError(message)
 
 
 def _slice(X: Any, rows: slice) -> Any:
@@ -134,3 +139,147 @@ def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:
         centred = rows.astype(np.float64) - repeated  # scipy drops the zeros that come out
     centred.has_canonical_format = True
     return centred
+
+
+_LARGEST = 1e25
+"""Beyond, a projection might overflow float32."""
+_SHORT, _LONG = 1e-30, 1e30
+"""Squares of lengths between which rows fit float32 with room for their projections."""
+
+
+def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArray[np.float64]]:
+    """Rows in float32 and their l2 norms, for values of any scale.
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (n_samples, n_features), float32 or float64
+
+    Returns
+    -------
+    rows : ndarray in C order or canonical csr_matrix, float32
+        Very long and very short rows are brought near length 1 by a power of two: only directions are kept.
+        Dense and sparse rows give equal values.
+    lengths : ndarray of shape (n_samples,), float64
+        Of these rows; 0 for all-zero ones.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        NaN or infinity, with row and column.
+    """
+    wide: Any = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
+    rows = _narrow(wide)
+    squares = _squares(rows)
+    odd = np.flatnonzero(~((squares > _SHORT) & (squares < _LONG)))  # NaN and infinity too
+    odd = odd[np.diff(wide.indptr)[odd] > 0 if sp.issparse(wide) else wide[odd].any(axis=1)]  # all-zero rows are fine
+    if len(odd):
+        first = int(odd[0])
+        rows_as_csr(wide[first:], first_row=first)  # raises where a value is not finite
+        moderate = wide.astype(np.float64)
+        for row in odd:
+            values = moderate.data[slice(*moderate.indptr[row : row + 2])] if sp.issparse(wide) else moderate[row]
+            largest = np.abs(values).max(initial=0.0)
+            np.ldexp(values, -int(np.frexp(largest)[1]), out=values)
+        rows = _narrow(moderate)
+        squares = _squares(rows)
+    return rows, np.sqrt(squares)
+
+
+def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
+    """Rows as they are, rounded to float32.
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (n_samples, n_features), float32 or float64
+
+    Returns
+    -------
+    rows : ndarray in C order or canonical csr_matrix, float32
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        NaN, infinity, or a value beyond 1e25, with row and column.
+    """
+    rows = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
+    values: Any = rows.data if sp.issparse(rows) else rows
+    if values.size and not max(values.max(), -values.min()) <= _LARGEST:
+        cells = rows_as_csr(rows)  # raises for what is not finite
+        at = int(np.argmax(np.abs(cells.data) > _LARGEST))
+        row = int(np.searchsorted(cells.indptr, at, side="right")) - 1
+        column = int(cells.indices[at])
+        raise InputError(
+            f"X holds {float(cells.data[at])!r} at row {row:,}, column {column:,} (counted from 0), but this kernel "
+            f"takes values up to {_LARGEST:g}, so that no projection overflows float32; scale the columns first",
+            row=row,
+            column=column,
+        )
+    return _narrow(rows)
+
+
+def _narrow(rows: Any) -> Any:
+    with np.errstate(over="ignore"):  # infinity is seen to by the callers
+        return rows.astype(np.float32, copy=False)
+
+
+def _squares(rows: Any) -> NDArray[np.float64]:
+    squares = np.empty(rows.shape[0])
+    if sp.issparse(rows):
+        squares_of_sparse(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), owned(rows.data), squares)
+    else:
+        squares_of_dense(rows.reshape(-1), rows.shape[1], squares)
+    return squares
+
+
+def _contiguous(X: Any) -> NDArray[Any]:
+    return owned(X.astype(X.dtype.newbyteorder("="), copy=False))
+
+
+_SLACK = 1e-5
+"""Part by which a row may exceed the radius: rows of length 1 are so up to rounding only."""
+
+
+def rows_and_multipliers(
+    X: Any, normalize: Literal["l1", "l2"] | None
+) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArray[np.float32]]:
+    """Rows in float32 and what each is to be multiplied by.
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (n_samples, n_features), float32 or float64
+    normalize : {"l1", "l2"} or None
+
+    Returns
+    -------
+    rows : ndarray in C order or canonical csr_matrix, float32
+        To normalise, very long and very short ones are brought near length 1 by a power of two.
+    multipliers : ndarray of shape (n_samples,), float32
+        1, or 1 / norm; 0 for all-zero rows.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        NaN or infinity, and beyond 1e25 where rows are not normalised, with row and column.
+    """
+    if normalize is None:
+        return float32_rows(X), np.ones(X.shape[0], np.float32)
+    rows, norms = rows_and_lengths(X)
+    if normalize == "l1":
+        held = rows_as_csr(rows)
+        norms = np.empty(X.shape[0])
+        sum_magnitudes(held.indptr.astype(np.int64), owned(held.data), norms)
+    return rows, np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype(np.float32)
+
+
+def check_lengths(rows: Any, scale: float, radius: float) -> None:
+    """Raise InputError naming the first row whose l2 norm times `scale` exceeds `radius`."""
+    lengths = np.sqrt(_squares(rows)) * scale
+    long = ~(lengths <= radius * (1 + _SLACK))
+    if long.any():
+        row = int(long.argmax())
+        times = f" times scale={scale:g}" if scale != 1 else ""
+        raise InputError(
+            f"row {row:,} (counted from 0) has the l2 norm {lengths[row] / scale:g}{times}, but rows are taken up to "
+            f"radius={radius:g}; set normalize='l2', a smaller scale or, where the series converges, a larger radius",
+            row=row,
+        )

@@ -14,13 +14,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.phases import finish_features
-from dkfeat.compiled.philox import draw_words
+from dkfeat.compiled.products.nonlinearities import finish_features
+from dkfeat.compiled.random.philox import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
+from dkfeat.kernels import rbf, rbf_cosine
+from dkfeat.kernels.by_name import NamedKernel
 from dkfeat.maps._base import checked_seed
-from dkfeat.maps._directions import float32_rows, rows_and_lengths
-from dkfeat.maps._kernel_facts import KernelFacts, rbf_facts
-from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
+from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
+from dkfeat.maps._projected import (
+    FittedProjection,
+    ProjectedMap,
+    checked_mixtures,
+    mixtures_of,
+)
+from dkfeat.maps._rows import float32_rows, rows_and_lengths
 from dkfeat.projections import (
     CirculantProjection,
     DenseProjection,
@@ -28,10 +35,8 @@ from dkfeat.projections import (
     OrthogonalProjection,
     Projection,
 )
-from dkfeat.random_streams import STREAM_PHASE
+from dkfeat.theory.fourier import nrff_variance, rff_variance
 from dkfeat.validation import check_choice, check_integer, check_real
-
-__all__ = ["FourierFeatures"]
 
 _PROJECTIONS: dict[str, Callable[..., Projection]] = {
     "dense": DenseProjection,
@@ -41,10 +46,12 @@ _PROJECTIONS: dict[str, Callable[..., Projection]] = {
     "orthogonal": OrthogonalProjection,
 }
 _KERNELS = ("rbf_cosine", "rbf")
+_GAMMA = 700.0
+"""Factor of 1 - cosine at which cosines in [-1, 1] give every kernel value that a float64 holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings(ProjectedSettings):
+class _FittedFourier(FittedProjection):
     """Parameters as they were in fit."""
 
     gamma: float
@@ -54,7 +61,7 @@ class _Settings(ProjectedSettings):
     n_mixtures: int | Literal["log2"]
 
 
-class FourierFeatures(ProjectedMap[_Settings]):
+class FourierFeatures(ProjectedMap[_FittedFourier]):
     r"""Dense features whose inner products estimate a Gaussian kernel: RFF and normalized RFF (NRFF).
 
     Each component is the cosine of a random direction's projection with a random phase. NRFF divides each row of
@@ -169,20 +176,19 @@ class FourierFeatures(ProjectedMap[_Settings]):
         self.random_state = random_state
         self.n_mixtures = n_mixtures
 
-    def _settle(self, n_features: int) -> None:
+    def _resolve(self, n_features: int) -> None:
         projection = check_choice(self.projection, "projection", tuple(_PROJECTIONS))
         kernel = check_choice(self.kernel, "kernel", _KERNELS)
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
         gamma = check_real(self.gamma, "gamma", above=0, high=1e12)
         n_mixtures = checked_mixtures(self.n_mixtures)
         if not isinstance(self.normalize, bool | np.bool_):
-            message = f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)"
-            raise ConfigError(message)
+            raise ConfigError(f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)")
         seed = checked_seed(self.random_state)
         options = {}
         if projection == "alternating_circulant":
             options["n_mixtures"] = mixtures_of(n_mixtures, n_features)
-        self._settings = _Settings(
+        self._settings = _FittedFourier(
             gamma=gamma,
             kernel=kernel,
             normalize=bool(self.normalize),
@@ -194,7 +200,19 @@ class FourierFeatures(ProjectedMap[_Settings]):
 
     def _kernel_facts(self) -> KernelFacts:
         s = self._fitted
-        return rbf_facts(s.kernel, s.gamma, s.operator.n_components, s.projection, normalize=s.normalize)
+        function = rbf_cosine if s.kernel == "rbf_cosine" else rbf
+        formula = nrff_variance if s.normalize else rff_variance
+
+        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            cosines = 1.0 + np.log(np.clip(values, 1e-300, 1.0)) / _GAMMA  # the variance depends on the kernel alone
+            return np.maximum(formula(cosines, _GAMMA), 0.0) / s.operator.n_components
+
+        return KernelFacts(
+            name=parameters_shown(NamedKernel(s.kernel, {"gamma": s.gamma})),
+            exact=lambda X, Y: function(X, Y, gamma=s.gamma),
+            variance_at=variance_at,
+            note="" if s.projection == "dense" else "by the theory of independent directions",
+        )
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted

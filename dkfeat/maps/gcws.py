@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled import cws
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.codes import one_hot_columns
+from dkfeat.compiled.sampling import gcws as cws
+from dkfeat.compiled.sampling.packing import one_hot_columns
+from dkfeat.compiled.simd.arrays import owned
 from dkfeat.errors import InputError
+from dkfeat.kernels import gmm
 from dkfeat.maps._base import checked_seed
-from dkfeat.maps._code_estimates import CodeSettings, EstimatesFromCodes
-from dkfeat.maps._kernel_facts import KernelFacts, gmm_facts
+from dkfeat.maps._code_estimates import EstimatesFromCodes, FittedCodes
+from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._rows import RowPreparation
+from dkfeat.theory.fourier import gcws_variance
 from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
-
-__all__ = ["GCWSFeatures"]
 
 _INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Settings(CodeSettings):
-    """The fitted map: parameters as they were in fit, and what follows from them."""
+class _FittedGCWS(FittedCodes):
+    """State of a fitted map: parameters as they were in fit, and what follows from them."""
 
     preparation: RowPreparation
     code: Literal["auto", "lowest"]
@@ -230,7 +230,7 @@ class GCWSFeatures(EstimatesFromCodes):
         Returns
         -------
         features : csr_matrix of shape (n_samples, n_features_out), float32
-            n_components ones in each row, none in an empty one. Indices are int32, or int64 where the width or the
+            Rows of n_components ones, none in an empty row. Indices are int32, or int64 where the width or the
             number of ones passes 2^31 - 1.
 
         Raises
@@ -240,19 +240,17 @@ class GCWSFeatures(EstimatesFromCodes):
         """
         s = self._fitted
         if not isinstance(encoded, PackedCodes):
-            message = (
+            raise InputError(
                 f"{type(encoded).__name__} came where codes are needed; pass what encode(X) gives, or a shard holds"
             )
-            raise InputError(message)
         codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
         n_samples = len(empty)
         wanted = (n_samples, self.encoded_row_bytes)
         if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
-            message = (
+            raise InputError(
                 f"codes of shape {codes.shape} and dtype {codes.dtype} with {n_samples} marks of dtype {empty.dtype}, "
                 f"but this map packs {self.encoded_row_bytes} bytes a row as uint8, marked by bool; use its own codes"
             )
-            raise InputError(message)
         ones = np.where(empty, 0, s.n_components)
         indptr = np.concatenate([[0], np.cumsum(ones)])
         index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
@@ -274,7 +272,7 @@ class GCWSFeatures(EstimatesFromCodes):
         return (self._fitted.n_components * self._fitted.bits + 7) // 8
 
     @property
-    def _fitted(self) -> _Settings:
+    def _fitted(self) -> _FittedGCWS:
         check_is_fitted(self)
         return self._settings
 
@@ -282,10 +280,10 @@ class GCWSFeatures(EstimatesFromCodes):
         """See `FeatureMap.check_params`."""
         self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
 
-    def _settle(self, n_features: int) -> None:
+    def _resolve(self, n_features: int) -> None:
         i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
         code = check_choice(self.code, "code", ("auto", "lowest"))
-        settings = _Settings(
+        settings = _FittedGCWS(
             n_components=check_integer(self.n_components, "n_components", low=1, high=2**24),
             i_bits=i_bits,
             t_bits=check_integer(self.t_bits, "t_bits", low=0, high=2),
@@ -299,7 +297,7 @@ class GCWSFeatures(EstimatesFromCodes):
         self.code_mode_ = settings.mode
         self.seed_ = settings.seed
 
-    def _settled(self) -> dict[str, Any]:
+    def _spec_part(self) -> dict[str, Any]:
         s = self._fitted
         center = s.preparation.center
         params = {
@@ -319,7 +317,16 @@ class GCWSFeatures(EstimatesFromCodes):
         def prepared(X: Any) -> sp.csr_matrix:
             return sp.vstack(list(s.preparation.blocks(X)), format="csr")
 
-        return gmm_facts(prepared, s.p, s.n_components, s.mode, s.i_bits, s.t_bits)
+        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
+            return gmm(prepared(X), None if Y is None else prepared(Y), p=s.p)
+
+        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            i_bits = s.i_bits if s.mode == "mixed" else None
+            return gcws_variance(np.clip(values, 0.0, 1.0), i_bits) / s.n_components
+
+        dropped = "and more for the levels that are dropped, much more on rows of few columns: t_bits=1 or 2 keeps them"
+        name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
+        return KernelFacts(name=name, exact=exact, variance_at=variance_at, note="" if s.t_bits else dropped)
 
     def _transform_rows(self, X: Any) -> sp.csr_matrix:
         return self.decode(self._encode_rows(X))

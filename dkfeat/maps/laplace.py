@@ -13,24 +13,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.decay import decay_features, scale_values
-from dkfeat.compiled.positive import exponentials, fill_exponentials, fill_levy, levy
+from dkfeat.compiled.products.nonlinearities import decay_features, scale_values
+from dkfeat.compiled.random.laws import exponentials, levy
+from dkfeat.compiled.random.philox import STREAM_LAPLACE_CIRCULANT, STREAM_LAPLACE_DENSE, STREAM_LAPLACE_MIXTURE
+from dkfeat.compiled.simd.arrays import owned
+from dkfeat.kernels import exponential_semigroup, reciprocal_semigroup
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import checked_seed
-from dkfeat.maps._kernel_facts import KernelFacts, semigroup_facts
-from dkfeat.maps._projected import ProjectedMap, ProjectedSettings, checked_mixtures, mixtures_of
+from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._projected import FittedProjection, ProjectedMap, checked_mixtures, mixtures_of
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
-from dkfeat.projections.circulant import DrawWeights
-from dkfeat.projections.dense import FillTile
-from dkfeat.random_streams import (
-    STREAM_LAPLACE_CIRCULANT,
-    STREAM_LAPLACE_DENSE,
-    STREAM_LAPLACE_MIXTURE,
-)
+from dkfeat.projections._base import DrawWeights
 from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
-
-__all__ = ["LaplaceFeatures"]
 
 _PROJECTIONS = ("dense", "circulant", "alternating_circulant")
 _CHUNK = 2**17
@@ -41,7 +35,6 @@ _CHUNK = 2**17
 class _Law:
     """Law of the weights at parameter 1, and what its tails ask for."""
 
-    fill: FillTile
     draw: DrawWeights
     double: bool
     heavy: float
@@ -52,13 +45,13 @@ class _Law:
 
 _LAWS = {
     # an error of a projection is about 2e-16 * 0.4 * heavy^(3/4) of a row's length
-    "exponential": _Law(fill=fill_levy, draw=levy, double=True, heavy=2.0**30, largest=1e5),
-    "reciprocal": _Law(fill=fill_exponentials, draw=exponentials, double=False, heavy=math.inf, largest=1e12),
+    "exponential": _Law(draw=levy, double=True, heavy=2.0**30, largest=1e5),
+    "reciprocal": _Law(draw=exponentials, double=False, heavy=math.inf, largest=1e12),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings(ProjectedSettings):
+class _FittedLaplace(FittedProjection):
     """Parameters as they were in fit."""
 
     kernel: Literal["exponential", "reciprocal"]
@@ -68,7 +61,7 @@ class _Settings(ProjectedSettings):
     n_mixtures: int | Literal["log2"]
 
 
-class LaplaceFeatures(ProjectedMap[_Settings]):
+class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
     r"""Dense features whose inner products estimate a semigroup kernel, for histograms and other non-negative rows.
 
     Each component is :math:`e^{-w^\top x}` with random positive weights w. With a circulant projection the time of a
@@ -187,7 +180,7 @@ class LaplaceFeatures(ProjectedMap[_Settings]):
         self.n_mixtures = n_mixtures
         self.random_state = random_state
 
-    def _settle(self, n_features: int) -> None:
+    def _resolve(self, n_features: int) -> None:
         kernel = check_choice(self.kernel, "kernel", tuple(_LAWS))
         projection = check_choice(self.projection, "projection", _PROJECTIONS)
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
@@ -197,7 +190,7 @@ class LaplaceFeatures(ProjectedMap[_Settings]):
         law, sizes = _LAWS[kernel], {"n_features": n_features, "n_components": n_components, "seed": seed}
         operator: Projection
         if projection == "dense":
-            operator = DenseProjection(**sizes, fill=law.fill, stream=STREAM_LAPLACE_DENSE)
+            operator = DenseProjection(**sizes, draw=law.draw, stream=STREAM_LAPLACE_DENSE)
         else:
             operator = CirculantProjection(
                 **sizes,
@@ -209,15 +202,38 @@ class LaplaceFeatures(ProjectedMap[_Settings]):
                 stream=STREAM_LAPLACE_CIRCULANT,
                 choice_stream=STREAM_LAPLACE_MIXTURE,
             )
-        self._settings = _Settings(
+        self._settings = _FittedLaplace(
             kernel=kernel, beta=beta, rate=rate, projection=projection, n_mixtures=n_mixtures, operator=operator
         )
         self.seed_ = seed
 
     def _kernel_facts(self) -> KernelFacts:
         s = self._fitted
-        parameter = s.beta if s.kernel == "exponential" else s.rate
-        return semigroup_facts(s.kernel, parameter, s.operator.n_components, s.projection)
+        is_exponential, is_dense = s.kernel == "exponential", s.projection == "dense"
+        n_components = s.operator.n_components
+
+        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
+            if is_exponential:
+                return exponential_semigroup(X, Y, beta=s.beta)
+            return reciprocal_semigroup(X, Y, rate=s.rate)
+
+        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            # the kernel of twice the sum of two rows of one column; the exponential one does not ask how many they are
+            twice = values ** math.sqrt(2) if is_exponential else values / (2 - values)
+            return np.maximum(twice - values**2, 0.0) / n_components
+
+        def variance(X: Any, Y: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.maximum(exact(2 * X, None if Y is None else 2 * Y) - values**2, 0.0) / n_components  # Theorem 1
+
+        at_most: Literal["", "at most"] = "" if is_exponential else "at most"
+        return KernelFacts(
+            name=f"{s.kernel} semigroup, " + (f"β = {s.beta:g}" if is_exponential else f"λ = {s.rate:g}"),
+            exact=exact,
+            variance_at=variance_at,
+            variance=variance if is_dense else None,
+            bound=at_most if is_dense else "at least",
+            note="" if is_dense else "by the theory of independent weights; circulant ones covary",
+        )
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)

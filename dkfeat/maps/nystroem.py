@@ -1,4 +1,4 @@
-"""Nyström features of any kernel.
+"""Nyström features for any kernel.
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, §2.3.
 """
@@ -15,40 +15,40 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.row_product import TILE, multiply_rows
+from dkfeat.compiled.products.matrix import multiply_rows
+from dkfeat.compiled.random.laws import TILE
+from dkfeat.compiled.simd.arrays import owned
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels.by_name import NamedKernel, named_kernel
-from dkfeat.maps._base import FeatureMap, checked_seed, dask_width, is_dask
-from dkfeat.maps._kernel_facts import KernelFacts, named_facts
+from dkfeat.maps._base import FeatureMap, checked_seed
+from dkfeat.maps._dask import count_rows, dask_width, is_dask, take_rows
+from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._landmarks import Landmarks, choose_rows
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
-__all__ = ["NystroemFeatures"]
-
 _SIMILARITIES = 1 << 21
-"""Kernel values held at a time, and values of dense rows, of which kernels take copies."""
+"""Kernel values computed at a time; also the limit for values of dense rows, which kernels copy."""
 _DENSE_CELLS = 1 << 24
-"""Cells that dense landmarks may have, for dense rows and kernels of inner products."""
+"""Maximum number of cells of dense landmarks, used for dense rows and kernels of inner products."""
 _SPARSE_ONLY = ("gmm", "egmm")
-"""Kernels whose loops take sparse rows, whatever comes."""
+"""Kernels whose loops take only sparse rows."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Settings:
-    """The fitted map: parameters as they were in fit, and the landmarks."""
+class _FittedNystroem:
+    """Fitted map: the parameters at the time of fit, and the landmarks."""
 
     n_components: int
     kernel: NamedKernel
     rank_tolerance: float
     landmarks: Landmarks
 
-    def __reduce__(self) -> tuple[Any, ...]:  # what follows from the landmarks does not travel
-        return _Settings, (self.n_components, self.kernel, self.rank_tolerance, self.landmarks)
+    def __reduce__(self) -> tuple[Any, ...]:  # values computed from the landmarks are not pickled
+        return _FittedNystroem, (self.n_components, self.kernel, self.rank_tolerance, self.landmarks)
 
     @cached_property
     def table(self) -> NDArray[np.float64]:
-        """The normalization in tiles of columns, flat."""
+        """Normalization in tiles of columns, flattened."""
         n_landmarks, rank = self.landmarks.normalization.shape
         columns = np.zeros((-(-rank // TILE) * TILE, n_landmarks))
         columns[:rank] = self.landmarks.normalization.T
@@ -56,7 +56,7 @@ class _Settings:
 
     @cached_property
     def dense(self) -> NDArray[np.float64] | None:
-        """The landmarks for dense rows, where that is faster."""
+        """Landmarks for dense rows, if that is faster than sparse ones."""
         rows = self.landmarks.rows
         if self.kernel.name in _SPARSE_ONLY or rows.shape[0] * rows.shape[1] > _DENSE_CELLS:
             return None
@@ -64,77 +64,78 @@ class _Settings:
 
 
 class NystroemFeatures(FeatureMap):
-    r"""Dense features of a kernel by its values with landmarks, rows of the data that are drawn at random.
+    r"""Dense features from a row's kernel values with landmarks, which are randomly drawn rows of the data.
 
-    The only map here that learns from data: where rows cluster, far fewer features reach the accuracy of random
-    ones. It costs n_components kernel values a row, takes every kernel, and its fit must see rows.
+    This is the only map that learns from data: if rows cluster, it needs far fewer features than random ones for the
+    same accuracy. It works with every kernel. A row costs n_components kernel values, and fit must see rows.
 
     Parameters
     ----------
     n_components : int, default=256
-        Number of landmarks (k in the paper), from 1 to 16,384; all rows where there are fewer. The output has one
-        column for each eigenvalue that `rank_tolerance` keeps, so at most this many.
+        Number of landmarks (k in the paper), from 1 to 16,384; all rows if there are fewer. The output has one column
+        for each eigenvalue that `rank_tolerance` keeps, at most n_components.
     kernel : str, default="gmm"
         Name of a function of `dkfeat.kernels`: "gmm", "egmm", "resemblance", "rbf", "rbf_cosine",
         "exponential_semigroup", "reciprocal_semigroup", "polynomial", "vovk_real", "vovk_infinite",
         "exponential_dot_product" or "maclaurin".
     kernel_params : mapping or None, default=None
-        The kernel's parameters by name, such as ``{"gamma": 0.5}``; its defaults for those left out.
+        Parameters of the kernel by name, such as ``{"gamma": 0.5}``; missing ones have the kernel's defaults.
     rank_tolerance : float, default=1e-10
-        From 1e-15 to 1: eigenvalues of the landmarks' kernel matrix below this share of the largest are left out.
+        From 1e-15 to 1: eigenvalues of the landmarks' kernel matrix below this share of the largest one are dropped.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
-        Seed by which landmarks are drawn: same value and same rows, same landmarks, on any number of workers. None
+        Seed for drawing landmarks: the same value and rows give the same landmarks, on any number of workers. None
         draws 64 bits in fit and keeps them in `seed_`.
 
     Attributes
     ----------
     landmarks_ : csr_matrix of shape (n_landmarks, n_features), float64
-        The rows drawn.
+        Rows drawn as landmarks.
     landmark_rows_ : ndarray of shape (n_landmarks,), int64
-        Their numbers in the data, ascending from 0.
+        Row numbers of the landmarks in the data, ascending, from 0.
     normalization_ : ndarray of shape (n_landmarks, n_features_out), float64
-        What a row's kernel values are multiplied by.
+        Matrix by which a row's kernel values are multiplied.
     n_features_in_ : int
-        Columns of the input.
+        Number of input columns.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, where `fit` saw a data frame.
+        Names of the input columns, if `fit` saw a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
-        Columns of `transform`: the rank after the cut, at least 1.
+        Number of columns of `transform`: the rank after the cut, at least 1.
     encoded_row_bytes : int
-        Bytes of a row, 4 * n_features_out.
+        Size of an encoded row in bytes, 4 * n_features_out.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        A parameter is out of range; `fit_width`, since landmarks are rows.
+        If a parameter is out of range, or by `fit_width`, since landmarks are rows.
     dkfeat.errors.InputError
-        A value is NaN or infinite (the error has ``row`` and ``column``, from 0), the kernel does not take a row, the
-        width is wrong, or there is no row to fit to.
+        If a value is NaN or infinite (the error has ``row`` and ``column``, from 0), the kernel rejects a row, the
+        width is wrong, or there are no rows to fit to.
     sklearn.exceptions.NotFittedError
-        transform before fit.
+        If transform is called before fit.
 
     See Also
     --------
-    dkfeat.GCWSFeatures, dkfeat.FourierFeatures : Features that need no fit to rows, and no file beside the shards.
-    sklearn.kernel_approximation.Nystroem : For data in memory; its features are a rotation of these.
+    dkfeat.GCWSFeatures, dkfeat.FourierFeatures : Features that need no fit to rows and no file beside the shards.
+    sklearn.kernel_approximation.Nystroem : Estimator for data in memory; its features are a rotation of these.
 
     Notes
     -----
-    With the landmarks' kernel matrix :math:`K = V D V^\top` a row's features are :math:`k(x, \cdot) V D^{-1/2}`, so
-    that inner products are :math:`k(x, \cdot) K^+ k(\cdot, y)`, and equal to the kernel where x is a landmark and y
-    any row, up to the rank cut. That cut changes no inner product of two landmarks by more than `rank_tolerance` times
-    the largest eigenvalue, which is at most n_components times the largest diagonal value.
+    With the landmarks' kernel matrix :math:`K = V D V^\top`, the features of a row are :math:`k(x, \cdot) V D^{-1/2}`.
+    Their inner products are :math:`k(x, \cdot) K^+ k(\cdot, y)`, which equal the kernel if x is a landmark and y any
+    row, up to the rank cut. The cut changes no inner product of two landmarks by more than `rank_tolerance` times the
+    largest eigenvalue, which is at most n_components times the largest diagonal value.
 
-    The fit takes n_components² kernel values and O(n_components³) operations, a row n_components kernel values and
-    n_components * n_features_out multiplications.
+    The fit takes n_components² kernel values and O(n_components³) operations. A row takes n_components kernel values
+    and n_components * n_features_out multiplications.
 
-    Landmarks are drawn uniformly without replacement from all rows, by a seed and the number of rows alone.
-    `dkfeat.featurize` draws them from the whole source in a pass of its own and keeps them in a file beside the spec.
+    Landmarks are drawn uniformly without replacement from all rows; the draw depends only on the seed and the number of
+    rows. `dkfeat.featurize` draws them from the whole source in an additional pass, and stores them in a file beside
+    the spec.
 
-    Arithmetic is float64, rounded to float32 once. Features of sparse rows, and for "gmm", "egmm" and "resemblance" of
-    dense rows too, have equal bits in blocks of any size. For the other kernels a BLAS multiplies dense rows with dense
+    Arithmetic is float64, rounded to float32 once. Features of sparse rows have equal bits in blocks of any size; for
+    "gmm", "egmm" and "resemblance" those of dense rows too. For the other kernels BLAS multiplies dense rows with dense
     landmarks (up to 2^24 cells), and features agree with those of sparse rows to about 1e-5.
 
     References
@@ -179,8 +180,8 @@ class NystroemFeatures(FeatureMap):
         Parameters
         ----------
         X : array or sparse matrix of shape (n_samples, n_features), or a Dask array of such blocks
-            Checked to be finite. Of a Dask array the blocks that hold landmarks are computed, and the lengths of all
-            blocks where they are unknown.
+            Rows with finite values. For a Dask array, the blocks that hold landmarks are computed, and if row chunks
+            are unknown, the lengths of all blocks.
         y : ignored
 
         Returns
@@ -189,9 +190,6 @@ class NystroemFeatures(FeatureMap):
         """
         if is_dask(X):
             width = dask_width(X)
-            # the one arrow up, as in transform
-            from dkfeat.engine.dask_rows import count_rows, take_rows
-
             X, n_rows = count_rows(X)
             return self.fit_drawn(n_rows, width, lambda numbers: take_rows(X, numbers))
         rows = self._as_rows(X, reset=True)
@@ -216,7 +214,7 @@ class NystroemFeatures(FeatureMap):
         return self
 
     def fitted_arrays(self) -> dict[str, NDArray[Any]]:
-        """Landmarks and normalization: what `dkfeat.from_spec` needs beside the spec.
+        """Landmarks and normalization, which `dkfeat.from_spec` needs besides the spec.
 
         Returns
         -------
@@ -227,53 +225,48 @@ class NystroemFeatures(FeatureMap):
 
     @property
     def landmarks_(self) -> sp.csr_matrix:
-        """The rows drawn."""
+        """Rows drawn as landmarks."""
         return self._fitted.landmarks.rows
 
     @property
     def landmark_rows_(self) -> NDArray[np.int64]:
-        """Numbers of these rows in the data."""
+        """Row numbers of the landmarks in the data."""
         return self._fitted.landmarks.numbers
 
     @property
     def normalization_(self) -> NDArray[np.float64]:
-        """What a row's kernel values are multiplied by."""
+        """Matrix by which a row's kernel values are multiplied."""
         return self._fitted.landmarks.normalization
 
     @property
     def n_features_out(self) -> int:
-        """Columns of `transform`: the rank after the cut."""
+        """Number of columns of `transform`: the rank after the cut."""
         return int(self.normalization_.shape[1])
 
     @property
-    def encoded_row_bytes(self) -> int:
-        """Bytes of a row in float32: 4 * n_features_out."""
-        return 4 * self.n_features_out
-
-    @property
     def working_bytes(self) -> int:
-        """Bytes of the landmarks and their other forms, and of a block of kernel values and what it is made from."""
+        """Bytes of the landmarks in all their forms, and of a block of kernel values with its inputs."""
         return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
 
     @property
-    def _fitted(self) -> _Settings:
+    def _fitted(self) -> _FittedNystroem:
         check_is_fitted(self)
         return self._settings
 
-    def _settle(self, n_features: int) -> None:
-        message = (
+    def _resolve(self, n_features: int) -> None:
+        raise ConfigError(
             f"NystroemFeatures cannot be fitted to a width ({n_features:,}) alone, for its landmarks are rows of the "
             "data; call fit(X), or give it unfitted to dkfeat.featurize, which draws them from the source"
         )
-        raise ConfigError(message)
 
     def _checked(self) -> tuple[int, NamedKernel, float]:
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**14)
         kernel = named_kernel(self.kernel, self.kernel_params)
         tolerance = check_real(self.rank_tolerance, "rank_tolerance", high=1)
         if tolerance < 1e-15:
-            message = f"rank_tolerance={tolerance!r}, but it must be from 1e-15 to 1; set rank_tolerance in that range"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"rank_tolerance={tolerance!r}, but it must be from 1e-15 to 1; set rank_tolerance in that range"
+            )
         return n_components, kernel, tolerance
 
     def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
@@ -281,8 +274,9 @@ class NystroemFeatures(FeatureMap):
         seed = checked_seed(self.random_state)
         numbers = choose_rows(seed, n_rows, n_components)
         if not len(numbers):
-            message = "landmarks are rows of the data, but there are none (0 samples); a minimum of 1 is required"
-            raise InputError(message)
+            raise InputError(
+                "landmarks are rows of the data, but there are none (0 samples); a minimum of 1 is required"
+            )
         rows = rows_as_csr(take(numbers), name="landmarks")
         check_columns(rows.shape[1], n_features, type(self).__name__)
         try:
@@ -298,19 +292,18 @@ class NystroemFeatures(FeatureMap):
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
         seed = checked_seed(self.random_state)
         if not arrays:
-            message = (
+            raise ConfigError(
                 "the map's landmarks are not in its spec but in a file beside it; take the map from "
                 "dkfeat.open_shards(folder).map or dkfeat.load_model(folder).map, or pass arrays=map.fitted_arrays()"
             )
-            raise ConfigError(message)
         self._keep(n_components, kernel, tolerance, Landmarks.from_arrays(arrays, n_features), seed)
         self._set_width(n_features)
 
     def _keep(self, n_components: int, kernel: NamedKernel, tolerance: float, landmarks: Landmarks, seed: int) -> None:
-        self._settings = _Settings(n_components, kernel, tolerance, landmarks)
+        self._settings = _FittedNystroem(n_components, kernel, tolerance, landmarks)
         self.seed_ = seed
 
-    def _settled(self) -> dict[str, Any]:
+    def _spec_part(self) -> dict[str, Any]:
         s = self._fitted
         params = {
             "n_components": s.n_components,
@@ -321,7 +314,8 @@ class NystroemFeatures(FeatureMap):
         return {"params": params, "landmarks": s.landmarks.sha256}
 
     def _kernel_facts(self) -> KernelFacts:
-        return named_facts(self._fitted.kernel if self.__sklearn_is_fitted__() else self._checked()[1])
+        kernel = self._fitted.kernel if self.__sklearn_is_fitted__() else self._checked()[1]
+        return KernelFacts(name=parameters_shown(kernel), exact=kernel)  # the error depends on the data
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted
@@ -338,19 +332,22 @@ class NystroemFeatures(FeatureMap):
 
 
 def _similarities(kernel: NamedKernel, block: Any, landmarks: Any, first_row: int) -> NDArray[np.float64]:
-    """Kernel values of a block; a row that the kernel refuses is named by its number in the whole array."""
+    """Compute kernel values of a block; errors give row numbers in the whole array."""
     try:
         return kernel(block, landmarks)
     except InputError as error:
         if error.row is None or not first_row:
             raise
         row = first_row + error.row
-        message = f"{error}; rows of X are counted from its row {first_row:,} on here, so that this is row {row:,}"
-        raise InputError(message, row=row, column=error.column) from error
+        raise InputError(
+            f"{error}; rows of X are counted from its row {first_row:,} on here, so that this is row {row:,}",
+            row=row,
+            column=error.column,
+        ) from error
 
 
 def _checked_block(block: Any, first_row: int) -> Any:
-    """Finite rows, sparse ones canonical; a cell to blame is named by its row in the whole array."""
+    """Check that rows are finite and make sparse ones canonical; errors give row numbers in the whole array."""
     if sp.issparse(block):
         return rows_as_csr(block, first_row=first_row)
     check_rows(block, first_row=first_row)

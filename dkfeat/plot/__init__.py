@@ -5,10 +5,8 @@ figure of its own, and returns the axes, so that titles, limits and colours stay
 """
 
 from dkfeat.plot.accuracy import accuracy_against_k
-from dkfeat.plot.codes import code_entropy, code_histogram
-from dkfeat.plot.estimates import kernel_estimates
-from dkfeat.plot.shards import shard_sizes
-from dkfeat.plot.variances import variance_curves
+from dkfeat.plot.codes import code_entropy, code_histogram, shard_sizes
+from dkfeat.plot.estimates import kernel_estimates, variance_curves
 
 __all__ = [
     "accuracy_against_k",

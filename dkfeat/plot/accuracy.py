@@ -1,35 +1,30 @@
-"""Accuracy against the number of components, in the form of the papers' figures."""
+"""Plot of accuracy against the number of components, as in the papers' figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dkfeat.plot.style import LEVELS, LINES, axes_of
 
-if TYPE_CHECKING:
-    from dkfeat.learn.comparison import Comparison
-
-__all__ = ["accuracy_against_k"]
-
 
 def accuracy_against_k(
-    results: Comparison | Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    results: Any,
     *,
     levels: Mapping[str, float] | None = None,
     ax: Any = None,
 ) -> Any:
-    """Draw accuracies over the number of components, on a log axis.
+    """Plot accuracies against the number of components, on a log axis.
 
     Parameters
     ----------
     results : Comparison, or mapping of str to pairs of sequences
-        What `dkfeat.compare` gave; or by name numbers of components and their accuracies, in [0, 1].
+        Result of `dkfeat.compare`; or a mapping from names to a pair: numbers of components, and accuracies in [0, 1].
     levels : mapping of str to float, or None
-        Accuracies of what has no components, such as an exact kernel machine, by name. A comparison brings its own.
+        Accuracies of models without components, such as an exact kernel machine, by name. None: those of a comparison.
     ax : matplotlib.axes.Axes or None
-        Where to draw; None makes a figure.
+        Axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -38,7 +33,7 @@ def accuracy_against_k(
     Raises
     ------
     dkfeat.errors.ConfigError
-        Matplotlib is not installed.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -66,7 +61,7 @@ def accuracy_against_k(
     return axes
 
 
-def _of_comparison(comparison: Comparison) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, float]]:
+def _of_comparison(comparison: Any) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, float]]:
     lines: dict[str, tuple[list[int], list[float]]] = {}
     for each in comparison.results:
         if each.k is not None:
@@ -76,7 +71,7 @@ def _of_comparison(comparison: Comparison) -> tuple[dict[str, tuple[list[int], l
     return lines, {each.name: each.accuracy for each in comparison.results if each.k is None}
 
 
-def _mark_recommended(axes: Any, comparison: Comparison) -> None:
+def _mark_recommended(axes: Any, comparison: Any) -> None:
     chosen = comparison.recommended
     ring: dict[str, Any] = {"marker": "o", "markersize": 13, "fillstyle": "none", "color": "#000000"}
     axes.plot([chosen.k], [100 * chosen.accuracy], linestyle="none", label="recommended\n(by held-out rows)", **ring)
@@ -84,7 +79,7 @@ def _mark_recommended(axes: Any, comparison: Comparison) -> None:
 
 
 def _label_sizes(axes: Any, sizes: Sequence[int]) -> None:
-    from matplotlib.ticker import NullLocator  # `axes_of` has found it to be there
+    from matplotlib.ticker import NullLocator  # late import: `axes_of` has checked that matplotlib is installed
 
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])

@@ -1,9 +1,9 @@
-"""Hash codes of rows: how often each one occurs, and what each of their bits tells."""
+"""Pictures of hash codes, their entropy, and sizes of shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError
 from dkfeat.plot.style import BLUE, GREY, axes_of
-from dkfeat.validation import check_integer
+from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
-    from dkfeat.engine.dataset import ShardDataset
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.maps import GCWSFeatures
 
-__all__ = ["code_entropy", "code_histogram"]
 
 _MOST_BARS = 256
 
@@ -160,22 +160,21 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
     """Plain codes of whatever holds some; rows without features are left out."""
     if isinstance(codes, PackedCodes):
         if features is None:
-            message = "packed codes came without their map; pass features=, the map whose encode made them"
-            raise ConfigError(message)
+            raise ConfigError("packed codes came without their map; pass features=, the map whose encode made them")
         return _unpacked([codes], features)
     if hasattr(codes, "batches"):
         if codes.spec["output"]["layout"] != "codes":
-            message = f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; GCWS makes codes"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; GCWS makes codes"
+            )
         most = check_integer(max_rows, "max_rows", low=1)
         return _unpacked([batch for batch, *_ in _some_batches(codes, most)], codes.map)
     values = np.asarray(codes)
     if values.ndim != 2 or not values.size or values.dtype.kind not in "iu" or values.min() < 0:
-        message = (
+        raise ConfigError(
             f"codes of shape {values.shape} and dtype {values.dtype} came, but they must be integers from 0, of shape "
             "(n_rows, n_components); a data set or what encode(X) gives will do too"
         )
-        raise ConfigError(message)
     needed = max(1, int(values.max()).bit_length())
     n_bits = needed if bits is None else check_integer(bits, "bits", low=needed, high=18)
     return _Codes(values.astype(np.int64), n_bits, n_bits)
@@ -202,6 +201,69 @@ def _unpacked(parts: list[PackedCodes], features: GCWSFeatures) -> _Codes:
     rows = [np.asarray(features.decode(part).indices & mask, dtype=np.int64) for part in parts]
     values = np.concatenate([np.empty(0, np.int64), *rows]).reshape(-1, params["n_components"])
     if not len(values):
-        message = "no row has features, so there are no codes to draw; look at the source"
-        raise ConfigError(message)
+        raise ConfigError("no row has features, so there are no codes to draw; look at the source")
     return _Codes(values, i_bits + t_bits, i_bits)
+
+
+_MOST_SHARDS = 200
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def shard_sizes(
+    shards: ShardDataset | Manifest | Sequence[int], *, unit: Literal["rows", "bytes"] = "rows", ax: Any = None
+) -> Any:
+    """Draw the size of each shard, in the source's order: work is even where the bars are.
+
+    Parameters
+    ----------
+    shards : ShardDataset, Manifest, or sequence of int
+        A data set, its manifest, or plain sizes in `unit`.
+    unit : {"rows", "bytes"}, default="rows"
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        The unit is unknown, or matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat.plot
+    >>> ax = dkfeat.plot.shard_sizes([1000, 1000, 250])
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1000, 1000, 250]
+    """
+    chosen = check_choice(unit, "unit", ("rows", "bytes"))
+    manifest = getattr(shards, "manifest", shards)
+    entries = getattr(manifest, "shards", None)
+    sizes = shards if entries is None else [entry.rows if chosen == "rows" else entry.size for entry in entries]
+    values = np.asarray(sizes, dtype=np.float64)
+    shown, divisor = ("rows", 1) if chosen == "rows" else _unit(values.max(initial=0))
+    values = values / divisor
+    axes = axes_of(ax)
+    from matplotlib.ticker import MaxNLocator  # `axes_of` has found it to be there
+
+    if len(values) <= _MOST_SHARDS:
+        axes.bar(np.arange(len(values)), values, color=BLUE, width=0.8)
+    else:
+        axes.stairs(values, np.arange(len(values) + 1) - 0.5, fill=True, color=BLUE)
+    if len(values):
+        name = f"mean {values.mean():,.{0 if divisor == 1 else 1}f} {shown}"
+        axes.axhline(values.mean(), color="#1c1e21", linestyle="--", linewidth=1.2, label=name)
+        axes.legend(fontsize=9, loc="lower right", framealpha=0.9)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set(xlabel="shard", ylabel=shown, xlim=(-0.6, max(len(values), 1) - 0.4))
+    return axes
+
+
+def _unit(largest: float) -> tuple[str, int]:
+    """Binary unit in which the largest size is 1 or more, and its bytes."""
+    power = min(len(_UNITS) - 1, max(0, int(largest).bit_length() - 1) // 10)
+    return _UNITS[power], 1 << (10 * power)

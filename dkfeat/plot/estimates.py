@@ -1,16 +1,20 @@
-"""Kernel estimates against exact values, with the errors that theory expects."""
+"""Pictures of kernel estimates against exact values, and of their variances."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.maps._kernel_pairs import error_band
-from dkfeat.plot.style import BLUE, GREY, RED, axes_of
+from dkfeat.errors import ConfigError
+from dkfeat.maps._kernel_estimates import error_band
+from dkfeat.plot.style import BLUE, GREY, LINES, RED, axes_of
 
-__all__ = ["kernel_estimates"]
+if TYPE_CHECKING:
+    from dkfeat.maps import FeatureMap
 
 
 def kernel_estimates(
@@ -72,14 +76,86 @@ def _checked(
     exact: Any, estimates: Any, deviations: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
     if estimates is None:
-        message = "exact values came without estimates; pass both, or what features.kernel_pairs(X) gives"
-        raise ValueError(message)
+        raise ValueError("exact values came without estimates; pass both, or what features.kernel_pairs(X) gives")
     arrays = [np.asarray(values, dtype=np.float64) for values in (exact, estimates)]
     arrays += [] if deviations is None else [np.asarray(deviations, dtype=np.float64)]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or not arrays[0].size:
         told = ", ".join(str(array.shape) for array in arrays)
-        message = f"arrays of shapes {told} came, but they must be of one shape and hold a pair or more"
-        raise ValueError(message)
+        raise ValueError(f"arrays of shapes {told} came, but they must be of one shape and hold a pair or more")
     true, found, *rest = (array.reshape(-1) for array in arrays)
     return true, found, rest[0] if rest else None
+
+
+Curve = tuple[ArrayLike, ArrayLike]
+
+
+def variance_curves(
+    curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve], *, ax: Any = None
+) -> Any:
+    """Draw the variance of kernel estimates over the kernel's value, by theory.
+
+    Parameters
+    ----------
+    curves : FeatureMap, sequence of them, or mapping
+        Maps, fitted or not, whose variance theory knows, exactly or as a bound (see `GCWSFeatures.expected_error_at`,
+        which all maps have); a mapping names them. In a mapping, pairs of arrays too: kernel values, and variances
+        there.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        A map has no known variance, or parameters out of range; or matplotlib is not installed.
+
+    See Also
+    --------
+    dkfeat.theory : The variances, one component's, as functions.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat, dkfeat.plot
+    >>> ax = dkfeat.plot.variance_curves([dkfeat.GCWSFeatures(512), dkfeat.FourierFeatures(512)])
+    >>> [line.get_label() for line in ax.lines]
+    ['GCWSFeatures(n_components=512)', 'FourierFeatures(n_components=512)']
+    """
+    named = _named(curves)
+    lines = {name: _line(name, curve) for name, curve in named.items()}
+    axes = axes_of(ax)
+    for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
+        axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
+    axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
+    axes.legend(fontsize=9, frameon=False)
+    return axes
+
+
+def _named(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve]) -> Mapping[str, Any]:
+    if isinstance(curves, Mapping):
+        return curves
+    maps = curves if isinstance(curves, Sequence) else [curves]
+    return {_title(features): features for features in maps}
+
+
+def _title(features: FeatureMap) -> str:
+    return " ".join(repr(features).split())  # scikit-learn breaks long ones into lines
+
+
+def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not isinstance(curve, tuple | list):
+        at = np.linspace(*curve.kernel_range, 257)
+        errors = curve.expected_error_at(at)
+        if errors is None:
+            raise ConfigError(
+                f"{name}: theory has no variance for {type(curve).__name__}; measure it with kernel_pairs(X)"
+            )
+        return at, np.asarray(errors) ** 2
+    at, variance = (np.asarray(values, dtype=np.float64) for values in curve)
+    if at.shape != variance.shape or at.ndim != 1:
+        raise ConfigError(f"{name}: kernel values of shape {at.shape} came with variances of shape {variance.shape}")
+    return at, variance

@@ -1,17 +1,17 @@
-"""One look for all pictures."""
+"""Shared matplotlib style, axes and PNG output for all figures."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from typing import Any
 
 from dkfeat.errors import ConfigError
 
-__all__ = ["BLUE", "GREY", "LEVELS", "LINES", "RED", "STYLE", "axes_of", "check_plots"]
-
 BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
 
 LINES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"))
-"""Colours that people tell apart whatever colours they see (Okabe and Ito), each with a mark of its own."""
+"""Colours of the Okabe-Ito palette, which are distinct for colour-blind readers too, each with its own marker."""
 LEVELS = (("#000000", "-"), ("#555555", "--"), ("#555555", ":"))
 
 STYLE: Any = {
@@ -30,26 +30,32 @@ STYLE: Any = {
 }
 
 
+def has_matplotlib() -> bool:
+    """Return True if matplotlib, of the extra ``plot``, is installed."""
+    try:
+        import matplotlib  # noqa: F401 - imported only to see that it is installed
+    except ImportError:
+        return False
+    return True
+
+
 def check_plots() -> None:
-    """Find out whether pictures can be made.
+    """Raise an error if matplotlib is not installed.
 
     Raises
     ------
     ConfigError
-        Matplotlib is not installed; names the extra that brings it.
+        If matplotlib is not installed; the message names the extra that installs it.
     """
-    try:
-        import matplotlib  # noqa: F401 - asked for by name alone
-    except ImportError:
-        message = "pictures need matplotlib, which is not installed; run: pip install 'dkfeat[plot]'"
-        raise ConfigError(message) from None
+    if not has_matplotlib():
+        raise ConfigError("pictures need matplotlib, which is not installed; run: pip install 'dkfeat[plot]'")
 
 
 def axes_of(ax: Any, width: float = 6.4, height: float = 4.4) -> Any:
-    """Axes to draw on: those given, or those of a new figure of `width` by `height` inches.
+    """Return `ax`, or if it is None the axes of a new figure of `width` by `height` inches.
 
-    A new figure belongs to pyplot, so that notebooks and windows show it; what the user has set for figures in general
-    is left alone.
+    A new figure belongs to pyplot, so that notebooks and windows show it. The user's global figure settings stay
+    unchanged.
     """
     check_plots()
     if ax is not None:
@@ -59,3 +65,31 @@ def axes_of(ax: Any, width: float = 6.4, height: float = 4.4) -> Any:
 
     with mpl.rc_context(STYLE):
         return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) -> bytes:
+    """Draw a figure and return it as PNG.
+
+    Parameters
+    ----------
+    paint : callable
+        Function that draws on the matplotlib axes passed to it.
+    width, height : float, default=6.0 and 4.2
+        Size in inches, at 130 pixels per inch.
+
+    Returns
+    -------
+    png : bytes
+    """
+    check_plots()
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+        canvas = FigureCanvasAgg(figure)  # no window, whatever backend is set
+        paint(figure.add_subplot())
+        buffer = io.BytesIO()
+        canvas.print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()

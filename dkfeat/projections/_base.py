@@ -1,38 +1,53 @@
-"""What every projection is: a linear operator x -> W x that a seed decides."""
+"""Base class of projections: linear operators x -> W x determined by a seed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.philox import draw_words
+from dkfeat.compiled.random.philox import draw_words
+from dkfeat.compiled.simd.arrays import owned
+from dkfeat.compiled.structured.hadamard import SMALLEST, FlatRows
 from dkfeat.errors import ConfigError
 
-__all__ = ["LARGEST_PADDED", "Projection", "draw_signs", "random_words"]
-
 LARGEST_PADDED = 2**24
-"""Most columns of a projection that fills in rows: each row takes 64 MiB of float32 then."""
+"""Maximum number of columns of a projection that pads rows; a row then takes 64 MiB of float32."""
 _MATRIX_ENTRIES = 2**26
+
+
+class DrawWeights(Hashable, Protocol):
+    """Function of a module that draws independent weights, each a function of (seed, coordinate, component)."""
+
+    def __call__(
+        self,
+        coordinates: NDArray[np.int64],
+        n_components: int,
+        stream: int,
+        seed: int,
+        first: int = 0,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Give an array of shape (n_coordinates, n_components), float32, from component `first` on; `out` if given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection(ABC):
-    """Linear operator from n_features to n_components, a value of a few numbers.
+    """Linear operator from n_features to n_components, defined by a few numbers.
 
-    Tables are made where they are used, from the seed, and kept within a budget. A row's projection depends on
-    the row alone, and dense and sparse rows give equal values.
+    Tables are computed from the seed where they are needed, and kept within a memory budget. A row's projection depends
+    on the row alone, and dense and sparse rows give equal values.
     """
 
     n_features: int
-    """Columns of the rows, at least 1."""
+    """Number of columns of the rows, at least 1."""
     n_components: int
-    """Rows of W, at least 1."""
+    """Number of rows of W, at least 1."""
     seed: int
     """Root of all random numbers, in [0, 2^64)."""
 
@@ -43,7 +58,7 @@ class Projection(ABC):
         Parameters
         ----------
         X : ndarray in C order or csr_matrix in canonical form, of shape (n_samples, n_features), float32
-            Finite; never changed.
+            Rows with finite values; never changed.
 
         Returns
         -------
@@ -57,7 +72,7 @@ class Projection(ABC):
 
     @abstractmethod
     def _matrix(self) -> NDArray[np.float64]:
-        """W, built entry by entry from its definition."""
+        """W, computed entry by entry from its definition."""
 
     def matrix(self) -> NDArray[np.float64]:
         """W itself, for small sizes.
@@ -69,27 +84,25 @@ class Projection(ABC):
         Raises
         ------
         dkfeat.errors.ConfigError
-            More than 2^26 entries.
+            If W has more than 2^26 entries.
         """
         if self.n_features * self.n_components > _MATRIX_ENTRIES:
-            message = (
+            raise ConfigError(
                 f"W has {self.n_components:,} x {self.n_features:,} entries, but at most {_MATRIX_ENTRIES:,} are "
                 "written out; use project"
             )
-            raise ConfigError(message)
         return self._matrix()
 
     def _check_padded(self) -> None:
         if self.n_features > LARGEST_PADDED:
-            message = (
+            raise ConfigError(
                 f"n_features={self.n_features:,}, but a structured projection fills in every row and takes at most "
                 f"{LARGEST_PADDED:,} columns; choose projection='dense', which draws only the columns that occur"
             )
-            raise ConfigError(message)
 
 
 def random_words(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.uint32]:
-    """Philox words of components 0 to n - 1 of some coordinates, of shape (len(coordinates), n, 4)."""
+    """Philox words of components 0 to n - 1 for some coordinates, shape (len(coordinates), n, 4)."""
     words = np.empty((len(coordinates), n, 4), np.uint32)
     for row, coordinate in zip(words, coordinates, strict=True):
         draw_words(np.uint64(coordinate), np.uint64(stream), np.uint64(seed), row)
@@ -97,14 +110,32 @@ def random_words(coordinates: range, n: int, stream: int, seed: int) -> NDArray[
 
 
 def draw_signs(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.float32]:
-    """Independent numbers -1 and 1 of equal chance, of shape (len(coordinates), n), float32."""
+    """Draw independent values -1 or 1 with equal probability, shape (len(coordinates), n), float32."""
     bits = random_words(coordinates, n, stream, seed)[:, :, 0] >> 31
     return (1 - 2 * bits.astype(np.float32)).astype(np.float32)
 
 
-def arrays_of(X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Row bounds, columns and values for a compiled loop; the first two are empty for dense rows."""
+def flat_rows(X: Any) -> FlatRows:
+    """Convert rows to the form that compiled loops take."""
     if sp.issparse(X):
-        return X.indptr.astype(np.int64), X.indices.astype(np.int64), owned(X.data)
+        return FlatRows(X.indptr.astype(np.int64), X.indices.astype(np.int64), owned(X.data), X.shape[1])
     nothing = np.empty(0, np.int64)
-    return nothing, nothing, owned(X).reshape(-1)
+    return FlatRows(nothing, nothing, owned(X).reshape(-1), X.shape[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HadamardProjection(Projection):
+    """Base of projections with independent square blocks, whose size is a power of two; the last one is cut."""
+
+    def __post_init__(self) -> None:
+        self._check_padded()
+
+    @property
+    def length(self) -> int:
+        """Rows and columns of a block: the smallest power of two, at least 16, that is not below n_features."""
+        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of independent blocks, ceil(n_components / length)."""
+        return -(-self.n_components // self.length)

@@ -8,65 +8,54 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.convolution import SMALLEST, convolve_rows, spectra_of
-from dkfeat.compiled.normal import normals
-from dkfeat.compiled.shifts import add_shifted
+from dkfeat.compiled.random.laws import normals
+from dkfeat.compiled.random.philox import STREAM_CIRCULANT, STREAM_MIXTURE, STREAM_SIGN
+from dkfeat.compiled.simd.arrays import owned
+from dkfeat.compiled.structured.convolution import SMALLEST, add_shifted, convolve_rows, spectra_of
 from dkfeat.errors import ConfigError
-from dkfeat.projections._base import Projection, draw_signs, random_words
-from dkfeat.random_streams import STREAM_CIRCULANT, STREAM_MIXTURE, STREAM_SIGN
-
-__all__ = ["CirculantProjection", "DrawWeights"]
+from dkfeat.projections._base import DrawWeights, Projection, draw_signs, random_words
 
 _CHUNK = 2**17
-"""Numbers of a transform's input at a time: they stay in the second-level cache."""
-
-
-class DrawWeights(Protocol):
-    """Draws independent weights of one law, each a function of (seed, coordinate, component); a module's function."""
-
-    def __call__(
-        self, coordinates: NDArray[np.int64], n_components: int, stream: int, seed: int
-    ) -> NDArray[np.float32]:
-        """Give an array of shape (n_coordinates, n_components), float32."""
+"""Numbers of a transform's input processed at a time; they fit the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CirculantProjection(Projection):
-    r"""W of independent blocks, each circulant or a mixture of circulant matrices.
+    r"""Projection with a matrix W of independent blocks, each circulant or a mixture of circulant matrices.
 
-    A block has n rows, n the number of columns padded to a length that the FFT likes, and
-    :math:`W_{ij} = \sigma_j r^{(s_j)}_{(i - j) \bmod n}`: column j takes its weights from the circulant
-    :math:`s_j`, drawn among n_mixtures (eq. 7), and its sign :math:`\sigma_j` where `flips` is set. Each row of
-    W has independent entries of the right law, whatever the padding; rows of one block share weights, and mixtures
-    and signs make what they share less alike. Padding leaves some weights of a row unused, so that two rows share
-    fewer. The last block is cut.
+    A block has n rows, where n is the number of columns padded to a length that is fast for the FFT, and :math:`W_{ij}
+    = \sigma_j r^{(s_j)}_{(i - j) \bmod n}`. Column j takes its weights from circulant :math:`s_j`, drawn among
+    n_mixtures (eq. 7), and its sign :math:`\sigma_j` if `flips` is set. Each row of W has independent entries of the
+    right distribution, whatever the padding. Rows of one block share weights; mixtures and signs make the shared
+    weights less correlated. Padding leaves some weights of a row unused, so two rows share fewer. The last block is
+    truncated.
 
     Time is O(n_mixtures n_components log n_features) a row, memory O(n_mixtures n_components).
 
     Parameters
     ----------
     n_features, n_components, seed : int
+        Number of columns of the rows, number of rows of W, and root of the random streams.
     n_mixtures : int, default=1
-        Circulant matrices in a block (m), at least 1. 1 is the plain circulant projection.
+        Number of circulant matrices in a block (m), at least 1. 1 is the plain circulant projection.
     flips : bool, default=True
-        Whether columns get random signs: only for a law of weights that is symmetric.
+        Give columns random signs. Only for a symmetric distribution of weights.
     draw : DrawWeights, default=normals
-        Law of the weights; standard Gaussian by default.
+        Distribution of the weights; standard Gaussian by default.
     double : bool, default=False
-        Whether to transform in float64, at twice the time.
+        Transform in float64, which takes twice the time.
     heavy : float, default=inf
-        Weights above are added up one by one instead of being transformed. A transform's rounding errors are relative
-        to the largest of the weights, so that a law of heavy tails needs it.
+        Weights above this value are added one by one instead of being transformed. Heavy-tailed distributions need it,
+        because the rounding errors of a transform are relative to the largest weight.
     stream, choice_stream : int
-        Random streams of the weights and of the circulant of each column.
+        Random streams of the weights and of the choice of a circulant for each column.
 
     Examples
     --------
@@ -87,24 +76,25 @@ class CirculantProjection(Projection):
     def __post_init__(self) -> None:
         self._check_padded()
         if not 1 <= self.n_mixtures <= 2**16:
-            message = f"n_mixtures={self.n_mixtures}, but it must be from 1 to 65,536; set n_mixtures in that range"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"n_mixtures={self.n_mixtures}, but it must be from 1 to 65,536; set n_mixtures in that range"
+            )
 
     @property
     def length(self) -> int:
-        """Rows and columns of a block: n_features padded, with `double` from 129 columns to a power of two."""
+        """Rows and columns of a block: n_features, padded; a power of two if `double` and n_features > 128."""
         if self.double and self.n_features > SMALLEST // 2:
             return 1 << (self.n_features - 1).bit_length()
         return int(scipy.fft.next_fast_len(self.n_features, real=True))
 
     @property
     def n_blocks(self) -> int:
-        """Independent blocks, ceil(n_components / length)."""
+        """Number of independent blocks, ceil(n_components / length)."""
         return -(-self.n_components // self.length)
 
     @property
     def table_bytes(self) -> int:
-        """See `Projection.table_bytes`: spectra, masks and what they are made of, as measured."""
+        """See `Projection.table_bytes`: measured memory of spectra, masks and the arrays they are made from."""
         return (40 + (28 if self.double else 20) * self.n_mixtures) * self.n_blocks * self.length
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
@@ -119,7 +109,7 @@ class CirculantProjection(Projection):
         return out
 
     def project_into(self, rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write rows times W transposed, all at once; `project` takes few enough at a time for the caches.
+        """Write rows times W transposed, without dividing the rows into groups that fit the caches as `project` does.
 
         Parameters
         ----------
@@ -143,11 +133,11 @@ class CirculantProjection(Projection):
 
     @property
     def _is_own(self) -> bool:
-        """Whether rows are transformed by our own loops."""
+        """True if our own loops transform the rows."""
         return self.double and self.length >= SMALLEST
 
     def _transform(self, dense: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
-        """Write the products with the blocks, without their heavy weights, by scipy's transforms."""
+        """Write the products with the blocks, without heavy weights, by scipy's transforms."""
         n, spectrum = self.length, None
         for block, spectra in enumerate(tables.spectra):
             if tables.masks is None:  # one forward transform serves all blocks
@@ -164,13 +154,13 @@ class CirculantProjection(Projection):
         return scipy.fft.rfft(rows.astype(np.float64) if self.double else rows, self.length)
 
     def _weights(self) -> NDArray[np.float32]:
-        """First columns of the circulants, of shape (n_blocks, n_mixtures, length)."""
+        """First columns of the circulants, shape (n_blocks, n_mixtures, length)."""
         count = self.n_blocks * self.n_mixtures
         drawn = self.draw(np.arange(count), self.length, self.stream, self.seed)
         return drawn.reshape(self.n_blocks, self.n_mixtures, self.length)
 
     def _signs_and_choice(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Sign and circulant of each column in each block, of shape (n_blocks, n_features)."""
+        """Sign and circulant of each column in each block, shape (n_blocks, n_features)."""
         shape = range(self.n_blocks), self.n_features
         signs = draw_signs(*shape, STREAM_SIGN, self.seed) if self.flips else np.ones((self.n_blocks, 1), np.float32)
         if self.n_mixtures == 1:
@@ -189,26 +179,26 @@ class CirculantProjection(Projection):
 
 
 class _Heavy(NamedTuple):
-    """Weights of one circulant that are added up one by one."""
+    """Weights of one circulant that are added one by one."""
 
     places: NDArray[np.int64]
     weights: NDArray[np.float32]
     factors: NDArray[np.float32]
-    """For each column its sign where the circulant weighs it, else 0."""
+    """For each column: its sign if it takes its weights from this circulant, else 0."""
 
 
 class _Tables(NamedTuple):
-    """What `project_into` needs of each block."""
+    """Tables of each block for `project_into`."""
 
     spectra: Any
-    """Transforms of the circulants without their heavy weights, one array a block."""
+    """Transforms of the circulants without heavy weights, one array per block."""
     signs: NDArray[np.float32]
     choice: Any
-    """Circulant of each number of the period, for our own transforms."""
+    """Circulant of each column, padded to the length of a block, for our own transforms."""
     masks: Any
-    """For each circulant of each block its `factors`, for scipy's transforms; None where all are 1."""
+    """`factors` of each circulant of each block, for scipy's transforms; None if all are 1."""
     heavy: dict[tuple[int, int], _Heavy]
-    """By block and circulant, where there are any."""
+    """Heavy weights by block and circulant; only circulants that have some."""
 
 
 @lru_cache(maxsize=4)

@@ -1,59 +1,50 @@
-"""Dense projection: every entry of W drawn independently, for the columns that occur.
+"""Dense projection with independent weights, drawn for the columns that occur.
 
-Tables are drawn tile by tile, 64 components at a time, for at most 2^18 columns, and dropped after use, unless all of
-W is small: then it is kept for the next block.
+Tables are drawn tile by tile, 64 components at a time, for at most 2^18 columns, and dropped after use. If all of W is
+small, it is kept for the next block instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.arrays import owned
-from dkfeat.compiled.matrix_product import AHEAD, multiply_dense, multiply_sparse
-from dkfeat.compiled.normal import TILE, fill_normals
-from dkfeat.projections._base import Projection, arrays_of
-from dkfeat.random_streams import STREAM_DENSE
-
-__all__ = ["DenseProjection", "FillTile", "columns_present"]
+from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
+from dkfeat.compiled.random.laws import TILE, normals
+from dkfeat.compiled.random.philox import STREAM_DENSE
+from dkfeat.compiled.simd.arrays import owned
+from dkfeat.projections._base import DrawWeights, Projection, flat_rows
 
 _WHOLE_BYTES = 16 * 2**20
-"""Largest W that is kept; four of them at most."""
+"""Maximum size in bytes of a W that is kept as a whole; at most four are kept."""
 _GROUP_BYTES = 4 * 2**20
-"""Tiles of weights drawn together where W is larger: at least one."""
+"""Bytes of tiles drawn together if W is larger; at least one tile is drawn."""
 _MOST_COLUMNS = 2**18
-"""Columns whose weights are drawn together, 64 MiB for a tile; rows that hold more are taken in parts."""
+"""Maximum number of columns with weights drawn together, 64 MiB a tile; rows with more are processed in parts."""
 
 _Tables: TypeAlias = Iterable[tuple[int, int, NDArray[np.float32]]]
 """First tile, number of tiles and their weights, of shape (n_tiles, n_columns, 64), flat."""
 
 
-class FillTile(Hashable, Protocol):
-    """Fills the weights of components first to first + 63 for some columns; a module's function."""
-
-    def __call__(
-        self, coordinates: NDArray[np.int64], first: int, stream: int, seed: int, table: NDArray[np.float32]
-    ) -> None:
-        """Fill `table`, of shape (n_coordinates, 64), each entry a function of (seed, coordinate, component)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseProjection(Projection):
-    """W of independent entries.
+    """Projection with a matrix W of independent entries.
 
-    The number of columns is unbounded: an entry is a function of (seed, column, component), made when a column occurs.
+    The number of columns is unbounded: an entry is a function of (seed, column, component), computed when a column
+    occurs.
 
     Parameters
     ----------
     n_features, n_components, seed : int
-    fill : FillTile, default=fill_normals
-        Law of the entries; standard Gaussian by default.
+        Number of columns of the rows, number of rows of W, and root of the random streams.
+    draw : DrawWeights, default=normals
+        Distribution of the entries; standard Gaussian by default.
     stream : int
         Random stream of the entries.
 
@@ -65,7 +56,7 @@ class DenseProjection(Projection):
     (1, 2)
     """
 
-    fill: FillTile = fill_normals
+    draw: DrawWeights = normals
     stream: int = STREAM_DENSE
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
@@ -94,12 +85,12 @@ class DenseProjection(Projection):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the table of all columns is kept."""
+        """True if the table of all columns is kept."""
         return 4 * self.n_features * self._n_tiles * TILE <= _WHOLE_BYTES
 
     def _add_sparse(self, X: Any, out: NDArray[np.float32]) -> None:
-        """Add products with weights of the columns that occur, of not too many at a time."""
-        indptr, indices, values = arrays_of(X)
+        """Add products with the weights of the columns that occur, a limited number of columns at a time."""
+        indptr, indices, values, _ = flat_rows(X)
         if self._is_whole:
             _add_listed(indptr, indices, values, self.n_features, self._whole(), out)
             return
@@ -120,13 +111,13 @@ class DenseProjection(Projection):
         return [(0, self._n_tiles, _whole_table(self, self._n_tiles))]
 
     def _groups(self, columns: NDArray[np.int64]) -> _Tables:
-        """Tables of some tiles at a time, all in one buffer."""
+        """Yield tables of a few tiles at a time, all in one buffer."""
         size = max(1, _GROUP_BYTES // (max(len(columns), 1) * TILE * 4))
         tables = np.empty((min(size, self._n_tiles), len(columns), TILE), np.float32)
         for first in range(0, self._n_tiles, size):
             count = min(size, self._n_tiles - first)
             for tile in range(count):
-                self.fill(columns, (first + tile) * TILE, self.stream, self.seed, tables[tile])
+                self.draw(columns, TILE, self.stream, self.seed, first=(first + tile) * TILE, out=tables[tile])
             yield first, count, tables.reshape(-1)
 
     def _matrix(self) -> NDArray[np.float64]:
@@ -143,7 +134,7 @@ def _add_dense(X: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]
 
 
 def _add_listed(indptr: Any, places: Any, values: Any, n_columns: int, tables: _Tables, out: Any) -> None:
-    """Add products of sparse rows with the columns of a table at their places."""
+    """Add products of sparse rows with the columns of a table, given by their positions."""
     padded = np.append(places, np.zeros(AHEAD, np.int64))
     for first, count, table in tables:
         multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
@@ -154,16 +145,16 @@ def _whole_table(projection: DenseProjection, n_tiles: int) -> NDArray[np.float3
     columns = np.arange(projection.n_features)
     table = np.empty((n_tiles, len(columns), TILE), np.float32)
     for tile in range(n_tiles):
-        projection.fill(columns, tile * TILE, projection.stream, projection.seed, table[tile])
+        projection.draw(columns, TILE, projection.stream, projection.seed, first=tile * TILE, out=table[tile])
     return table.reshape(-1)
 
 
 def columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Columns that occur, frequent ones first, and the place of each index among them.
+    """Columns that occur, frequent ones first, and the position of each index among them.
 
-    Weights of frequent columns lie side by side then, which the caches like.
+    The weights of frequent columns are then adjacent in memory, which uses the caches better.
     """
-    if n_features <= 4 * len(indices) + 2**16:  # counting is quicker than sorting
+    if n_features <= 4 * len(indices) + 2**16:  # counting is faster than sorting
         counts = np.bincount(indices, minlength=n_features)
         columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
         ranks = np.empty(n_features, np.int64)

@@ -1,1 +1,1 @@
-"""Pictures and pages of results."""
+"""Reports of results: figures and HTML pages."""

@@ -1,4 +1,4 @@
-"""Ranges of the quantities that the formulas take, checked in one place."""
+"""Range checks for the arguments of formulas."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["integer_of_at_least", "within"]
-
 
 def within(
     value: ArrayLike, name: str, low: float, high: float, *, open_low: bool = False, infinite: bool = False
 ) -> NDArray[np.float64]:
-    """Return `value` as float64 if all of it lies in [low, high], or in (low, high]; else raise ValueError.
+    """Return `value` as float64 if all entries lie in [low, high], or in (low, high]; else raise ValueError.
 
-    Infinity is in no range but with `infinite`.
+    Infinity is rejected unless `infinite` is True.
 
     Examples
     --------
@@ -30,14 +28,12 @@ def within(
             wanted = (f"above {low:g}" if open_low else f"at least {low:g}") + ("" if infinite else " and finite")
         else:
             wanted = f"above {low:g} and at most {high:g}" if open_low else f"from {low:g} to {high:g}"
-        message = f"{name}={worst!r}, but it must be {wanted}; give {name} in that range"
-        raise ValueError(message)
+        raise ValueError(f"{name}={worst!r}, but it must be {wanted}; give {name} in that range")
     return numbers
 
 
 def integer_of_at_least(value: int, name: str, low: int) -> int:
     """Return `value` if it is an integer of at least `low`; else raise ValueError."""
     if int(value) != value or value < low:
-        message = f"{name}={value!r}, but it must be an integer of at least {low}; give {name} in that range"
-        raise ValueError(message)
+        raise ValueError(f"{name}={value!r}, but it must be an integer of at least {low}; give {name} in that range")
     return int(value)

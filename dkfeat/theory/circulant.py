@@ -20,15 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.theory._ranges import integer_of_at_least, within
 
-__all__ = [
-    "alternating_covariance",
-    "circulant_covariance",
-    "estimator_variance",
-    "exponential_log_factor",
-    "laplace_variance",
-    "reciprocal_log_factor",
-]
-
 LogFactor = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
@@ -160,8 +151,9 @@ def alternating_covariance(z: ArrayLike, log_factor: LogFactor, n_mixtures: int,
     m = integer_of_at_least(n_mixtures, "n_mixtures", 1)
     sums = _non_negative(z)
     if sums.ndim != 1 or not len(sums):
-        message = f"z has shape {sums.shape}, but it must be one row of at least 1 value; give x + y of two rows"
-        raise ValueError(message)
+        raise ValueError(
+            f"z has shape {sums.shape}, but it must be one row of at least 1 value; give x + y of two rows"
+        )
     d = len(sums)
     h = shift % d
     logs = log_factor(sums)

@@ -16,17 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.theory._ranges import integer_of_at_least, within
 
-__all__ = [
-    "exponentiated_gcws_relative_variance",
-    "exponentiated_gcws_variance",
-    "gcws_variance",
-    "nrff_bias",
-    "nrff_relative_variance",
-    "nrff_variance",
-    "rff_relative_variance",
-    "rff_variance",
-]
-
 
 def rff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
     r"""Variance of one random Fourier feature's estimate, :math:`V_{\rho,\gamma}` (Theorem 2).

@@ -1,4 +1,4 @@
-r"""What the GMM similarity of two long rows tells of their correlation, beside what the cosine tells.
+r"""Correlation of two long rows from their GMM similarity, and its variance beside that of the cosine.
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorems 1-3.
 
@@ -24,18 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
 
 from dkfeat.theory._ranges import within
-
-__all__ = [
-    "GmmMoments",
-    "f_1",
-    "f_infinity",
-    "gmm_moments",
-    "gmm_variance",
-    "radial_ratio",
-    "rho_from_cosine_variance",
-    "rho_from_gmm",
-    "rho_from_gmm_variance",
-]
 
 
 class GmmMoments(NamedTuple):

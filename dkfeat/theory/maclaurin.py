@@ -22,8 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.theory._ranges import within
 
-__all__ = ["component_bound", "component_variance", "degree_probabilities"]
-
 Measure = Literal["paper", "proper", "kernel"]
 _MEASURES = ("paper", "proper", "kernel")
 
@@ -135,8 +133,7 @@ def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: Arr
     a, weights = within(coefficients, "coefficients", 0, math.inf), within(probabilities, "probabilities", 0, 1)
     if ((a > 0) & (weights == 0)).any():
         degree = int(((a > 0) & (weights == 0)).argmax())
-        message = f"degree {degree} has a coefficient above 0 but is never drawn; give it a probability above 0"
-        raise ValueError(message)
+        raise ValueError(f"degree {degree} has a coefficient above 0 but is never drawn; give it a probability above 0")
     u, v = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     inner = float(u @ v)
     moment = float((u @ u) * (v @ v) + 2 * inner**2 - 2 * ((u * v) ** 2).sum())
@@ -149,13 +146,13 @@ def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: Arr
 def _value(f: Callable[[float], float], at: float) -> float:
     value = float(f(at))
     if not 0 <= value < math.inf:
-        message = f"f({at:g}) = {value:g}, so its series does not converge there; divide the rows, or take a smaller p"
-        raise ValueError(message)
+        raise ValueError(
+            f"f({at:g}) = {value:g}, so its series does not converge there; divide the rows, or take a smaller p"
+        )
     return value
 
 
 def _checked(measure: Measure) -> Measure:
     if measure not in _MEASURES:
-        message = f"measure={measure!r}, but it must be one of {', '.join(map(repr, _MEASURES))}"
-        raise ValueError(message)
+        raise ValueError(f"measure={measure!r}, but it must be one of {', '.join(map(repr, _MEASURES))}")
     return measure

@@ -94,8 +94,7 @@ class Parts:
 
     def _file(self, key: str, settings: Mapping[str, Any]) -> Path:
         if not _KEY.fullmatch(key):
-            message = f"the key {key!r} of a part is the name of a file: take letters, digits, '-', '_' and '.'"
-            raise ValueError(message)
+            raise ValueError(f"the key {key!r} of a part is the name of a file: take letters, digits, '-', '_' and '.'")
         text = _plain({"format": FORMAT, **settings})
         return self.folder / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
 
@@ -147,5 +146,4 @@ def _plain(value: Any) -> str:
 def _of_numpy(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    message = f"a value of {type(value).__name__} is not JSON: give numbers, strings, lists and dicts"
-    raise TypeError(message)
+    raise TypeError(f"a value of {type(value).__name__} is not JSON: give numbers, strings, lists and dicts")

@@ -38,8 +38,7 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
     found = {result["name"]: result for result in results}
     lacking = [name for name in names if found.get(name, {}).get("mode") != "full"]
     if lacking:
-        message = f"{page} keeps full runs only, but {', '.join(lacking)} had none; run with --mode full first"
-        raise ConfigError(message)
+        raise ConfigError(f"{page} keeps full runs only, but {', '.join(lacking)} had none; run with --mode full first")
     folder = page.parent / "images" / "results"
     pictures = {
         f"{result['name']}-{picture['name']}-{style}.png": (
@@ -50,8 +49,9 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
         for style in ("light", "dark")
     }
     if (size := sum(map(len, pictures.values()))) > MOST_BYTES:
-        message = f"the pictures take {size:,} bytes, but {page} may keep {MOST_BYTES:,}; draw fewer or smaller ones"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"the pictures take {size:,} bytes, but {page} may keep {MOST_BYTES:,}; draw fewer or smaller ones"
+        )
     for name, png in pictures.items():
         write_whole(folder / name, png)
     for stale in sorted(folder.glob("*.png")):

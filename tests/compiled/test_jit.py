@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="about compiled
 # takes 0.1 s to compile; says how many loops were compiled and how many read from disk
 PROGRAM = """
 import numpy as np
-from dkfeat.compiled.philox import draw_words
+from dkfeat.compiled.random.philox import draw_words
 words = np.zeros((2, 4), np.uint32)
 draw_words(np.uint64(0), np.uint64(0), np.uint64(0), words)
 stats = draw_words.stats
@@ -36,28 +36,32 @@ def run(package_root=ROOT, program=PROGRAM, **environment):
     return completed.stdout.split()
 
 
+@pytest.mark.slow
 def test_cache__second_process_compiles_nothing(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "0", "1"]
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__edit_of_an_inlined_helper_is_seen(tmp_path):
     package = tmp_path / "dkfeat"
     shutil.copytree(ROOT / "dkfeat", package, ignore=shutil.ignore_patterns("__pycache__"))
     cache = str(tmp_path / "cache")
-    edited = package / "compiled" / "simd.py"
+    edited = package / "compiled" / "simd" / "vector.py"
     assert run(tmp_path, NUMBA_CACHE_DIR=cache) == [WORD, "0", "1"]
     edited.write_text(edited.read_text() + "\n# edited\n")
     assert run(tmp_path, NUMBA_CACHE_DIR=cache) == [WORD, "0", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__other_cpu_is_not_used(tmp_path):
     run(NUMBA_CACHE_DIR=str(tmp_path))
     assert run(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic") == [WORD, "0", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 @pytest.mark.parametrize(
     ("suffix", "end"),
@@ -73,6 +77,7 @@ def test_cache__damaged_entry_is_made_again(tmp_path, suffix, end):
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__nowhere_to_write(tmp_path):
     # a file where each of numba's folders would have to be
@@ -85,26 +90,30 @@ def test_cache__nowhere_to_write(tmp_path):
     assert run(tmp_path, **places)[0] == WORD
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__folder_vanishes(tmp_path):
     cache = tmp_path / "cache"
     program = (
-        f"import shutil, dkfeat.compiled.philox; shutil.rmtree({str(cache)!r}); open({str(cache)!r}, 'w')" + PROGRAM
+        f"import shutil, dkfeat.compiled.random.philox; shutil.rmtree({str(cache)!r}); open({str(cache)!r}, 'w')"
+        + PROGRAM
     )
     assert run(program=program, NUMBA_CACHE_DIR=str(cache))[0] == WORD
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__switch(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path), DKFEAT_JIT_CACHE="0")[0] == WORD
     assert not list(tmp_path.rglob("*.nbc"))
     wrong = (
-        "try:\n    import dkfeat.compiled.philox\n"
+        "try:\n    import dkfeat.compiled.random.philox\n"
         "except ValueError as error:\n    print('DKFEAT_JIT_CACHE' in str(error), 'yes' in str(error))"
     )
     assert run(program=wrong, DKFEAT_JIT_CACHE="yes") == ["True", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__two_processes_at_once(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -18,7 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 import dkfeat
-from dkfeat.datasets import cache, download, fetching, registry
+from dkfeat.config import ExecutionConfig
+from dkfeat.datasets import download, fetching, registry
 from dkfeat.datasets.fetching import fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.server import FileServer, Kept
@@ -77,7 +78,9 @@ def test_fetch__a_second_one_asks_for_nothing(server):
 def test_fetch__the_files_are_sources(server, tmp_path):
     found = fetch("toy", mirror=server.url)
     features = dkfeat.GCWSFeatures(8, i_bits=4, random_state=0)
-    dkfeat.featurize(found.test, features, tmp_path / "features", progress=False, scheduler="synchronous")
+    dkfeat.featurize(
+        found.test, tmp_path / "features", features, progress=False, client=ExecutionConfig(scheduler="synchronous")
+    )
     assert dkfeat.open_shards(tmp_path / "features").n_rows == found.info.test.rows
 
 
@@ -299,7 +302,7 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
     def refused(path, *_):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(cache.os, "open", refused)
+    monkeypatch.setattr(download.os, "open", refused)
     monkeypatch.setattr(fetching, "create_whole", refused)
     monkeypatch.setattr(download, "create_whole", refused)
     assert train_of(server).read_bytes() == TRAIN

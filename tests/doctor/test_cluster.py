@@ -45,7 +45,7 @@ def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
             get_worker()
         except ValueError:  # here
             return dict.fromkeys(("dkfeat", "samples", "python", *cluster.SAME), "")
-        raise ModuleNotFoundError("No module named 'dkfeat'")  # noqa: EM101 -- Python's own words
+        raise ModuleNotFoundError("No module named 'dkfeat'")
 
     monkeypatch.setattr(cluster, "facts_of_process", facts)
     found = list(check_cluster(cluster_client.scheduler.address))

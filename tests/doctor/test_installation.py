@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
-from dkfeat.doctor import installation
+from dkfeat.doctor import machine as installation
 
 
 def states(found):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import dkfeat
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
 
 BLOCK = 4_000
 """Bytes of a split: some twenty in the tiny source."""
@@ -17,7 +19,17 @@ def gcws(n_components: int = 24, **params: Any) -> Any:
 
 
 def featurized(source: Any, target: Path, **options: Any) -> Any:
-    return dkfeat.featurize(source, options.pop("map", gcws()), target, **{"progress": False, **options})
+    """Featurize; settings of where tasks run may stand beside the other options."""
+    options = {"progress": False, **ExecutionConfig.gather(options)}
+    return dkfeat.featurize(source, target, options.pop("map", gcws()), **options)
+
+
+def resolved(
+    source: Any, map: Any = None, *, scan: Any = dkfeat.scan, layout: str | None = None, **existing: Any
+) -> Any:
+    """Resolve settings by the specs `target` and `like`, each with its name, and by a scan where one is needed."""
+    draft = make_draft(source, map, source.files(), existing=Existing(**existing), layout=layout)
+    return resolve(draft, scan(draft.source) if draft.needs_scan else None)
 
 
 def tell(state: Any) -> None:

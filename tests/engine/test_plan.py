@@ -15,18 +15,18 @@ def source(tiny_folder):
 
 
 def settled(source):
-    return source.settle(dkfeat.scan(source))
+    return source.resolve(dkfeat.scan(source))
 
 
 def test_plan__twice_is_equal(source):
     scan = dkfeat.scan(source)
-    first, second = (dkfeat.plan(source, gcws(), "out", scan=scan) for _ in range(2))
+    first, second = (dkfeat.plan(source, "out", gcws(), scan=scan) for _ in range(2))
     assert first == second
     assert first.describe() == second.describe()
 
 
 def test_plan__tasks_cover_each_byte_once(source):
-    plan = dkfeat.plan(source, gcws())
+    plan = dkfeat.plan(source, map=gcws())
     for file in plan.files:
         spans = [(task.split.start, task.split.stop) for task in plan.tasks if task.split.file == file]
         assert spans[0][0] == 0
@@ -38,7 +38,7 @@ def test_plan__tasks_cover_each_byte_once(source):
 def test_plan__writes_and_reads_nothing(source, tmp_path, monkeypatch):
     for name in ("read", "scan_split"):
         monkeypatch.setattr(dkfeat.LibsvmSource, name, lambda *_: pytest.fail("rows were read"))
-    plan = dkfeat.plan(source, gcws(), tmp_path / "features")
+    plan = dkfeat.plan(source, tmp_path / "features", gcws())
     assert plan.needs_scan
     assert plan.n_rows is plan.output_bytes is plan.spec_fp is None
     assert "reads the source once more" in plan.describe()
@@ -46,7 +46,7 @@ def test_plan__writes_and_reads_nothing(source, tmp_path, monkeypatch):
 
 
 def test_plan__tells_what_featurize_then_does(source, tmp_path):
-    plan = dkfeat.plan(source, gcws(), tmp_path / "features", scan=dkfeat.scan(source))
+    plan = dkfeat.plan(source, tmp_path / "features", gcws(), scan=dkfeat.scan(source))
     manifest = featurized(source, tmp_path / "features")
     assert plan.spec_fp == manifest.spec_fp
     assert plan.n_rows == manifest.rows
@@ -55,7 +55,7 @@ def test_plan__tells_what_featurize_then_does(source, tmp_path):
 
 
 def test_plan__settled_source_needs_no_scan(source):
-    plan = dkfeat.plan(settled(source), gcws())
+    plan = dkfeat.plan(settled(source), map=gcws())
     assert not plan.needs_scan
     assert plan.n_rows is None
     assert plan.tasks[0].first_shard.startswith("part-000000-0000-")
@@ -63,19 +63,19 @@ def test_plan__settled_source_needs_no_scan(source):
 
 def test_plan__like_settles(source, tmp_path):
     featurized(source, tmp_path / "train")
-    plan = dkfeat.plan(source, None, tmp_path / "test", like=tmp_path / "train")
+    plan = dkfeat.plan(source, tmp_path / "test", like=tmp_path / "train")
     assert plan.spec["map"] == dkfeat.open_shards(tmp_path / "train").spec["map"]
 
 
 def test_plan__sees_the_conflict_that_featurize_would(source, tmp_path):
     featurized(source, tmp_path / "train")
     with pytest.raises(SpecConflictError, match="n_components"):
-        dkfeat.plan(source, gcws(25), tmp_path / "train")
+        dkfeat.plan(source, tmp_path / "train", gcws(25))
 
 
 def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
     with pytest.raises(ConfigError, match="scan again"):
-        dkfeat.plan(settled(source), gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
+        dkfeat.plan(settled(source), map=gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
 
 
 def test_plan__scan_of_a_file_that_changed_since_is_a_conflict(tmp_path):
@@ -84,19 +84,19 @@ def test_plan__scan_of_a_file_that_changed_since_is_a_conflict(tmp_path):
     scan = dkfeat.scan(path)
     path.write_text("1 1:1\n1 1:2\n")
     with pytest.raises(SpecConflictError, match=r"a\.svm' changed since it was scanned"):
-        dkfeat.plan(path, gcws(), scan=scan)
+        dkfeat.plan(path, map=gcws(), scan=scan)
 
 
 def test_plan__scan_by_another_blocksize_than_the_target_leaves_rows_open(source, tiny_folder, tmp_path):
     featurized(source, tmp_path / "features")
     other = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"))
-    plan = dkfeat.plan(other, gcws(), tmp_path / "features", scan=dkfeat.scan(other))
+    plan = dkfeat.plan(other, tmp_path / "features", gcws(), scan=dkfeat.scan(other))
     assert plan.n_rows is None
     assert plan.blocksize == 10_000
 
 
 def test_check__names_the_task_and_the_setting(source):
-    plan = dkfeat.plan(settled(source), gcws())
+    plan = dkfeat.plan(settled(source), map=gcws())
     plan.check(None)
     plan.check(plan.projected_bytes)
     with pytest.raises(PlanError, match=r"split 0 of a\.svm projects .* lower blocksize") as caught:
@@ -106,14 +106,14 @@ def test_check__names_the_task_and_the_setting(source):
 
 def test_projected_bytes__follow_the_blocksize(tiny_folder):
     small, large = (
-        dkfeat.plan(dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=size), gcws()).projected_bytes
+        dkfeat.plan(dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=size), map=gcws()).projected_bytes
         for size in (1_000, 20_000)
     )
     assert 0 < small < large
 
 
 def test_describe__is_a_table(source):
-    text = dkfeat.plan(source, gcws(), "out", scan=dkfeat.scan(source)).describe(n_tasks=3)
+    text = dkfeat.plan(source, "out", gcws(), scan=dkfeat.scan(source)).describe(n_tasks=3)
     lines = text.splitlines()
     assert lines[0].split() == ["target", "out"]
     assert any(line.startswith("split") and "first shard" in line for line in lines)

@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 import dkfeat
-from dkfeat.engine.runners import Stopped
+from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.scan import ScanTask
-from dkfeat.io.lines import WINDOW_BYTES
+from dkfeat.io.files.lines import WINDOW_BYTES
 
 
 def test_scan_task__stops_within_a_window(tmp_path):

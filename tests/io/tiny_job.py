@@ -19,9 +19,13 @@ import numpy as np
 
 from dkfeat.blocks import PackedCodes, SourceFile, Split
 from dkfeat.errors import DkfeatError
-from dkfeat.io import commit, shards
-from dkfeat.io.manifest import Manifest, ShardEntry
-from dkfeat.io.storage import Storage, open_storage
+from dkfeat.io.commit import begin as commit
+from dkfeat.io.commit.publish import existing_entry, publish
+from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+from dkfeat.io.shards import codec as shards
+from dkfeat.io.shards.columns import schema_of
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import Storage
 
 ROW_BYTES = 32
 
@@ -62,17 +66,17 @@ class TinyJob:
             entries = [entry for split in run.splits for entry in self.run_split(storage, run, split)]
             return run.commit(
                 entries,
-                schema=shards.schema_of("codes", ROW_BYTES, "int64"),
+                schema=schema_of("codes", ROW_BYTES, "int64"),
                 n_features=10,
                 versions=shards.versions(),
                 numeric_env="plain",
             )
 
-    def run_split(self, storage: Storage, run: commit.Run, split: Split) -> Iterator[ShardEntry]:
+    def run_split(self, storage: Storage, run: commit.Batch, split: Split) -> Iterator[ShardEntry]:
         for piece, (start, stop, text) in enumerate(pieces(split)):
             name = shards.shard_name(run.spec_fp, split, piece)
             digest = hashlib.sha256(text).hexdigest()
-            entry = commit.existing_entry(
+            entry = existing_entry(
                 storage,
                 name,
                 run.spec_fp,
@@ -85,7 +89,7 @@ class TinyJob:
             )
             if entry is None:
                 shard = self.encode(run.spec_fp, split, piece, (start, stop), text)
-                entry = commit.publish(storage, name, shard.data, shard.entry(name), run_id=run.id)
+                entry = publish(storage, name, shard, run_id=run.id)
             yield entry
 
     def encode(self, spec_fp: str, split: Split, piece: int, span: tuple[int, int], text: bytes) -> shards.EncodedShard:

@@ -52,6 +52,7 @@ def test_maclaurin__equals_plain_loops(kind, X, Y, coefficients):
     np.testing.assert_allclose(maclaurin(kind(X), kind(Y), coefficients), wanted, rtol=1e-13, atol=1e-17)
 
 
+@pytest.mark.slow
 @given(X=ROWS, Y=ROWS)
 def test_maclaurin__reaches_the_closed_forms(X, Y):
     # inner products are at most 0.71: 200 terms leave 1e-29

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dkfeat import GCWSFeatures
+from dkfeat import SGD, GCWSFeatures
 from dkfeat.blocks import PackedCodes
+from dkfeat.config import ExecutionConfig
+
+
+def by_sgd(train: Any, *arguments: Any, **options: Any) -> Any:
+    """Call `dkfeat.train`, with options of `SGD` and settings of where tasks run beside its own."""
+    options = ExecutionConfig.gather(options)
+    own = {item.name: options.pop(item.name) for item in fields(SGD) if item.name in options}
+    return train(arguments[0], SGD(**own), *arguments[1:], **options)
 
 
 def blobs(n_rows: int, n_classes: int, seed: int, *, n_columns: int = 12, spread: float = 0.25) -> tuple[Any, Any]:

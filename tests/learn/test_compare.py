@@ -14,18 +14,26 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 
-import dkfeat.learn.compare as module
+import dkfeat.learn.compare.compare as module
 from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
+from dkfeat.cli.options.shared import make_solver
+from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
-from dkfeat.learn.c_grid import split_held_out
-from dkfeat.learn.compare import compare
-from dkfeat.learn.compared_models import KERNELS, MAPS
-from dkfeat.learn.comparison import Comparison, Result
+from dkfeat.learn.compare.compare import compare
+from dkfeat.learn.compare.models import KERNELS, MAPS
+from dkfeat.learn.compare.result import Comparison, Result
+from dkfeat.learn.liblinear.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
-from dkfeat.report.accuracy import plot_accuracy
+from dkfeat.plot.style import draw
 
-FEW = {"maps": ["gcws", "nrff"], "k": [16, 64], "C": [0.1, 10.0], "gamma": [1.0, 10.0], "progress": False}
+FEW = {
+    "maps": ["gcws", "nrff"],
+    "k": [16, 64],
+    "gamma": [1.0, 10.0],
+    "progress": False,
+    "solver": Liblinear(C=[0.1, 10.0]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +74,7 @@ def test_compare__accuracy_is_that_of_scikit_learn_on_the_features(paths):
 
     train, test = paths
     (result,) = compare(
-        train, test=test, maps=["gcws"], k=[32], C=1.0, linear=False, exact=False, progress=False
+        train, test=test, maps=["gcws"], k=[32], solver=Liblinear(C=1.0), linear=False, exact=False, progress=False
     ).results
     X, y = load_svmlight_file(train, n_features=64)
     X_test, y_test = load_svmlight_file(test, n_features=64)
@@ -90,7 +98,8 @@ def test_compare__times_maps_when_they_are_warm(paths, monkeypatch):
         return original(self, X)
 
     monkeypatch.setattr(GCWSFeatures, "transform", transform)
-    options = {"maps": ["gcws"], "k": [16], "C": 1.0, "linear": False, "exact": False, "progress": False}
+    options = {"maps": ["gcws"], "k": [16], "linear": False, "exact": False, "progress": False}
+    options["solver"] = Liblinear(C=1.0)
     (result,) = compare(paths[0], test=paths[1], **options).results
     assert calls[0] == 500
     assert set(calls[1:]) == {300}
@@ -112,7 +121,7 @@ def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_pat
     ]
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(lines)
     with pytest.raises(SpecConflictError, match="other settings or other files"):
-        compare(train, test=test, out=tmp_path, exact=False, **{**FEW, "C": 1.0})
+        compare(train, test=test, out=tmp_path, exact=False, **{**FEW, "solver": Liblinear(C=1.0)})
     with pytest.raises(SpecConflictError, match="other settings or other files"):
         compare(test, test=train, out=tmp_path, exact=False, **FEW)
     with pytest.raises(SpecConflictError, match="other settings or other files"):
@@ -152,11 +161,11 @@ def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
     [
         ({"maps": ["gmm"]}, "maps='gmm'"),
         ({"k": []}, "one number of components"),
-        ({"C": 0}, "C=0"),
         ({"k": [0]}, "k=0"),
-        ({"validation_fraction": 1.0}, "validation_fraction=1"),
+        ({"test_fraction": 1.0}, "test_fraction=1, but it must be below 1"),
         ({"within": -0.1}, "within=-0.1, but it must be at least 0"),
         ({"k": 2.5}, "k=2.5"),
+        ({"solver": SGD()}, r"solver=SGD.*must be dkfeat\.Liblinear"),
     ],
 )
 def test_compare__refuses_settings(paths, options, text):
@@ -165,7 +174,7 @@ def test_compare__refuses_settings(paths, options, text):
 
 
 def test_compare__refuses_shards(paths, tmp_path):
-    featurize(paths[0], GCWSFeatures(n_components=16, random_state=0), tmp_path / "shards", progress=False)
+    featurize(paths[0], tmp_path / "shards", GCWSFeatures(n_components=16, random_state=0), progress=False)
     with pytest.raises(ConfigError, match=r"shards holds shards; .* give the rows they were made from"):
         compare(str(tmp_path / "shards"), **FEW)
 
@@ -198,7 +207,8 @@ def test_compare__a_rare_class_keeps_a_row_to_train_on(paths, tmp_path):
     (tmp_path / "rows.svm").write_text(text + "77 1:3\n")
     options = {**FEW, "maps": ["gcws"], "k": [16], "linear": False, "exact": False}
     for seed in range(3):  # 0.9 of the rows are held out
-        compare(tmp_path / "rows.svm", **options, validation_fraction=0.9, random_state=seed)
+        solver = Liblinear(C=[0.1, 10.0], validation_fraction=0.9)
+        compare(tmp_path / "rows.svm", **{**options, "solver": solver}, random_state=seed)
 
 
 def made(*rows, within=0.005):
@@ -243,8 +253,9 @@ def test_plot__is_a_picture_equal_for_equal_results(tmp_path):
         ("a", 16, 0.9, 80, 1, 0.9),
         ("b", 16, 0.85, 9, 1, 0.8),
     )
-    picture = plot_accuracy(comparison)
-    assert picture == plot_accuracy(comparison)
+    size = {"width": 7.4, "height": 4.6}
+    picture = draw(lambda axes: accuracy_against_k(comparison, ax=axes), **size)
+    assert picture == draw(lambda axes: accuracy_against_k(comparison, ax=axes), **size)
     comparison.plot(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes() == picture
     pixels = matplotlib.image.imread(tmp_path / "plot.png")
@@ -310,6 +321,7 @@ def test_command__has_the_defaults_of_the_function():
     command = cli.commands["compare"].make_context("compare", ["a.svm"]).params
     assert tuple(command["maps"].split(",")) == function["maps"]
     assert command["within"] / 100 == function["within"]
-    assert (command["grid"], command["seed"]) == (function["C"], function["random_state"])
-    for name in ("k", "gamma", "loss", "linear", "validation_fraction", "test_fraction", "out", "progress"):
+    assert command["seed"] == function["random_state"]
+    assert make_solver(function["solver"], command) == Liblinear()
+    for name in ("k", "gamma", "linear", "test_fraction", "out", "progress"):
         assert command[name] == function[name], name

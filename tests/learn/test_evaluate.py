@@ -18,13 +18,13 @@ from sklearn import metrics
 
 import dkfeat
 from dkfeat.cli import cli
+from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.evaluation import evaluation_of
-from dkfeat.learn.model import LinearModel
-from dkfeat.learn.score_bins import ScoreBins
-from dkfeat.learn.tallies import tally_for
-from tests.learn.test_predict import write_rows
-from tests.learn.test_predictions import BLOCK, predicted, trained
+from dkfeat.learn.evaluate.accumulators import ScoreBins, accumulator_for
+from dkfeat.learn.evaluate.result import evaluation_of
+from dkfeat.learn.model.model import LinearModel
+from tests.learn.predict.test_file import write_rows
+from tests.learn.predict.test_predict import BLOCK, predicted, trained
 
 __all__ = ["trained"]
 
@@ -35,8 +35,9 @@ def run(*arguments, status=0):
     return outcome
 
 
-def evaluated(*arguments, **options):
-    return dkfeat.evaluate(*arguments, **{"progress": False, **options})
+def evaluated(model, source, blocksize=None, **options):
+    source = source if blocksize is None else dkfeat.LibsvmSource(source, blocksize=blocksize)
+    return dkfeat.evaluate(model, source, **ExecutionConfig.gather({"progress": False, **options}))
 
 
 def test_evaluate__figures_are_those_of_scikit_learn(trained):
@@ -280,7 +281,7 @@ def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
 def test_tally__more_classes_than_curves():
     classes = np.arange(300)
     model = SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((300, 1)))
-    tally = tally_for(model)
+    tally = accumulator_for(model)
     scores = np.eye(300, dtype=np.float32)
     tally.add(classes, classes, scores, None, 0)
     found = evaluation_of(tally)
@@ -301,8 +302,6 @@ def test_predict__command_line_writes_folders_and_files(trained, tmp_path):
     for command in ("predict", "evaluate"):
         wrong = run(command, folder / "model", folder / "shards", "--blocksize", "1MiB", "--no-label", status=2)
         assert "holds shards, which are read as they were made; leave out --blocksize, --no-label" in wrong.stderr
-    with pytest.raises(ConfigError, match=r"blocksize='1MiB' is for files that are cut; leave it out with .*shards"):
-        predicted(folder / "model", folder / "shards", tmp_path / "again", blocksize="1MiB")
     assert "not features" in run("predict", folder / "model", tmp_path / "out", status=2).stderr
     assert run("verify", tmp_path / "out").stdout
     assert "predictions" in run("inspect", tmp_path / "out").stdout

@@ -344,6 +344,7 @@ def digest(name):
     return features.hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D-02", "D-14")
 @pytest.mark.parametrize(
     "environment",

@@ -58,7 +58,7 @@ def assert_variance(found, expected, slack=0.0):
     assert (np.abs(second - expected) < 5 * error + slack).all(), second / expected
 
 
-@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), (1024, 1500)])
+@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), pytest.param(1024, 1500, marks=pytest.mark.slow)])
 def test_rff__has_the_variance_of_theorem_2(n_components, n_seeds):
     # V = 1/2 + (1 - exp(-2 gamma (1 - rho)))^2 / 2 a component: 1/2 is the phases' part
     X = some_pairs(12)
@@ -67,7 +67,7 @@ def test_rff__has_the_variance_of_theorem_2(n_components, n_seeds):
     assert_variance(found, V / n_components)
 
 
-@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), (1024, 1500)])
+@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), pytest.param(1024, 1500, marks=pytest.mark.slow)])
 def test_nrff__has_the_variance_of_theorem_3(n_components, n_seeds):
     # V_n = V - kappa^2 (3 - kappa^4) / 4 with kappa = exp(-gamma (1 - rho)), up to a term of O(1 / k^2)
     X = some_pairs(12)
@@ -82,6 +82,7 @@ def test_nrff__has_the_variance_of_theorem_3(n_components, n_seeds):
     assert (np.abs(found.mean(axis=0) - kappa) < 5 * error + 2 / n_components).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", ["circulant", "alternating_circulant", "fastfood", "orthogonal"])
 def test_structured__error_is_of_the_order_of_the_dense_one(projection):
     # one block of 64 rows: 63 covariances of O(1 / 64) with each other row add a part of the variance (measured: up to
@@ -92,6 +93,7 @@ def test_structured__error_is_of_the_order_of_the_dense_one(projection):
     assert (((found - kernel_of(X)) ** 2).mean(axis=0) < 1.7 * V / 64).all()
 
 
+@pytest.mark.slow
 def test_orthogonal__bias_is_small_and_falls_with_the_columns():
     biases = []
     for n_features in (16, 64, 256):
@@ -106,6 +108,7 @@ def test_orthogonal__bias_is_small_and_falls_with_the_columns():
     assert abs(third) < abs(first) / 8 + 5 * third_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"])
 def test_fourier__error_falls_as_the_root_of_the_components(projection, normalize):
@@ -120,6 +123,7 @@ def test_fourier__error_falls_as_the_root_of_the_components(projection, normaliz
     assert 4 / 1.4 < ratio < 4 * 1.4
 
 
+@pytest.mark.slow
 def test_fourier__errors_are_those_of_scikit_learns_sampler():
     X = some_pairs(12) * 1.3
     distances = ((X[::2] - X[1::2]) ** 2).sum(axis=1)

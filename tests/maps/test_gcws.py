@@ -364,6 +364,7 @@ def test_estimate_kernel__of_an_empty_row_is_0(i_bits):
     assert features.estimate_kernel(codes).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t_bits", [0, 1, 2])
 @pytest.mark.parametrize("binary", [False, True])
 def test_estimate_kernel__takes_levels_into_account(t_bits, binary):
@@ -376,6 +377,7 @@ def test_estimate_kernel__takes_levels_into_account(t_bits, binary):
     assert abs(estimate) < 4 * 0.0016
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rho", "sigma"), [(0.9, 1.0), (-0.6, 1.0), (0.5, 3.0)])
 def test_estimate_correlation__of_heavy_tails(rho, sigma):
     rng = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkfeat.compiled import cws
+from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.maps import FEATURE_MAPS
 from tests.reference.gcws import gmm
 
@@ -209,8 +209,8 @@ def test_mixed_codes__do_not_depend_on_the_draws():
 @pytest.fixture(scope="module")
 def parameters():
     """Many q, r, beta and h."""
-    from dkfeat.compiled._jit import kernel
-    from dkfeat.compiled.gcws_parameters import CODE_LOW, fill_tables
+    from dkfeat.compiled.jit import kernel
+    from dkfeat.compiled.sampling.gcws import CODE_LOW, fill_tables
 
     @kernel
     def fill(coordinates, shifts, table, codes):
@@ -222,6 +222,7 @@ def parameters():
     return table.reshape(n, 4, 16).transpose(1, 0, 2).reshape(4, -1).astype(np.float64)
 
 
+@pytest.mark.slow
 def test_parameters__follow_their_laws(parameters):
     q, r, beta, h = parameters
     n = r.size

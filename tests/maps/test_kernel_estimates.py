@@ -64,7 +64,8 @@ def test_exact_kernel__is_that_of_the_prepared_rows(features, kernel):
     np.testing.assert_allclose(fitted.exact_kernel(sp.csr_matrix(X), X[:2]), kernel(X)[:, :2], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param("gcws", marks=pytest.mark.quick), *sorted(MAPS.keys() - {"gcws"})])
 def test_expected_error__is_that_of_simulations(name):
     # 12 maps of 6 pairs: a correct program fails this about once in 20,000 choices of seeds, were the means normal
     features, X, seeds = MAPS[name][0], rows_alike(), 300

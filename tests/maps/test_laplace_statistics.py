@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dkfeat.compiled.positive import exponentials, levy
+from dkfeat.compiled.random.laws import exponentials, levy
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
 from dkfeat.projections import CirculantProjection
 from dkfeat.theory import circulant as theory
@@ -78,7 +78,7 @@ def assert_moments(found, mean, variance):
     assert (np.abs(second - variance) < 5 * error).all(), second / variance
 
 
-@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 1500), (1024, 500)])
+@pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 1500), pytest.param(1024, 500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kernel", FACTORS)
 def test_laplace__is_unbiased_with_the_variance_of_the_theorems(kernel, kind, n_components, n_seeds):
@@ -88,6 +88,7 @@ def test_laplace__is_unbiased_with_the_variance_of_the_theorems(kernel, kind, n_
     assert_moments(found, expected_mean(kernel, X), expected_variance(kernel, X, kind, n_components))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["circulant", "two mixtures"])
 @pytest.mark.parametrize("kernel", FACTORS)
 def test_laplace__padding_leaves_it_unbiased_and_is_what_the_theorems_say_of_padded_rows(kernel, kind):
@@ -107,6 +108,7 @@ def test_theory__circulant_errors_are_far_above_the_alternating_and_those_near_t
     assert log2 < 0.35 * circulant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_mixtures", [1, 2, 5])
 @pytest.mark.parametrize("kernel", FACTORS)
 def test_projection__covariances_in_a_block_are_those_of_theorems_2_and_3(kernel, n_mixtures):
@@ -139,6 +141,7 @@ def test_projection__covariances_in_a_block_are_those_of_theorems_2_and_3(kernel
             assert ratios[1] < plain / 2.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kernel", FACTORS)
 def test_laplace__error_falls_as_the_root_of_the_components(kernel, kind):
@@ -150,6 +153,7 @@ def test_laplace__error_falls_as_the_root_of_the_components(kernel, kind):
     assert 4 / 1.4 < np.sqrt((few**2).mean() / (many**2).mean()) < 4 * 1.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", ["circulant", "alternating_circulant"])
 def test_fourier__circulant_blocks_are_independent(projection):
     # with m blocks the variance is 1/m of one block's: random signs leave a covariance within a block that the paper

@@ -273,6 +273,7 @@ def test_fit__without_rows_is_refused():
         NystroemFeatures().fit(da.zeros((0, 3)))
 
 
+@pytest.mark.slow
 def test_transform__memory_is_as_projected():
     X = sp.random(20_000, 5_000, density=0.01, random_state=np.random.default_rng(0), format="csr")
     features = NystroemFeatures(256, random_state=0).fit(X)

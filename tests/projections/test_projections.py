@@ -8,8 +8,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
-from dkfeat.compiled.normal import TILE
-from dkfeat.compiled.positive import levy
+from dkfeat.compiled.random.laws import TILE, levy
 from dkfeat.errors import ConfigError
 from dkfeat.projections import CirculantProjection, DenseProjection, FastfoodProjection, OrthogonalProjection
 
@@ -165,7 +164,7 @@ def test_fastfood__rows_have_the_lengths_of_gaussian_rows():
 
 
 def test_fastfood__permutations_are_permutations():
-    from dkfeat.projections.fastfood import _tables
+    from dkfeat.projections.hadamard import _tables
 
     order = _tables(make("fastfood", 64, 200)).order
     assert order.shape == (4, 64)
@@ -180,7 +179,7 @@ def assert_independent(table):
 
 
 def test_fastfood__blocks_share_no_diagonal():
-    from dkfeat.projections.fastfood import _tables
+    from dkfeat.projections.hadamard import _tables
 
     tables = _tables(make("fastfood", 1024, 3 * 1024))
     assert_independent(tables.signs)
@@ -190,7 +189,7 @@ def test_fastfood__blocks_share_no_diagonal():
 
 
 def test_orthogonal__all_diagonals_of_all_blocks_are_independent_signs():
-    from dkfeat.projections.orthogonal import _signs
+    from dkfeat.projections.hadamard import _signs
 
     signs = _signs(make("orthogonal", 1024, 3 * 1024))
     assert signs.shape == (3, 3, 1024)
@@ -250,6 +249,7 @@ def columns_that_differ(n_samples, nnz):
     return sp.csr_matrix((values, columns.ravel(), np.arange(n_samples + 1) * nnz), shape=(n_samples, 2**40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_samples", "nnz"), [(900, 1000), (1, 900_000), (3, 300_000)])
 def test_dense__memory_does_not_grow_with_the_columns_of_a_block(n_samples, nnz):
     X = columns_that_differ(n_samples, nnz)

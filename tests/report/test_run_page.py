@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from scipy import sparse
 
 import dkfeat
+from dkfeat.config import ExecutionConfig
 from tests.conftest import libsvm_text
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -32,7 +33,9 @@ def page(tmp_path_factory):
 
     def featurize(progress: object) -> None:
         source = dkfeat.LibsvmSource(folder / "*.svm", blocksize="32KiB", on_bad_row="quarantine")
-        dkfeat.featurize(source, map_, folder / "out", scheduler="synchronous", progress=progress)
+        dkfeat.featurize(
+            source, folder / "out", map_, progress=progress, client=ExecutionConfig(scheduler="synchronous")
+        )
 
     def stop(state: object) -> None:
         if state.stage == "featurize" and state.tasks == 3:
@@ -59,6 +62,7 @@ def text_of(dom: str, name: str) -> str:
     return unescape(found)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page__browser_shows_its_figures(page, tmp_path):
     report, file = page
@@ -68,11 +72,13 @@ def test_page__browser_shows_its_figures(page, tmp_path):
     assert text_of(dom, "shards") == f"{known['shards']:,}"
     assert text_of(dom, "state") == "complete"
     assert float(text_of(dom, "error-of-an-estimate")) == pytest.approx(report.kernel.pairs.error, rel=0.01)
-    assert dom.count("<circle") == 1500
+    [dots] = re.findall(r'<g id="dots">.*?</g>\s*</g>', dom, re.DOTALL)
+    assert dots.count("<use") == 1500
     assert re.search(r"<title>([^<]*)", dom)[1] == f"Report of {known['target']}"  # no script of the data ran
     assert "<script" not in dom
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("scheme", "back"), [(1, (255, 255, 255)), (0, (22, 24, 28))], ids=["light", "dark"])
 def test_page__screenshot_has_content(page, tmp_path, scheme, back):
@@ -94,6 +100,7 @@ def test_page__screenshot_has_content(page, tmp_path, scheme, back):
     assert filled[: filled.nonzero()[0][-1]].mean() > 0.9  # no part of the page is blank
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page__fits_a_phone(page, tmp_path):
     _, file = page

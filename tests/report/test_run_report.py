@@ -14,9 +14,10 @@ from sklearn.base import clone
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.engine.row_sample import sample_rows
+from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError
-from tests.conftest import libsvm_text
+from dkfeat.report.estimates import sample_rows
+from tests.conftest import first_quick, libsvm_text
 
 MAPS = {
     "gcws": dkfeat.GCWSFeatures(n_components=512, random_state=0),
@@ -33,7 +34,9 @@ def rows():
 
 
 def featurize(source, folder, features=MAPS["gcws"], **options):
-    return dkfeat.featurize(source, features, folder, scheduler="synchronous", progress=False, **options)
+    return dkfeat.featurize(
+        source, folder, features, progress=False, client=ExecutionConfig(scheduler="synchronous"), **options
+    )
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def text(tmp_path, rows):
     return path
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", first_quick(MAPS))
 def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
     X, y = rows
     manifest = featurize(dkfeat.LibsvmSource(text, blocksize="8KiB"), tmp_path / "out", MAPS[name])
@@ -151,7 +154,7 @@ def test_labels__of_lists_are_counted_each(tmp_path):
 def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
     manifest = featurize(dkfeat.LibsvmSource(text, blocksize="4KiB"), tmp_path / "out")
     size = max(entry.size for entry in manifest.shards)
-    monkeypatch.setattr("dkfeat.report.run_report.LABEL_BYTES", 3 * size)
+    monkeypatch.setattr("dkfeat.report.labels.LABEL_BYTES", 3 * size)
     report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
     assert 2 <= report.labels.n_shards < len(manifest.shards)
     assert f"of {report.labels.n_shards} shards spread over the data set" in report.to_html()
@@ -166,6 +169,16 @@ def test_report__of_next_to_nothing(tmp_path, text_of_rows):
     assert "complete" in report.to_html()
 
 
+def test_report__without_matplotlib_has_tables_instead_of_charts(tmp_path, text, monkeypatch):
+    featurize(text, tmp_path / "out")
+    monkeypatch.setattr("dkfeat.report.run_report.has_matplotlib", lambda: False)
+    page = dkfeat.run_report(tmp_path / "out").to_html()
+    assert "pip install 'dkfeat[plot]'" in page
+    assert "<svg" not in page
+    assert "<th>label</th><th>rows</th>" in page
+    assert "Kernel estimates" in page
+
+
 def test_report__of_a_batch_left_half_way(tmp_path, text):
     def stop(state):
         if state.stage == "featurize" and state.tasks == 2:
@@ -173,7 +186,9 @@ def test_report__of_a_batch_left_half_way(tmp_path, text):
 
     source = dkfeat.LibsvmSource(text, blocksize="4KiB")
     with pytest.raises(KeyboardInterrupt):
-        dkfeat.featurize(source, MAPS["gcws"], tmp_path / "out", scheduler="synchronous", progress=stop)
+        dkfeat.featurize(
+            source, tmp_path / "out", MAPS["gcws"], progress=stop, client=ExecutionConfig(scheduler="synchronous")
+        )
     report = dkfeat.run_report(tmp_path / "out")
     page = report.to_html()
     assert report.status.state == "unfinished"
@@ -184,7 +199,7 @@ def test_report__of_a_batch_left_half_way(tmp_path, text):
 
 def test_report__of_predictions_is_refused(tmp_path, text):
     featurize(text, tmp_path / "out")
-    model = dkfeat.train(dkfeat.open_shards(tmp_path / "out"), epochs=1, progress=False)
+    model = dkfeat.train(dkfeat.open_shards(tmp_path / "out"), dkfeat.SGD(epochs=1), progress=False)
     dkfeat.predict(model, tmp_path / "out", tmp_path / "labels", progress=False)
     with pytest.raises(ConfigError, match="holds predictions"):
         dkfeat.run_report(tmp_path / "labels")
@@ -205,7 +220,9 @@ def test_report__of_a_run_that_goes_on(tmp_path, text):
             states.append(dkfeat.run_report(tmp_path / "out").status.state)
 
     source = dkfeat.LibsvmSource(text, blocksize="4KiB")
-    dkfeat.featurize(source, MAPS["gcws"], tmp_path / "out", scheduler="synchronous", progress=look)
+    dkfeat.featurize(
+        source, tmp_path / "out", MAPS["gcws"], progress=look, client=ExecutionConfig(scheduler="synchronous")
+    )
     assert states == ["running"]
     assert dkfeat.run_report(tmp_path / "out").status.state == "complete"
 
@@ -233,7 +250,7 @@ def test_command__writes_the_page_and_its_figures(tmp_path, text):
 
 def test_command__says_what_is_wrong(tmp_path, text):
     featurize(text, tmp_path / "out")
-    dkfeat.train(dkfeat.open_shards(tmp_path / "out"), epochs=1, progress=False).save(tmp_path / "model")
+    dkfeat.train(dkfeat.open_shards(tmp_path / "out"), dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model")
 
     def refused(*words):
         done = CliRunner().invoke(cli, ["report", *map(str, words), "--out", str(tmp_path / "page.html")])

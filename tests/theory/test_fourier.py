@@ -33,7 +33,9 @@ def test_rff_variance__is_the_simulated_one(rho, gamma):
     assert abs(samples.mean() - np.exp(-gamma * (1 - rho))) < 4.5 * samples.std() / np.sqrt(len(samples))
 
 
-@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
+@pytest.mark.parametrize(
+    ("rho", "gamma"), [*PAIRS[:2], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[2:])]
+)
 def test_nrff_variance__is_the_simulated_one_with_an_error_of_second_order(rho, gamma):
     k = 256
     samples = simulated_products(rho, gamma, k, 12_000, 2, normalize=True)
@@ -43,6 +45,7 @@ def test_nrff_variance__is_the_simulated_one_with_an_error_of_second_order(rho, 
     assert abs(squares.mean() - variance) < 4.5 * squares.std() / np.sqrt(len(samples)) + variance * 8 / k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rho", "gamma"), PAIRS)
 def test_nrff_bias__is_the_simulated_one(rho, gamma):
     k = 16

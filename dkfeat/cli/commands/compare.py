@@ -1,0 +1,110 @@
+"""``dkfeat compare``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.options.from_settings import LOCAL_FOLDER, Choice, numbers, option_of
+from dkfeat.cli.options.shared import (
+    make_solver,
+    make_source,
+    output_options,
+    progress_of,
+    progress_option,
+    source_options,
+)
+from dkfeat.cli.output import JSON, as_object, is_asked, is_quiet, note
+from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("source", nargs=-1, required=True)
+@heading("Comparison")
+@click.option("--test", multiple=True, metavar="SOURCE2", help="Rows to test on.  [default: a part of SOURCE, by seed]")
+@click.option(
+    "--maps", default="gcws,nrff,nystroem-gmm,nystroem-rbf", show_default=True, help="Feature maps; rff is another one."
+)
+@click.option(
+    "--k", type=numbers(int, "32,64"), default="32,64,128,256,512,1024", show_default=True, help="Components."
+)
+@option_of(Liblinear, "C", type=numbers(float, "0.01,1,100"), multiple=False, default=C_TEXT)
+@click.option(
+    "--gamma",
+    type=numbers(float, "0.1,1,10"),
+    default="0.1,0.3,1,3,10,30,100,300",
+    show_default=True,
+    help="Widths of the RBF kernel.",
+)
+@option_of(Liblinear, "loss", type=Choice(CLASS_LOSSES))
+@click.option("--linear/--no-linear", default=True, show_default=True, help="Also a linear model on the raw rows.")
+@click.option("--exact/--no-exact", default=None, help="Also exact kernel machines.  [default: up to 3,000 rows]")
+@click.option("--within", type=float, default=0.5, show_default=True, help="Points that a cheaper map may be worse.")
+@option_of(Liblinear, "validation_fraction")
+@click.option(
+    "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
+@heading("Report")
+@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results to resume from.")
+@click.option(
+    "--output",
+    type=Choice(["text", "json", "csv"]),
+    default="text",
+    show_default=True,
+    help="Form of the table; --json is short for --output json.",
+)
+@source_options
+@progress_option("Report each result on standard error.")
+@output_options
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    source: tuple[str, ...],
+    test: tuple[str, ...],
+    maps: str,
+    exact: bool | None,
+    within: float,
+    seed: int,
+    out: str | None,
+    output: str,
+    progress: bool,
+    **options: Any,
+) -> None:
+    """Compare feature maps on the rows of SOURCE and recommend one.
+
+    A linear model is trained on the features of each map and size. A part of
+    the training rows is held out. It decides on C, on gamma of RBF kernels, and
+    on the recommendation: the cheapest map, by bytes and then by time per row, of
+    those within half a point of the best. Rows to test on decide nothing; they
+    measure the result. All rows are held in memory.
+
+    With --out, the same command again continues an interrupted comparison.
+
+    For example:
+      dkfeat compare train.svm --test test.svm --out comparison
+      dkfeat compare train.svm --maps gcws,nrff --k 128,512 --C 1,10
+    """
+    from dkfeat.learn.compare.compare import compare as run
+
+    comparison = run(
+        make_source(source, options),
+        test=make_source(test, options) if test else None,
+        maps=[name.strip() for name in maps.split(",")],
+        solver=make_solver("liblinear", options),
+        exact="auto" if exact is None else exact,
+        within=within / 100,
+        random_state=seed,
+        out=out,
+        progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
+        **{name: options[name] for name in ("k", "gamma", "linear", "test_fraction")},
+    )
+    if output == "json" or is_asked(JSON):
+        as_object(comparison.to_mapping())
+    elif output == "csv" or not is_quiet():
+        click.echo(comparison.to_csv() if output == "csv" else comparison.to_text(), nl=False)
+    if out is not None:
+        note(f"tables and plot are in {out}", err=True)

@@ -1,0 +1,131 @@
+"""``dkfeat config``: defaults that hold here, and checks of files of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, DkfeatGroup
+from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.output import answer, note, shown, table
+
+BUILT_IN = {
+    "scheduler": "threads",
+    "n-workers": "one for each core",
+    "threads-per-worker": "1",
+    "memory-limit": "a worker's share of all memory",
+    "in-flight": "twice the threads",
+    "blocksize": "64MiB",
+    "progress": "true",
+}
+"""Settings that hold where no default is set."""
+
+
+@click.group(cls=DkfeatGroup)
+def config() -> None:
+    """Show the defaults that hold here; check files of settings.
+
+    Defaults are the keys under `dkfeat` in Dask's configuration, as in the file
+    ~/.config/dask/dkfeat.yaml:
+
+      dkfeat:
+        n-workers: 4
+        memory-limit: 4GiB
+        blocksize: 32MiB
+
+    or environment variables, DASK_DKFEAT__N_WORKERS=4. Command lines, job files
+    and arguments in Python go before them. The variable DASK_CONFIG names another
+    folder or file.
+
+    For example:
+      dkfeat config show
+      dkfeat config check conf/nightly.yaml conf/cluster/slurm.yaml
+    """
+
+
+@config.command(cls=DkfeatCommand)
+@output_options
+def show() -> None:
+    """Show each default, and the place where it was set.
+
+    For example:
+      dkfeat config show
+      DASK_DKFEAT__SCHEDULER=tcp://10.0.0.1:8786 dkfeat config show
+    """
+    from dkfeat.engine.resolve.defaults import configuration_files, origins, read_defaults
+
+    values, where = read_defaults().to_mapping(), origins()
+    settings = {}
+    for name, value in values.items():
+        key = name.replace("_", "-")
+        settings[key] = {"value": value, "from": where.get(key) if value is not None else None}
+    files = configuration_files()
+    answer({"settings": settings, "places": files})
+    processes = any(settings[key]["value"] is not None for key in ("n-workers", "memory-limit"))
+    built_in = BUILT_IN | {"scheduler": "worker processes"} if processes else BUILT_IN
+    rows = [("setting", "value", "set by"), *(_row(key, built_in, **entry) for key, entry in settings.items())]
+    table(rows)
+    note("\nDask reads YAML files in these places, the last counts most; then variables:")
+    for path in files:
+        note(f"  {path}{'' if Path(path).exists() else '  (not there)'}")
+
+
+@config.command(cls=DkfeatCommand)
+@click.argument("files", nargs=-1, required=True)
+@output_options
+def check(files: tuple[str, ...]) -> None:
+    """Check job files and cluster files, without running anything.
+
+    Keys, types and ranges are checked, and that maps and sources can be made of
+    them. No data is read, and no path is looked up. The exit status is 2 at the
+    first file that is wrong.
+
+    For example:
+      dkfeat config check conf/nightly.yaml
+      dkfeat config check conf/*.yaml conf/cluster/*.yaml
+    """
+    for path in files:
+        known = _check(path)
+        answer({"file": path, **known})
+        note(f"{shown(path)}: {_describe(known)}")
+
+
+def _check(path: str) -> dict[str, Any]:
+    from dkfeat.cli.jobs import build_map, build_source, load_job
+    from dkfeat.config.cluster import read_cluster
+    from dkfeat.config.settings import read_yaml
+    from dkfeat.errors import ConfigError
+
+    content = read_yaml(path, "a job file or a cluster file")
+    try:
+        if isinstance(content, Mapping) and "kind" in content:
+            return {"kind": "cluster", "cluster": read_cluster(content).kind}
+        job = load_job(path)
+        for part in job.featurize:
+            build_source(part.source)
+            if part.map is not None:
+                build_map(part.map)
+        for source in (*(part.source for part in job.predict), *(part.source for part in job.evaluate)):
+            if source is not None:
+                build_source(source)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None
+    runs = {name: len(getattr(job, name)) for name in ("featurize", "predict", "evaluate")}
+    return {"kind": "job", "train": int(job.train is not None), **runs}
+
+
+def _describe(known: Mapping[str, Any]) -> str:
+    if known["kind"] == "cluster":
+        return f"a cluster of kind {known['cluster']}, all right"
+    parts = [f"{name} {known[name]}" for name in ("featurize", "train", "predict", "evaluate") if known[name]]
+    return f"a job of {', '.join(parts)}, all right" if parts else "a job of nothing, all right"
+
+
+def _row(key: str, built_in: Mapping[str, str], **entry: Any) -> tuple[str, str, str]:
+    value = entry["value"]
+    if value is None:
+        return key, built_in.get(key, "-"), ""
+    return key, shown(str(value).lower() if isinstance(value, bool) else str(value)), shown(entry["from"] or "")

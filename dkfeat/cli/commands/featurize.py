@@ -1,0 +1,156 @@
+"""Commands ``dkfeat featurize`` and ``dkfeat plan``; the latter shows the work of the former without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, apply_options, heading
+from dkfeat.cli.options.from_settings import option_of
+from dkfeat.cli.options.maps import make_map, map_options
+from dkfeat.cli.options.shared import (
+    bad_row_options,
+    break_lock_first,
+    make_source,
+    on_bad_row,
+    output_options,
+    progress_of,
+    run_arguments,
+    run_options,
+    source_options,
+)
+from dkfeat.cli.options.storage import target_option
+from dkfeat.cli.output import answer, echo, summary_of
+from dkfeat.config import FeaturizeConfig
+
+if TYPE_CHECKING:
+    from dkfeat.maps import FeatureMap
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _target(command: Command) -> Command:
+    return apply_options(
+        command,
+        click.argument("source", nargs=-1, required=True),
+        heading("Target"),
+        option_of(
+            FeaturizeConfig,
+            "out",
+            metavar="DIR",
+            help="Target: a folder, or its URL. Missing parents of a relative folder are made.",
+        ),
+        option_of(FeaturizeConfig, "like", metavar="DIR"),
+        option_of(FeaturizeConfig, "layout"),
+        target_option,
+    )
+
+
+def _feature_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
+    from dkfeat.engine.resolve.resolve import has_binding_spec
+
+    return make_map(ctx, options, like, lambda: has_binding_spec(out, options["target_options"]))
+
+
+@click.command(cls=DkfeatCommand)
+@_target
+@map_options
+@source_options
+@heading("Bad rows and changed files")
+@bad_row_options
+@option_of(FeaturizeConfig, "on_changed_source")
+@run_options
+@output_options
+@click.pass_context
+def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
+    """Turn rows of LIBSVM text or Parquet files into feature shards.
+
+    SOURCE is one or more files, globs or fsspec URLs. Text may be compressed by
+    gz, bz2, xz or zst; a folder of Parquet files is read as one data set. The
+    same command again continues an interrupted run, and does nothing when all is
+    done. New files are added to shards that exist with the map of the shards, so
+    options of a map can be left out.
+
+    For example:
+      dkfeat featurize train.svm.xz --n-components 512 --out features/train
+      dkfeat featurize test.svm.xz --like features/train --out features/test
+      dkfeat featurize 'day-*.svm.gz' --n-workers 8 --out features/days
+      dkfeat featurize rows.parquet --label y --keep name --out features/rows
+
+    Parquet readers can read DIR/data as it is once DIR/_SUCCESS exists.
+    """
+    from dkfeat.engine.featurize import featurize as run
+
+    feature_map = _feature_map(ctx, out, like, options)
+    rows = make_source(source, options)
+    break_lock_first(out, options)
+    manifest = run(
+        rows,
+        out,
+        feature_map,
+        like=like,
+        layout=options["layout"],
+        on_changed_source=options["on_changed_source"],
+        target_options=options["target_options"],
+        **run_arguments(ctx, options),
+    )
+    summary_of(manifest, "target", out, empty_rows=manifest.n_empty_rows)
+
+
+@click.command(cls=DkfeatCommand)
+@_target
+@click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
+@map_options
+@source_options
+@on_bad_row
+@output_options
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    source: tuple[str, ...],
+    out: str,
+    like: str | None,
+    with_scan: bool,
+    **options: Any,
+) -> None:
+    """Show what `featurize` would do, without doing it.
+
+    Names and sizes of files are read, with --scan the rows too; nothing is
+    written.
+
+    For example:
+      dkfeat plan train.svm.xz --n-components 512 --out features/train
+      dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
+    """
+    from dkfeat.engine.plan import plan as make_plan
+    from dkfeat.engine.resolve.defaults import with_configured_blocksize
+    from dkfeat.engine.scan import scan
+    from dkfeat.engine.tasks.bad_row_limit import suggesting_quarantine
+
+    feature_map = _feature_map(ctx, out, like, options)
+    asked = make_source(source, options)
+    asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.can_quarantine else asked
+    with suggesting_quarantine(asked):
+        cut = asked if like is not None else with_configured_blocksize(asked)  # the same as for a new target
+        found = scan(cut, progress=progress_of(ctx)) if with_scan else None
+    to = options["target_options"]
+    made = make_plan(asked, out, feature_map, like=like, layout=options["layout"], scan=found, target_options=to)
+    known = {
+        "target": made.target,
+        "files": len(made.files),
+        "source_size": made.source_bytes,
+        "tasks": len(made.tasks),
+        "task_memory": made.projected_bytes,
+        "blocksize": made.blocksize,
+        "rows": made.n_rows,
+        "size": made.output_bytes,
+        "needs_scan": made.needs_scan,
+        "needs_landmarks": made.needs_landmarks,
+        "features": None if made.spec is None else made.spec["output"]["n_features_out"],
+    }
+    answer(known)
+    echo(made.describe())

@@ -1,0 +1,152 @@
+"""``dkfeat predict``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.options.from_settings import option_of
+from dkfeat.cli.options.shared import (
+    LIBSVM_OPTIONS,
+    PARQUET_OPTIONS,
+    bad_row_options,
+    break_lock_first,
+    make_source,
+    output_options,
+    run_arguments,
+    run_options,
+    source_options,
+)
+from dkfeat.cli.options.storage import target_option
+from dkfeat.cli.output import JSON, answer, is_asked, note, summary_of
+from dkfeat.config import PredictConfig, RunConfig
+
+if TYPE_CHECKING:
+    from dkfeat.learn.model.model import LinearModel
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@heading("Target")
+@click.option(
+    "--out",
+    metavar="DIR|FILE",
+    help="Target: a folder or URL for predictions, scores and the place of each row, or a file in .parquet, .csv or "
+    ".txt for labels alone.  [default: labels on standard output]",
+)
+@option_of(PredictConfig, "scores")
+@target_option
+@source_options
+@heading("Bad rows")
+@bad_row_options
+@run_options
+@output_options
+@click.pass_context
+def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:
+    """Predict for the rows of SOURCE with a trained model.
+
+    SOURCE is LIBSVM text or Parquet files, or a folder of shards made by the
+    model's map. Files are read with the options of the model's training rows and
+    featurized on the fly.
+
+    A folder as --out gets Parquet files with label, prediction, scores and the
+    place of each row. Tasks write them in parallel, and the same command again
+    continues an interrupted run. Without --out, labels go to standard output, one
+    a line. If SOURCE has labels that the model knows, the accuracy is printed on
+    standard error; `dkfeat evaluate` computes more.
+
+    For example:
+      dkfeat predict model new.svm > labels.txt
+      dkfeat predict model 'new-*.svm.gz' --out labels.parquet
+      dkfeat predict model 'day-*.parquet' --id name --out predictions
+      dkfeat predict model features/test --out s3://bucket/predictions
+    """
+    from dkfeat.learn.model.model import load_model
+
+    if out == "-":  # "-" means standard output, as in many commands
+        out = None
+    loaded = load_model(model, storage_options=options["storage_options"])
+    rows = rows_given(ctx, source, options)
+    if out is not None and _is_folder(out):
+        _to_folder(ctx, loaded, rows, out, options)
+    else:
+        _refuse_folder_options(ctx)
+        if out is None and is_asked(JSON):
+            raise click.UsageError(
+                "--json tells what became of --out; without it, labels go to standard output, one a line", ctx
+            )
+        _to_file(loaded, rows, out)
+
+
+def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """Open SOURCE if it holds shards or predictions; otherwise make a source with the options of the command line.
+
+    Raises
+    ------
+    click.UsageError
+        If SOURCE holds shards and options for reading files were given.
+    """
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.learn.predict.source import dataset_reader
+
+    reader = dataset_reader(source, options["storage_options"])
+    if reader is None:
+        return make_source(source, options)
+    names = ("format", *LIBSVM_OPTIONS, "query_column", *PARQUET_OPTIONS, "no_label")
+    given = [name for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise click.UsageError(f"{source[0]} holds shards, which are read as they were made; leave out {flags}", ctx)
+    return ShardDataset(reader, "sha256")
+
+
+def _is_folder(out: str) -> bool:
+    from dkfeat.io.storage.urls import is_url
+
+    path = Path(out)
+    return is_url(out) or path.is_dir() or out.endswith("/") or not (path.exists() or path.suffix)
+
+
+def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
+    from dkfeat.learn.predict.predict import predict as run
+
+    break_lock_first(out, options)
+    to = options["target_options"]
+    manifest = run(model, rows, out, scores=options["scores"], target_options=to, **run_arguments(ctx, options))
+    summary_of(manifest, "predictions", out)
+
+
+def _refuse_folder_options(ctx: click.Context) -> None:
+    """Raise an error for options that apply only to predictions into a folder."""
+    names = {field.name for field in fields(RunConfig)} - {"progress"}
+    names |= {"on_bad_row", "max_bad_rows", "scores", "target_options"}
+    flags = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name in names and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
+    ]
+    if flags:
+        raise click.UsageError(
+            f"{', '.join(flags)} is for predictions into a folder; give --out DIR, or leave it out", ctx
+        )
+
+
+def _to_file(model: LinearModel, rows: Any, out: str | None) -> None:
+    from dkfeat.learn.predict.file import predict_file
+
+    outcome = predict_file(model, rows, sys.stdout if out is None else out)
+    known = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
+    answer(known)
+    if is_asked(JSON):
+        return
+    told = f"{outcome.n_rows:,} rows labelled"
+    if outcome.accuracy is not None:
+        told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
+    note(told, err=True)

@@ -1,0 +1,84 @@
+"""``dkfeat report``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.options.from_settings import LOCAL_FILE
+from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options.storage import holds_model, storage_option
+from dkfeat.cli.output import show_size, summary
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("run")
+@click.argument("source", nargs=-1)
+@heading("Report")
+@click.option(
+    "--out",
+    type=LOCAL_FILE,
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="File of the page; an existing one is replaced.",
+)
+@click.option(
+    "--pair-rows",
+    type=click.IntRange(min=0),
+    default=256,
+    show_default=True,
+    help="Rows whose pairs are compared with the exact kernel; 0 for none.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of rows.")
+@storage_option("RUN and SOURCE")
+@output_options
+def report(
+    run: str,
+    source: tuple[str, ...],
+    out: str,
+    pair_rows: int,
+    seed: int,
+    storage_options: dict[str, Any] | None,
+) -> None:
+    """Write a page about RUN, a folder of shards, and the runs that made it.
+
+    The page shows the source and the settings, rows per second over time, rows
+    and bytes of each shard, labels, empty and bad rows, and the error of the
+    kernel estimates beside the error that theory expects. It is one file that
+    needs no other. A run that is going on is not disturbed.
+
+    For the kernel, some rows of SOURCE are read again. Without SOURCE, files of
+    this machine are read where the last run found them.
+
+    For example:
+      dkfeat report features/train
+      dkfeat report features/days 'day-*.svm.gz' --out days.html
+      dkfeat report s3://bucket/features s3://bucket/rows.svm --json
+    """
+    from dkfeat.io.storage.urls import is_url
+    from dkfeat.report.run_report import run_report
+
+    options = storage_options if is_url(run) else None
+    if holds_model(run, options):
+        raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
+    found = run_report(
+        run,
+        list(source) or None,
+        pair_rows=pair_rows,
+        random_state=seed,
+        storage_options=storage_options,
+        target_options=options,
+    )
+    found.save(out)
+    known = found.to_mapping()
+    shown: dict[str, Any] = {"report": out, "state": known["state"]}
+    if "rows" in known:
+        shown |= {
+            "rows": f"{known['rows']:,}",
+            "shards": f"{known['shards']:,}, {show_size(known['size'], known['rows'])}",
+        }
+    shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
+    summary({**known, "report": out}, shown)

@@ -1,0 +1,152 @@
+"""``dkfeat train``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.options.from_settings import Choice, numbers, option_of
+from dkfeat.cli.options.shared import execution_options, make_solver, output_options, progress_of
+from dkfeat.cli.options.storage import storage_option
+from dkfeat.cli.output import summary
+from dkfeat.config import ExecutionConfig
+from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
+
+if TYPE_CHECKING:
+    from dkfeat.engine.progress.json_lines import LogLines
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("shards")
+@heading("Test and validation")
+@option_of(TrainConfig, "test", metavar="DIR")
+@option_of(TrainConfig, "validation", metavar="DIR")
+@option_of(SGD, "validation_fraction")
+@option_of(SGD, "refit")
+@heading("Model")
+@option_of(TrainConfig, "out", metavar="MODEL")
+@option_of(TrainConfig, "task")
+@option_of(SGD, "loss", type=Choice(CLASS_LOSSES + REAL_LOSSES), multiple=True)
+@click.option(
+    "--class-weight",
+    metavar="LABEL=WEIGHT",
+    multiple=True,
+    help="Weight of the rows of a class, or balanced. Repeatable.",
+)
+@click.option(
+    "--solver",
+    type=Choice(["sgd", "liblinear"]),
+    default="sgd",
+    show_default=True,
+    help="sgd reads shard by shard; liblinear finds the optimum with all features in memory.",
+)
+@heading("Solver sgd")
+@option_of(SGD, "alpha")
+@option_of(SGD, "epochs")
+@option_of(SGD, "patience")
+@option_of(SGD, "average")
+@option_of(SGD, "shuffle_rows")
+@option_of(SGD, "loaders")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of the rows held out."
+)
+@heading("Solver liblinear")
+@option_of(Liblinear, "C", "--C", type=numbers(float, "0.01,1,100"), multiple=False, default=C_TEXT)
+@heading("Interrupted runs")
+@option_of(TrainConfig, "checkpoint", metavar="DIR")
+@option_of(TrainConfig, "resume")
+@heading("Parallel training")
+@option_of(SGD, "parts")
+@partial(execution_options, in_flight=False)
+@heading("Store")
+@storage_option("SHARDS and --out")
+@output_options
+@click.pass_context
+def train(
+    ctx: click.Context,
+    /,
+    shards: str,
+    out: str | None,
+    solver: str,
+    class_weight: tuple[str, ...],
+    seed: int,
+    storage_options: dict[str, Any] | None,
+    progress: bool,
+    **options: Any,
+) -> None:
+    """Train a linear model on the shards in folder SHARDS.
+
+    Rows are read shard by shard, so the data need not fit in memory. Labels are
+    classes, lists of classes, or numbers (--task regression).
+
+    For example:
+      dkfeat train features/train --test features/test --out model
+      dkfeat train features/train --loss log_loss --epochs 5 --out model
+      dkfeat train features/train --alpha 1e-6 --alpha 1e-5 --out model
+      dkfeat train features/train --n-workers 4 --out model
+      dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
+    """
+    from dkfeat.io.storage.urls import is_url
+    from dkfeat.learn.model.files import check_target
+    from dkfeat.learn.train import train as run
+
+    weights = _class_weight(class_weight)  # before the work, not after
+    if out is not None:
+        check_target(out, storage_options)
+    model = run(
+        shards,
+        make_solver(solver, options),
+        class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
+        random_state=seed,
+        storage_options=storage_options if is_url(shards) else None,
+        progress=progress_of(ctx, lambda log: partial(_log_epoch, log), wanted=progress),
+        **ExecutionConfig.gather(options),
+    )
+    last = next(entry for entry in model.history if entry["epoch"] == model.training.get("epoch", len(model.history)))
+    shown = {"rows": f"{last['rows']:,}", "task": model.task}
+    if model.task != "regression":
+        shown["classes"] = f"{len(model.classes):,}"
+    shown["epochs"] = f"{len(model.history):,}"
+    if "grid" in model.training:
+        name = "C" if "C" in model.training else "alpha"
+        shown["chosen"] = f"{model.training['loss']}, {name} {model.training[name]:g}"
+    for part in ("validation", "test"):
+        for name, form in (("accuracy", ".2%"), ("r2", ".4f")):
+            if last.get(f"{part}_{name}") is not None:
+                shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
+    if out is not None:
+        model.save(out, storage_options=storage_options)
+    known = {
+        "model": out,
+        "task": model.task,
+        "rows": last["rows"],
+        "classes": len(model.classes),
+        "epochs": len(model.history),
+        "training": dict(model.training),
+        "scores": {name: value for name, value in last.items() if name.startswith(("validation_", "test_"))},
+    }
+    summary(known, shown | {"model": out or "not saved; give --out MODEL to keep it"})
+
+
+def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
+    """Read what --class-weight was given."""
+    if given == ("balanced",):
+        return "balanced"
+    weights = {}
+    for item in given:
+        label, _, weight = item.partition("=")
+        try:
+            weights[label] = float(weight)
+        except ValueError:
+            raise click.UsageError(
+                f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5, or balanced alone"
+            ) from None
+    return weights or None
+
+
+def _log_epoch(log: LogLines, entry: Mapping[str, Any]) -> None:
+    log("epoch", **entry)

@@ -1,0 +1,125 @@
+"""``dkfeat verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
+from dkfeat.cli.options.storage import holds_model, storage_option
+from dkfeat.cli.output import answer, echo, note, show_size, shown
+from dkfeat.messages import counted
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("target")
+@heading("Checks")
+@click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too. Repeatable.")
+@storage_option("TARGET and SOURCE")
+@execution_options
+@output_options
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    /,
+    target: str,
+    inputs: tuple[str, ...],
+    storage_options: dict[str, Any] | None,
+    **where: Any,
+) -> None:
+    """Check every shard of a folder against its manifest, or the files of a model.
+
+    Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
+    a model, the SHA-256, shape and type of its weights. The exit status is 3 if
+    anything is wrong. With --inputs, the source is read again and compared byte
+    by byte with what the shards were made from; the exit status is 4 if it has
+    changed. Options of tasks and progress are for that comparison.
+
+    For example:
+      dkfeat verify features/train
+      dkfeat verify features/days --inputs 'day-*.svm.gz'
+      dkfeat verify model
+      dkfeat verify features/train --json
+    """
+    known: dict[str, Any] = {}
+    try:
+        if not holds_model(target, storage_options):
+            _verify_shards(target, storage_options, known)
+            if inputs:
+                _verify_inputs(target, inputs, storage_options, run_arguments(ctx, where), known)
+        elif inputs:
+            raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
+        else:
+            _verify_model(target, storage_options, known)
+    finally:  # what was found, whatever is raised for it
+        if known:
+            answer(known)
+
+
+def _verify_model(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
+    from dkfeat.errors import ConfigError, InputError, ShardError
+    from dkfeat.learn.model.model import load_model
+
+    known |= {"kind": "model", "target": target}
+    try:
+        model = load_model(target, storage_options=options)
+        try:
+            n_features = model.map.n_features_out
+        except (ConfigError, InputError) as error:
+            raise ShardError(f"{target}: {error}") from error
+    except ShardError as error:
+        known["problems"] = [str(error)]
+        raise
+    known |= {"classes": len(model.classes), "features": n_features, "problems": []}
+    note(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
+
+
+def _verify_shards(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
+    from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.errors import ShardError
+    from dkfeat.io.storage.urls import is_url
+
+    report = open_shards(target, storage_options=options if is_url(target) else None).verify()
+    known |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
+    known |= {"problems": report.problems, "not_listed": report.unlisted}
+    _list("problem", report.problems)
+    _list("not listed, ignored by readers", report.unlisted)
+    if report.problems:
+        raise ShardError(
+            f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
+            "and run featurize again: it makes missing shards anew"
+        )
+    note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
+
+
+def _verify_inputs(
+    target: str,
+    source: tuple[str, ...],
+    options: Mapping[str, Any] | None,
+    where: dict[str, Any],
+    known: dict[str, Any],
+) -> None:
+    from dkfeat.engine.verify_inputs import verify_inputs
+    from dkfeat.errors import SpecConflictError
+    from dkfeat.io.storage.urls import is_url
+
+    at_url = options if is_url(target) else None
+    report = verify_inputs(target, source, storage_options=options, target_options=at_url, **where)
+    known["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
+    known["inputs"] |= {"touched": report.touched, "new": report.new}
+    _list("problem", report.problems)
+    _list("same bytes, but another time of change, which a run would refuse", report.touched)
+    _list("not committed yet", report.new)
+    if report.problems:
+        raise SpecConflictError(
+            f"{target}: its source has changed, {len(report.problems):,} problems are listed on standard output"
+        )
+    note(f"{target}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all as they were read")
+
+
+def _list(kind: str, lines: Iterable[str]) -> None:
+    for line in lines:
+        echo(f"{kind}: {shown(line)}")

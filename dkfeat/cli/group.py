@@ -1,0 +1,361 @@
+"""Command classes: help pages with headings, one-line errors on standard error, and exit statuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from dkfeat.cli.output import shown
+from dkfeat.errors import DkfeatError, ParquetError, ParseError
+from dkfeat.messages import close, nearest
+
+if TYPE_CHECKING:
+    from dkfeat.engine.progress.json_lines import LogLines
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OUTPUT = "Output"
+"""Heading of the options that control a command's output; this section comes last."""
+UNNAMED = "Options"
+WIDEST = 26
+"""Maximum width, in columns, of an option with its help text beside it; wider ones have it on the next line."""
+_NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
+
+LOG = "dkfeat.log"
+"""Key in click's shared context data of the `LogLines` that replace text on standard error."""
+LONGEST = 10_000
+"""Maximum characters shown of a message; the message of a library may be as long as its input."""
+INTERNAL, MISTAKE, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 2, 3, 130, 141, 143
+BROKEN_CONFIGURATION = "A dask config file at "
+"""Start of the message when Dask cannot be imported because the user's Dask configuration is broken."""
+
+
+def heading(text: str) -> Callable[[Command], Command]:
+    """Put the options that follow, up to the next heading, under a heading in the help page.
+
+    Examples
+    --------
+    >>> @click.command(cls=DkfeatCommand)
+    ... @heading("Target")
+    ... @click.option("--out", help="Folder.")
+    ... @heading("Training")
+    ... @click.option("--epochs", help="Passes over the rows.")
+    ... def work(out, epochs):
+    ...     "Work."
+    >>> print(click.unstyle(work.get_help(click.Context(work, info_name="work"))))
+    Usage: work [OPTIONS]
+    <BLANKLINE>
+      Work.
+    <BLANKLINE>
+    Target:
+      --out TEXT     Folder.
+    <BLANKLINE>
+    Training:
+      --epochs TEXT  Passes over the rows.
+      --help         Show this message and exit.
+    """
+
+    def put(command: Command) -> Command:
+        for option in getattr(command, "__click_params__", ()):  # where click's decorators collect them
+            vars(option).setdefault("heading", text)
+        return command
+
+    return put
+
+
+def apply_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """Add several options and headings to a command, in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def set_log(ctx: click.Context, log: LogLines) -> None:
+    """Write errors of this command and its subcommands as lines of JSON."""
+    ctx.meta[LOG] = log
+
+
+def log_of(ctx: click.Context) -> LogLines | None:
+    """Log that was set for this command; None if messages are plain text."""
+    return ctx.meta.get(LOG)
+
+
+def text_of(error: BaseException) -> str:
+    """Text of an error, with the notes added to it."""
+    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+class _Formatter(click.HelpFormatter):
+    """Formatter with bold headings, on terminals that support them."""
+
+    def write_heading(self, heading: str) -> None:
+        """Write the heading of a section."""
+        self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', bold=True)}\n")
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _Terminated(BaseException):
+    """Raised when SIGTERM arrives."""
+
+
+class _UsageError(click.UsageError):
+    """Usage error, shown like every other error."""
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        place = self.ctx.info_name if self.ctx else "command line"
+        _tell(self.ctx, f"{place}: {self.format_message()}", self.exit_code)
+        if self.ctx and log_of(self.ctx) is None:
+            click.echo(f"Try '{self.ctx.command_path} --help'.", err=True)
+
+
+class _Base(click.Command):
+    """Command with its docstring as help page, options under headings, and one-line usage errors."""
+
+    context_class = _Context
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Make click's context, with one-line usage errors, and without colours if the environment turns them off."""
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            extra.setdefault("color", False)
+        with _one_line_usage(lambda: self.context_class(self, info_name=info_name, parent=parent)):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the docstring line by line, examples included."""
+        formatter.write("\n")
+        for line in inspect.cleandoc(self.help or "").splitlines():
+            formatter.write(f"  {line}".rstrip() + "\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below their headings, in order of first use; output options come last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        last = UNNAMED
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None:
+                if option is not self.get_help_option(ctx):
+                    last = getattr(option, "heading", UNNAMED)
+                elif OUTPUT in sections:
+                    last = OUTPUT
+                sections.setdefault(last, []).append((_NUMBERS.sub(" N", record[0]), record[1]))
+        sections[OUTPUT] = sections.pop(OUTPUT, [])
+        _write_sections(formatter, sections.items())
+
+
+class DkfeatCommand(_Base):
+    """Command that turns every error into a line on standard error and an exit status, inside any group."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            with _signals_raised(), _one_line_usage():
+                _fill_defaults(ctx)
+                result = super().invoke(ctx)
+                sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
+                return result
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise  # handled by click
+        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(PIPE_CLOSED)
+        except (ParseError, ParquetError) as error:
+            _fail(ctx, text_of(error), error.exit_code)  # the text begins with the file and line
+        except KeyboardInterrupt:
+            _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to go on", INTERRUPTED)
+        except _Terminated:
+            _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to go on", TERMINATED)
+        except Exception as error:
+            status = _exit_status(error)
+            if status != INTERNAL:
+                _fail(ctx, f"{ctx.info_name}: {text_of(error)}", status)
+            trace = "".join(traceback.format_exception(error))
+            text = f"{ctx.info_name}: internal fault: {type(error).__name__}: {text_of(error)}"
+            _tell(ctx, text, INTERNAL, trace)
+            if log_of(ctx) is None:
+                click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
+            ctx.exit(INTERNAL)
+
+
+class DkfeatGroup(_Base, click.Group):
+    """Group of commands under headings; the error for an unknown command names the nearest one."""
+
+    sections: Mapping[str, tuple[str, ...]] = {}
+    """Names of commands by heading; commands without a heading come last."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command."""
+        name = args[0]
+        known_or_option = self.get_command(ctx, name) is not None or name.startswith("-")
+        if not known_or_option and not ctx.resilient_parsing:  # no error during shell completion
+            known = self.list_commands(ctx)
+            raise _UsageError(f"there is no command {name!r}; {nearest(name, known, 'commands')}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options."""
+        named = {name for names in self.sections.values() for name in names}
+        rest = tuple(name for name in self.list_commands(ctx) if name not in named)
+        found = {
+            title: [(name, self.commands[name].get_short_help_str(200)) for name in names if name in self.commands]
+            for title, names in (*self.sections.items(), ("More" if named else "Commands", rest))
+        }
+        _write_sections(formatter, found.items())
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing, since `format_options` writes the commands above the options."""
+
+
+def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
+    """Write sections with aligned second columns."""
+    filled = [(title, rows) for title, rows in sections if rows]
+    width = max((len(name) for _, rows in filled for name, _ in rows if len(name) <= WIDEST), default=WIDEST)
+    for title, rows in filled:
+        with formatter.section(title):
+            formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
+
+
+def _exit_status(error: Exception) -> int:
+    if isinstance(error, DkfeatError):
+        return error.exit_code
+    if isinstance(error, OSError):
+        return STORAGE
+    return MISTAKE if str(error).startswith(BROKEN_CONFIGURATION) else INTERNAL
+
+
+def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
+    above: click.Context | None = ctx
+    wanted = False
+    while above is not None:
+        wanted, above = wanted or bool(above.params.get("traceback")), above.parent
+    _tell(ctx, text, status, traceback.format_exc() if wanted else None)
+    ctx.exit(status)
+
+
+def _tell(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
+    """Write the error line, without control characters and cut to a maximum length."""
+    text = _cut(text)
+    if trace is not None:
+        trace = "\n".join(_cut(shown(line)) for line in trace.splitlines()) + "\n"
+    if ctx is not None and (log := log_of(ctx)) is not None:
+        log("error", level="error", message=text, exit_code=status, traceback=trace)
+        return
+    color = None if ctx is None else ctx.color
+    begin = click.style("dkfeat: error:", fg="red", bold=True)
+    click.echo(f"{begin} " + "\n".join(map(shown, text.split("\n"))), err=True, color=color)
+    if trace is not None:
+        click.echo(trace, err=True, nl=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
+
+
+def _fill_defaults(ctx: click.Context) -> None:
+    """Set `progress` by Dask's configuration unless the command line sets it; let a given block size override Dask's.
+
+    All other defaults are set where they are used. That is too late for the block size: a given value equal to the
+    default looks like a missing one there.
+
+    All other defaults are filled in where they are used, which cannot tell a block size given from one left out.
+    """
+    names = {parameter.name for parameter in ctx.command.params}
+    if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
+        from dkfeat.engine.resolve.defaults import read_defaults
+
+        configured = read_defaults().progress
+        ctx.params["progress"] = ctx.params["progress"] if configured is None else configured
+    if "blocksize" in names and ctx.get_parameter_source("blocksize") is not ParameterSource.DEFAULT:
+        import dask
+
+        ctx.with_resource(dask.config.set({"dkfeat.blocksize": None}))
+
+
+@contextmanager
+def _one_line_usage(named: Callable[[], click.Context] | None = None) -> Iterator[None]:
+    """Turn click's usage errors into `_UsageError`; `named` returns the context of an error that has none."""
+    try:
+        yield
+    except (_UsageError, click.exceptions.NoArgsIsHelpError):  # the second one shows the help page
+        raise
+    except click.UsageError as error:
+        ctx = error.ctx or (click.get_current_context(silent=True) if named is None else named())
+        message = error.format_message()
+        message = message[:1].lower() + message[1:].removesuffix(".")
+        if isinstance(error, click.MissingParameter) and error.param is not None:
+            message = f"{_name(error.param)} must be given"
+        elif isinstance(error, click.BadParameter) and error.param is not None:
+            message = f"{_name(error.param)}: {error.message.removesuffix('.')}"
+        elif isinstance(error, click.NoSuchOption) and ctx is not None:
+            near = close(error.option_name.lstrip("-"), _options(ctx))
+            message = f"there is no option {error.option_name!r}"
+            message += "" if near is None else f"; did you mean '--{near}'?"
+        raise _UsageError(message, ctx) from None
+
+
+def _name(parameter: click.Parameter) -> str:
+    """Name of an option or argument as in help pages."""
+    return parameter.opts[0] if isinstance(parameter, click.Option) else str(parameter.name).upper()
+
+
+def _options(ctx: click.Context) -> list[str]:
+    """Names of the options in a command's help page, without their dashes."""
+    options = [option for option in ctx.command.get_params(ctx) if isinstance(option, click.Option)]
+    flags = [flag for option in options if not option.hidden for flag in (*option.opts, *option.secondary_opts)]
+    return [flag.removeprefix("--") for flag in flags if flag.startswith("--")]
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM unwind the command, so that workers stop and locks are released.
+
+    A second signal ends the process and its workers at once. Nothing is lost, because the next run resumes.
+
+    A second one ends the process and its workers at once: nothing is lost by that, for the next run takes over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in former:
+            signal.signal(each, _leave)
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
+
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: handler for number, handler in known.items() if handler is not signal.SIG_IGN}
+    for number in former:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    if multiprocessing := sys.modules.get("multiprocessing"):  # not imported: no workers
+        for child in multiprocessing.active_children():
+            child.kill()
+    os.write(2, b"dkfeat: error: stopped at once; run the same command again to go on\n")
+    os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)

@@ -1,0 +1,189 @@
+"""Job files at work: the sources, feature maps and runs that their settings describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dkfeat.cli.options.storage import resolve_options
+from dkfeat.errors import ConfigError
+from dkfeat.messages import nearest
+
+if TYPE_CHECKING:
+    from dkfeat.config import (
+        EvaluateConfig,
+        FeaturizeConfig,
+        JobConfig,
+        MapConfig,
+        PredictConfig,
+        RunConfig,
+        SourceConfig,
+    )
+    from dkfeat.io.commit.status import Status
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.sources.base import Source
+    from dkfeat.maps import FeatureMap
+
+Part = TypeVar("Part")
+
+
+def load_job(path: str, needs: str | None = None) -> JobConfig:
+    """Read a job file, with defaults from Dask's configuration. Arguments as of `load_config`."""
+    from dkfeat.config import load_config
+    from dkfeat.engine.resolve.defaults import read_defaults
+
+    return load_config(path, needs, read_defaults())
+
+
+def build_map(config: MapConfig) -> FeatureMap:
+    """Make the unfitted feature map that the settings name.
+
+    Raises
+    ------
+    ConfigError
+        For a map, or a parameter of it, that does not exist; names those that do.
+
+    Examples
+    --------
+    >>> from dkfeat.config import MapConfig
+    >>> build_map(MapConfig(name="gcws", params={"n_components": 64}))
+    GCWSFeatures(n_components=64)
+    """
+    # scikit-learn and numba come with the maps; help pages do without
+    from dkfeat.maps import FEATURE_MAPS
+
+    if config.name not in FEATURE_MAPS:
+        raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(FEATURE_MAPS), 'maps')}")
+    cls = FEATURE_MAPS[config.name]
+    known = sorted(cls().get_params())
+    for name in config.params:
+        if name not in known:
+            raise ConfigError(f"the map {config.name} has no parameter {name!r}; {nearest(name, known, 'parameters')}")
+    return cls(**config.params)
+
+
+def build_source(config: SourceConfig) -> Source:
+    """Make the source that the settings describe."""
+    options = config.to_mapping()
+    storage_options = resolve_options(options.pop("storage_options"), "source.storage_options")
+    return source_of(options.pop("urlpath"), options, storage_options)
+
+
+def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:
+    """Make a source of the format that is named, or that the paths show.
+
+    Parameters
+    ----------
+    urlpath : str or sequence of str
+        Path, glob or URL, or several.
+    options : mapping
+        The fields of `SourceConfig` by name; those at their defaults count as left out.
+    storage_options : mapping or None
+        For fsspec.
+
+    Raises
+    ------
+    ConfigError
+        For an option that sources of this format do not have.
+    """
+    from dkfeat.config import SourceConfig
+    from dkfeat.io.libsvm.source import LibsvmSource
+    from dkfeat.io.parquet.files import looks_like_parquet
+    from dkfeat.io.parquet.source import ParquetSource
+
+    paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
+    name = options.get("format", "auto")
+    if name == "auto":
+        name = "parquet" if looks_like_parquet(paths) else "libsvm"
+    kind: type[Any] = ParquetSource if name == "parquet" else LibsvmSource
+    defaults = {item.name: item.default for item in fields(SourceConfig)}
+    given = {key: _as_tuples(value) for key, value in options.items() if key != "format"}
+    given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}
+    foreign = sorted(given.keys() - {item.name for item in fields(kind)})
+    if foreign:
+        other = "pass --format parquet, in a job file format: parquet" if name == "libsvm" else "leave it out"
+        raise ConfigError(f"{', '.join(foreign)} is no option of {name} sources, as which {paths[0]} is read; {other}")
+    made: Source = kind(tuple(paths), **given, storage_options=storage_options)
+    return made
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
+    """Make the source of a `predict` or `evaluate` part: arguments of the function of that name."""
+    source = part.shards if part.source is None else build_source(part.source)
+    return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
+
+
+@contextmanager
+def open_runs(run: RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, RunConfig]]]:
+    """Give each part of a job file with its settings of the run.
+
+    A cluster that the file names is started by the first part that needs it, and serves all. Each part has a
+    performance report of its own: report.html, report-2.html, …
+    """
+    from dkfeat.engine.clusters.open import SharedCluster
+
+    with ExitStack() as stack:
+        if run.cluster is not None:
+            sizes = {name: getattr(run, name) for name in ("n_workers", "threads_per_worker", "memory_limit")}
+            shared: Any = stack.enter_context(SharedCluster(run.cluster, **sizes))
+            run = replace(run, cluster=shared, n_workers=None, threads_per_worker=None, memory_limit=None)
+        yield ((part, _with_own_report(run, number)) for number, part in enumerate(parts, 1))
+
+
+def _with_own_report(run: RunConfig, number: int) -> RunConfig:
+    if run.performance_report is None or number == 1:
+        return run
+    path = PurePath(run.performance_report)
+    return replace(run, performance_report=str(path.with_name(f"{path.stem}-{number}{path.suffix}")))
+
+
+def run_featurize(part: FeaturizeConfig, run: RunConfig, *, progress: Any = None) -> Manifest:
+    """Run one `featurize` part of a job file; `progress`, if given, goes before that of the settings."""
+    from dkfeat.engine.featurize import featurize
+
+    feature_map = None if part.map is None else build_map(part.map)
+    return featurize(
+        build_source(part.source),
+        part.out,
+        feature_map,
+        like=part.like,
+        layout=part.layout,
+        on_changed_source=part.on_changed_source,
+        **_writing(part, run),
+        progress=run.progress if progress is None else progress,
+    )
+
+
+def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
+    """Run one `predict` part of a job file."""
+    from dkfeat.learn.predict.predict import predict
+
+    rows = build_rows(part)
+    return predict(
+        part.model, target=part.out, scores=part.scores, **rows, **_writing(part, run), progress=run.progress
+    )
+
+
+def _writing(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
+    """Keywords of what writes a data set; a lock that is to be broken is broken first."""
+    from dkfeat.io.commit.maintenance import break_lock
+
+    target_options = resolve_options(part.target_options, "target_options")
+    if run.break_lock is not None:
+        break_lock(part.out, run.break_lock, target_options=target_options)
+    bad_rows = {"on_bad_row": part.on_bad_row, "max_bad_rows": part.max_bad_rows}
+    return {**bad_rows, "target_options": target_options, "resume": run.resume, "client": run}
+
+
+def part_status(part: FeaturizeConfig) -> Status:
+    """State of the target of one `featurize` part of a job file."""
+    from dkfeat.io.commit.status import status
+
+    return status(part.out, storage_options=resolve_options(part.target_options, "target_options"))

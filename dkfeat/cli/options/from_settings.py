@@ -1,0 +1,204 @@
+"""Command-line options made from settings, whose fields declare name, type, default and help once."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Literal, TypeVar, Union
+
+import click
+from click.shell_completion import CompletionItem
+
+from dkfeat.config.settings import Minimum
+from dkfeat.messages import nearest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[[Command], Command]:
+    """Make the option of a field: its flag is the name, its help the text under the field.
+
+    The type decides on the kind of option: ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number
+    from 1, a tuple an option that may be repeated. Text is taken as it is.
+
+    Parameters
+    ----------
+    settings : type
+        A dataclass.
+    name : str
+        One of its fields.
+    *flags : str
+        Flags in place of ``--name``.
+    **given
+        Keywords of `click.option` in place of those that the field gives.
+
+    Examples
+    --------
+    >>> from dkfeat.config import SourceConfig
+    >>> @click.command
+    ... @option_of(SourceConfig, "n_features")
+    ... @option_of(SourceConfig, "multilabel")
+    ... def show(**options):
+    ...     print(sorted(options.items()))
+    >>> show(["--n-features", "7"], standalone_mode=False)
+    [('multilabel', False), ('n_features', 7)]
+    """
+    default = next(field.default for field in fields(settings) if field.name == name)
+    made = _kind_of(_hints(settings)[name], default)
+    if default is MISSING:
+        made["required"] = True
+    elif default is not None and default != () and default is not False:
+        is_one = made.get("multiple", False) and not isinstance(default, tuple)
+        made |= {"default": (default,) if is_one else default, "show_default": True}
+    if "help" not in given:
+        made["help"] = help_of(settings, name)
+    flag = name.replace("_", "-")
+    flag = f"--{flag}/--no-{flag}" if made.get("type") is bool else f"--{flag}"
+    return click.option(*(flags or [flag]), name, **{**made, **given})
+
+
+def help_of(settings: type, name: str) -> str:
+    """Text under a field, or the first sentence about it in the docstring of its class, as one line."""
+    for cls in settings.__mro__:
+        if cls.__module__.partition(".")[0] == "dkfeat":
+            text = _texts_of(cls.__module__).get((cls.__name__, name))
+            if text is not None:
+                return text
+    raise LookupError(f"{settings.__name__}.{name} has no text")
+
+
+@cache
+def _texts_of(module: str) -> dict[tuple[str, str], str]:
+    """Texts of all fields of the classes of a module, read from its source: Python does not keep them."""
+    found = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for name, text in re.findall(r"^(\w+) : .*\n((?: {4}.*\n?)+)", ast.get_docstring(node) or "", re.MULTILINE):
+            found[node.name, name] = re.split(r"(?<=\.)\s", text.strip())[0]
+        for field, text in zip(node.body, node.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[node.name, ast.unparse(field.target)] = str(text.value.value)
+    return {key: " ".join(text.replace("`", "").split()) for key, text in found.items()}
+
+
+@cache
+def _hints(settings: type) -> dict[str, Any]:
+    return typing.get_type_hints(settings, include_extras=True)
+
+
+def _kind_of(hint: Any, default: Any) -> dict[str, Any]:
+    """Keywords of `click.option` for a type; None among alternatives stands for an option that is left out."""
+    is_union = typing.get_origin(hint) in (Union, types.UnionType)
+    choices = [choice for choice in (typing.get_args(hint) if is_union else [hint]) if choice is not type(None)]
+    repeated = [typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) in (tuple, Sequence)]
+    if repeated:
+        return {**_kind_of(repeated[0], None), "multiple": True}
+    if str in choices:
+        return {"type": str}
+    choice = choices[-1]
+    if typing.get_origin(choice) is Literal:
+        return {"type": Choice(typing.get_args(choice))}
+    for extra in getattr(choice, "__metadata__", ()):
+        if isinstance(extra, Minimum):
+            return {"type": click.IntRange(min=extra.value)}
+    return {"is_flag": True} if choice is bool and default is False else {"type": choice}
+
+
+class Choice(click.Choice[str]):
+    """One of a few words; another one is answered by the nearest.
+
+    Examples
+    --------
+    >>> Choice(["squared_hinge", "hinge"]).convert("squared", None, None)
+    Traceback (most recent call last):
+    click.exceptions.BadParameter: there is no 'squared'; did you mean 'squared_hinge'?
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Take the word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            raise click.BadParameter(
+                f"there is no {str(value)!r}; {nearest(str(value), list(self.choices), 'choices')}", ctx, param
+            ) from None
+
+
+class Text(click.ParamType):
+    """Text that is parsed in a way of its own, and of which shells complete some words.
+
+    Parameters
+    ----------
+    name : str
+        Shown in help pages in place of a value.
+    parse : callable
+        Gives the value; a KeyError or ValueError refuses the text.
+    expected : str
+        Follows the text in the error of one that is refused, such as "is not a number".
+    words : sequence of str
+        Words that are completed.
+
+    Examples
+    --------
+    >>> kind = Text("number|log2", lambda text: text if text == "log2" else int(text), "is no number", ["log2"])
+    >>> kind.convert("7", None, None), kind.convert("log2", None, None)
+    (7, 'log2')
+    """
+
+    def __init__(
+        self, name: str, parse: Callable[[str], Any] = str, expected: str = "", words: typing.Iterable[str] = ()
+    ) -> None:
+        self.name = name
+        self._parse, self._expected, self._words = parse, expected, tuple(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse the text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} {self._expected}", param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
+        """Show the few words that there are as those of a choice are shown."""
+        return f"[{self.name}]" if set(self.name.split("|")) <= set(self._words) else None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
+        """Offer the words that begin so."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+def numbers(kind: type[int] | type[float], example: str) -> Text:
+    """Type of numbers between commas, as a tuple; the example is named where others are refused."""
+    return Text(
+        "numbers",
+        lambda text: tuple(kind(item) for item in text.split(",")),
+        f"is not a list of numbers such as {example}",
+    )
+
+
+class _LocalPath(click.Path):
+    """Path of this machine to write to; a URL, or what is there of the other kind, is refused before any work."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take the path as it is."""
+        from dkfeat.io.storage.urls import is_url
+
+        if is_url(str(value)):
+            self.fail(f"{value!r} is a URL, but this is written on this machine alone; give a path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+LOCAL_FILE = _LocalPath(dir_okay=False, readable=False)
+"""Type of an option that names a file to write."""
+LOCAL_FOLDER = _LocalPath(file_okay=False, readable=False)
+"""Type of an option that names a folder to write into."""

@@ -1,0 +1,223 @@
+"""Options that several commands share: how rows are read, where tasks run, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
+from dkfeat.cli.jobs import source_of
+from dkfeat.cli.options.from_settings import Text, numbers, option_of
+from dkfeat.cli.options.storage import storage_option
+from dkfeat.cli.output import JSON, QUIET, is_quiet
+from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig, SourceConfig
+from dkfeat.config.train import SOLVERS, split_solver_options
+
+if TYPE_CHECKING:
+    from dkfeat.engine.progress.json_lines import LogLines
+    from dkfeat.io.sources.base import Source
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PARQUET_OPTIONS = ("features", "features_as", "label", "weight", "id", "keep", "filters")
+"""Fields of `SourceConfig` for Parquet files alone."""
+LIBSVM_OPTIONS = tuple(
+    field.name
+    for field in fields(SourceConfig)
+    if field.name not in (*PARQUET_OPTIONS, "urlpath", "format", "storage_options")
+)
+"""All other options of a source; Parquet files have most of them too."""
+SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
+
+_COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(.+?)\s*", re.DOTALL)
+
+
+def source_options(command: Command) -> Command:
+    """Give a command the options of reading rows, ``--storage-option`` among them; `make_source` takes them."""
+    of, names = partial(option_of, SourceConfig), {"multiple": True, "metavar": "NAMES", "callback": _names}
+    auto = {"auto": "auto", "true": True, "false": False}
+    return apply_options(
+        command,
+        heading("Reading rows"),
+        of("format"),
+        of("n_features"),
+        of(
+            "zero_based",
+            type=Text("auto|true|false", lambda text: auto[text.lower()], "is neither auto nor true nor false", auto),
+        ),
+        of("blocksize"),
+        of("dtype"),
+        of("multilabel"),
+        of("query_id", type=None, is_flag=True, help="Keep the query ids of rows: qid:n, of Parquet the column qid."),
+        click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
+        of("labels", type=numbers(float, "-1,1"), multiple=False),
+        of("label_dtype"),
+        of("max_line_bytes", hidden=True),
+        storage_option(),
+        heading("Columns of Parquet files"),
+        of("features", **names, help="Columns of features, as in a,b. Left out: all numeric ones. Repeatable."),
+        of("features_as"),
+        of("label", metavar="NAME", help="Column of labels."),
+        click.option("--no-label", is_flag=True, help="Rows have no labels, and get 0."),
+        of("weight", metavar="NAME", help="Column of weights, kept in shards."),
+        of("id", metavar="NAME", help="Column that shards keep as id."),
+        of("keep", **names, help="More columns that shards keep, as in a,b. Repeatable."),
+        of(
+            "filters",
+            type=Text("comparison", _comparison, "is no comparison such as 'day >= 2026-11-20' or 'kind in a,b'"),
+            multiple=True,
+            help="Rows to read, as in 'day >= 2026-11-20' or 'kind in a,b'. Repeatable: all must hold.",
+        ),
+    )
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's signature
+    """Split names at commas; a column with a comma in its name is left to Python and job files."""
+    names = tuple(name.strip() for text in value for name in text.split(","))
+    return names or (None if param.name == "features" else ())
+
+
+def _comparison(text: str) -> tuple[str, str, Any]:
+    match = _COMPARISON.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    operator = " ".join(match[2].split())
+    return match[1], operator, list(map(_value, match[3].split(","))) if operator.endswith("in") else _value(match[3])
+
+
+def _value(text: str) -> Any:
+    """Read a number, true, false or a quoted text as such, anything else as text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text.strip()
+    return value if isinstance(value, str | int | float) else text.strip()
+
+
+def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
+    """Make the source of these paths, from the options of `source_options`."""
+    names = ("format", *LIBSVM_OPTIONS, *PARQUET_OPTIONS)
+    given = {name: options[name] for name in names if options.get(name) not in (None, ())}
+    if options.get("query_column"):
+        given["query_id"] = options["query_column"]
+    if options.get("no_label"):
+        given["label"] = None
+    return source_of(urlpath, given, options.get("storage_options"))
+
+
+def make_solver(name: str, options: dict[str, Any]) -> Any:
+    """Make the solver of this name, an object of `SOLVERS`, from options that are its fields, which leave `options`.
+
+    Raises
+    ------
+    ConfigError
+        For an option out of range or of another solver.
+    """
+    names = dict.fromkeys(field.name for kind in SOLVERS.values() for field in fields(kind))
+    values = {key: options.pop(key) for key in names if key in options}
+    values = {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in values.items()}
+    kind, own = split_solver_options(name, {key: None if value == () else value for key, value in values.items()})
+    return kind(**own)
+
+
+on_bad_row = option_of(FeaturizeConfig, "on_bad_row")
+
+
+def bad_row_options(command: Command) -> Command:
+    """Give a command the options for bad rows."""
+    return apply_options(command, on_bad_row, option_of(FeaturizeConfig, "max_bad_rows", default="1%", metavar="N"))
+
+
+def execution_options(command: Command, *, in_flight: bool = True) -> Command:
+    """Give a command the fields of `ExecutionConfig` and ``--progress``; `run_arguments` takes them."""
+    of = partial(option_of, ExecutionConfig)
+    return apply_options(
+        command,
+        heading("Where tasks run"),
+        of("scheduler", type=Text("text", words=SCHEDULERS)),
+        of("scheduler_file", metavar="FILE"),
+        of("cluster", metavar="FILE"),
+        of("n_workers"),
+        of("threads_per_worker"),
+        of("memory_limit"),
+        *([of("in_flight", hidden=True)] if in_flight else []),
+        of("performance_report", metavar="FILE"),
+        heading(OUTPUT),
+        progress_option(),
+    )
+
+
+def progress_option(text: str | None = None) -> Callable[[Command], Command]:
+    """Give a command ``--progress``."""
+    return option_of(RunConfig, "progress", show_default=False, **({} if text is None else {"help": text}))
+
+
+def run_options(command: Command) -> Command:
+    """Give a command `execution_options`, and those about what an earlier run left."""
+    lock = option_of(RunConfig, "break_lock", metavar="RUN_ID")
+    command = apply_options(command, heading("Interrupted runs"), option_of(RunConfig, "resume"), lock)
+    return execution_options(command)
+
+
+def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a run, from those of the options above that the command has."""
+    given = ExecutionConfig.gather(options)
+    names = ("client", "resume", "on_bad_row", "max_bad_rows")
+    progress = progress_of(ctx, wanted=options["progress"])
+    return {name: given[name] for name in names if name in given} | {"progress": progress}
+
+
+def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = None, *, wanted: bool = True) -> Any:
+    """Progress argument of a run: False, True, or with ``--log-format json`` a function that writes lines.
+
+    Parameters
+    ----------
+    ctx : click.Context
+    line : callable or None
+        Gives that function for the log; None: the one of tasks.
+    wanted : bool
+        Value of ``--progress``.
+    """
+    log = log_of(ctx)
+    if not wanted or is_quiet():
+        return False
+    return True if log is None else log.progress if line is None else line(log)
+
+
+def break_lock_first(target: str, options: dict[str, Any]) -> None:
+    """Remove the lock that ``--break-lock`` names."""
+    if options["break_lock"] is not None:
+        from dkfeat.io.commit.maintenance import break_lock
+
+        break_lock(target, options["break_lock"], target_options=options["target_options"])
+
+
+def _asked(key: str) -> dict[str, Any]:
+    """Keywords of a flag that is kept in the context of click rather than given to commands."""
+
+    def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[key] = True
+
+    return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": keep}
+
+
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    **_asked(QUIET),
+    help="Print no progress and no summary, only warnings, errors and what is asked for.",
+)
+_json_option = click.option("--json", "as_json", **_asked(JSON), help="Print JSON: one object; of a list, one a line.")
+
+
+def output_options(command: Command) -> Command:
+    """Give a command ``--json`` and ``--quiet``."""
+    return apply_options(command, heading(OUTPUT), _json_option, quiet_option)

@@ -1,0 +1,145 @@
+"""Storage options on command lines and in job files, where credentials are named, never given."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from dkfeat.errors import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+VARIABLE = "env:"
+
+
+def _parsed(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> dict[str, Any] | None:
+    try:
+        return parse_options(value, param.opts[0])
+    except ConfigError as error:
+        raise click.UsageError(str(error), ctx) from None
+
+
+class _Options(click.ParamType):
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "=" not in str(value) or str(value).startswith("="):
+            self.fail(f"{str(value).partition('=')[0]!r} is not of the form key=value", param, ctx)
+        return value
+
+
+def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
+    """Give a command ``--storage-option``, as often as wanted; it gets `storage_options`, a mapping or None.
+
+    Parameters
+    ----------
+    names : str
+        Arguments of the command that may be URLs.
+    """
+    text = (
+        f"Storage setting for {names} at a URL, as in endpoint_url=http://host:9000; a credential as the name of "
+        "its variable, secret=env:NAME. Repeatable."
+    )
+    return click.option(
+        "--storage-option", "storage_options", type=_Options(), multiple=True, callback=_parsed, help=text
+    )
+
+
+target_option = click.option(
+    "--target-option",
+    "target_options",
+    type=_Options(),
+    multiple=True,
+    callback=_parsed,
+    help="Storage setting for the target at a URL, in the same form. Repeatable.",
+)
+"""Give a command ``--target-option``, likewise as `target_options`."""
+
+
+def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a folder or URL is a model rather than shards."""
+    from dkfeat.io.manifest.model_folder import MODEL_FILE, model_place
+
+    return model_place(target, storage_options).size(MODEL_FILE) is not None
+
+
+def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
+    """Parse storage options of the form ``key=value``; a dot in a key leads into a mapping.
+
+    Values ``true``, ``false``, ``null`` and numbers are meant as such. None if there are no texts.
+
+    Raises
+    ------
+    ConfigError
+        As `resolve_options`.
+
+    Examples
+    --------
+    >>> parse_options(["retry_seconds=30", "client_kwargs.region_name=eu-west-1"], "--storage-option")
+    {'retry_seconds': 30, 'client_kwargs': {'region_name': 'eu-west-1'}}
+    """
+    from dkfeat.io.storage.urls import is_secret
+
+    options: dict[str, Any] = {}
+    for item in items:
+        path, _, text = item.partition("=")
+        *folders, key = path.split(".")
+        inner = options
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{flag} {path}: {folder} is given as a value and as a mapping")
+        inner[key] = text if is_secret(key) else _plain(text)
+    return resolve_options(options, flag) if options else None
+
+
+def resolve_options(options: Mapping[str, Any] | None, place: str) -> dict[str, Any] | None:
+    """Replace ``env:NAME`` in storage options by the value of that variable.
+
+    Raises
+    ------
+    ConfigError
+        If a variable is not set, or a credential is given by value: the command line of a process can be seen by all
+        users of a machine, and a job file is kept.
+
+    Examples
+    --------
+    >>> resolve_options({"endpoint_url": "http://host:9000"}, "storage_options")
+    {'endpoint_url': 'http://host:9000'}
+    >>> resolve_options({"secret": "abc"}, "storage_options")
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: storage_options: secret is a credential; put it into a ... give its name, secret=env:NAME
+    """
+    from dkfeat.io.storage.urls import is_secret
+
+    if options is None:
+        return None
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            found[key] = resolve_options(value, place)
+        elif isinstance(value, str) and value.startswith(VARIABLE):
+            name = value.removeprefix(VARIABLE)
+            if name not in os.environ:
+                raise ConfigError(f"{place}: {key} is to be the environment variable {name}, which is not set")
+            found[key] = os.environ[name]
+        elif is_secret(str(key)) and value is not None:
+            raise ConfigError(
+                f"{place}: {key} is a credential; put it into a variable of the environment and give its name, "
+                f"{key}=env:NAME"
+            )
+        else:
+            found[key] = value
+    return found
+
+
+def _plain(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, bool | int | float) else text

@@ -1,0 +1,1 @@
+"""Stochastic gradient descent of linear models: rows, losses and steps."""

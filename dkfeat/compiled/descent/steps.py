@@ -1,0 +1,319 @@
+"""Stochastic gradient descent of many linear models side by side, one row after another.
+
+A *lane* is one linear model: one class against the rest, under one loss and one strength of the penalty. All lanes see
+the same rows in the same order, and the weights of a column lie side by side, ``[column][lane]``: a row is gathered
+once for all of them. Lanes come in blocks of 16, a cache line of float32; a single lane has a loop of its own.
+
+The weights of a lane are ``scale * coef``. The l2 penalty changes `scale` alone, by the factor
+``1 / (1 + step_size * alpha)`` a row: the proximal step, which stays positive for penalties of any strength.
+
+The mean of the weights over a window of rows costs nothing in columns that a row does not hold. With S the sum of the
+scales so far, the sum of the weights over the window is ``S * coef - lag``, if each change d of `coef` adds ``S * d``
+to `lag`, before the row's own scale is added to S. `end_window` ends a window.
+
+Steps are implicit: rows of any length and weight are safe. The step of a row x with score s and step size r, which its
+weight multiplies, is the t of
+
+    t = -r * slope(s + t * |x|²)
+
+with the slope of the loss where the row ends up, not where it was: the proximal step, as in Kulis and Bartlett (2010),
+"Implicit Online Learning", and near to that of Karampatziakis and Langford (2011), "Online Importance Weight Aware
+Updates". An explicit step takes the slope at s: for squared losses it overshoots, and diverges, where r * |x|² is above
+2. For small r both are the same. The logistic loss bends so little that an explicit step is safe for r * |x|² up to 4,
+and learns faster: there, slopes are taken at s, and beyond at ``s + t * (|x|² - 4 / r)``.
+
+Arithmetic is strict, and sums over columns are float32 in a fixed order. Equal rows in equal order give equal bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dkfeat.compiled.descent.rows import add, add_to_one, product, product_of_one, squared_length
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.simd.vector import LANES, load, store
+
+HINGE, SQUARED_HINGE, LOG_LOSS, SQUARED_ERROR, HUBER = range(5)
+"""Losses that a model can have."""
+
+_ENOUGH = 1e-3
+"""A last correction, as a share of the step and of a unit of the score: Newton's method doubles the digits with it."""
+_MOST = 100
+"""Corrections, of which a few are enough."""
+_SAFE = 4.0
+"""Inverse of the logistic loss's greatest curvature."""
+
+
+@inlined
+def _log_step(margin: Any, size: Any, length: Any) -> Any:
+    if size * length <= _SAFE:
+        rest = math.exp(-abs(margin))
+        return size * (rest / (1.0 + rest) if margin > 0.0 else 1.0 / (1.0 + rest))
+    length -= _SAFE / size
+    # t = size / (1 + exp(margin + t * length)): Newton's method, from the side on which it never overshoots, that is
+    # from where the margin is 0 or, if the step cannot reach that, from the longest step; from 0 for margins above 0
+    step = 0.0
+    if margin < 0.0:
+        step = size if size * length <= -margin else -margin / length
+    for _ in range(_MOST):
+        reached = margin + step * length
+        rest = math.exp(-abs(reached))
+        share = rest / (1.0 + rest) if reached > 0.0 else 1.0 / (1.0 + rest)
+        correction = (step - size * share) / (1.0 + size * length * share * (1.0 - share))
+        step -= correction
+        if not abs(correction) * max(1.0, step * length) > _ENOUGH * step:
+            break
+    return step
+
+
+@inlined
+def step_and_loss(kind: Any, score: Any, target: Any, epsilon: Any, size: Any, length: Any) -> Any:
+    """Step that a row asks for, and its loss before it.
+
+    Parameters
+    ----------
+    kind : int
+        Loss.
+    score, target : float
+        -1 or 1 is the target of a class.
+    epsilon : float
+        Error at which the Huber loss turns from square to absolute.
+    size : float
+        Step size times the row's weight, at least 0.
+    length : float
+        What the score grows by for a step of 1: the squared length of the row, its intercept included; at least 0.
+
+    Returns
+    -------
+    step, loss : float
+        What the row is multiplied by before it is added to the weights.
+    """
+    if kind >= SQUARED_ERROR:
+        error = target - score
+        left = error / (1.0 + size * length)
+        square = kind == SQUARED_ERROR
+        step = size * left if square or abs(left) <= epsilon else math.copysign(size * epsilon, error)
+        if square or abs(error) <= epsilon:
+            return step, 0.5 * error * error
+        return step, epsilon * (abs(error) - 0.5 * epsilon)
+    margin = score * target
+    if kind == LOG_LOSS:
+        return target * _log_step(margin, size, length), math.log1p(math.exp(-abs(margin))) - min(margin, 0.0)
+    short = 1.0 - margin
+    if short <= 0.0:
+        return 0.0, 0.0
+    if kind == HINGE:
+        return target * (size if size * length <= short else short / length), short
+    return target * (2.0 * size * short / (1.0 + 2.0 * size * length)), short * short
+
+
+SMALLEST_SCALE = 1e-3
+"""Below this the window must end: what `coef` and `lag` cancel would show in float32."""
+
+
+class Targets(NamedTuple):
+    """Targets and weights of a batch's rows."""
+
+    offsets: Any
+    """Row i belongs to the outputs ``positives[offsets[i]:offsets[i + 1]]`` and to no other, int64."""
+    positives: Any
+    """Numbers of outputs, int64."""
+    reals: Any
+    """Targets of a regression, float64; of no length for classes."""
+    weights: Any
+    """Weight of each row, float64."""
+
+
+class Lanes(NamedTuple):
+    """State of all lanes, float64 of shape (n_lanes,) unless said otherwise; reset when windows end."""
+
+    kinds: Any
+    """Loss of each lane, int64."""
+    step_sizes: Any
+    """0 where a lane only fills up a block."""
+    decays: Any
+    """Factors by which the penalty multiplies scales."""
+    scales: Any
+    sums: Any
+    """Sum of the scales over the window."""
+    intercepts: Any
+    intercept_sums: Any
+    """Sum of the intercepts over the window."""
+    losses: Any
+    """Sum of weighted losses over the window, each before its row changed the weights."""
+    mean_intercepts: Any
+    """Mean of the intercepts over all rows before the window."""
+    mean_losses: Any
+
+
+@inlined
+def _move(
+    lanes: Any, lane: Any, product: Any, length: Any, target: Any, weight: Any, epsilon: Any, intercept_rate: Any
+) -> Any:
+    # one row in one lane: all but the columns' weights; returns what they and their lag change by, for values of 1
+    score = lanes.scales[lane] * product + lanes.intercepts[lane]
+    size = lanes.step_sizes[lane] * weight
+    step, loss = step_and_loss(lanes.kinds[lane], score, target, epsilon, size, length + intercept_rate)
+    lanes.losses[lane] += weight * loss
+    lanes.scales[lane] *= lanes.decays[lane]
+    lanes.intercepts[lane] += intercept_rate * step
+    change = step / lanes.scales[lane]
+    lag = change * lanes.sums[lane]
+    lanes.sums[lane] += lanes.scales[lane]
+    lanes.intercept_sums[lane] += lanes.intercepts[lane]
+    return change, lag
+
+
+@kernel
+def descend(
+    rows: Any,
+    targets: Any,
+    start: Any,
+    lanes: Any,
+    n_outputs: Any,
+    epsilon: Any,
+    intercept_rate: Any,
+    coef: Any,
+    lag: Any,
+) -> Any:
+    """Show rows of a batch to all lanes, until the batch or the window ends.
+
+    Parameters
+    ----------
+    rows : BatchRows
+    targets : Targets
+    start : int
+        Row to begin with.
+    lanes : Lanes
+        A multiple of 16; changed.
+    n_outputs : int
+        Lane ``v * n_outputs + o`` is output o of variant v.
+    epsilon : float
+        Error at which the Huber loss turns from square to absolute.
+    intercept_rate : float
+        Step of the intercept, as a share of the step of the weights.
+    coef : ndarray of shape (n_columns * n_lanes,), float32
+        Changed.
+    lag : ndarray of the same shape or of none, float32
+        Changed; without it, weights are not averaged.
+
+    Returns
+    -------
+    stop : int
+        Rows shown, with those before `start`; end the window if it is not all of them.
+    """
+    n_lanes, n_rows = len(lanes.kinds), len(rows.indptr) - 1
+    products, changes, lags = (
+        np.empty(n_lanes, np.float32),
+        np.empty(n_lanes, np.float32),
+        np.empty(n_lanes, np.float32),
+    )
+    wanted, parts = np.empty(n_lanes, np.float64), np.empty(LANES, np.float32)
+    regression, average = len(targets.reals) > 0, len(lag) > 0
+    for row in range(start, n_rows):
+        begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
+        length = squared_length(rows, begin, end, parts)
+        for at in range(0, n_lanes, LANES):
+            store(products, at, product(rows, begin, end, coef, n_lanes, at))
+        if regression:
+            wanted[:] = targets.reals[row]
+        else:
+            wanted[:] = -1.0
+            for j in range(targets.offsets[row], targets.offsets[row + 1]):
+                for lane in range(targets.positives[j], n_lanes, n_outputs):
+                    wanted[lane] = 1.0
+        smallest = 1.0
+        for at in range(0, n_lanes, LANES):
+            moved = False
+            for lane in range(at, at + LANES):
+                change, delay = _move(
+                    lanes,
+                    lane,
+                    products[lane] * rows.value,
+                    length,
+                    wanted[lane],
+                    targets.weights[row],
+                    epsilon,
+                    intercept_rate,
+                )
+                moved |= change != 0.0
+                changes[lane], lags[lane] = change * rows.value, delay * rows.value
+                smallest = min(smallest, lanes.scales[lane])
+            if moved:
+                add(rows, begin, end, coef, n_lanes, at, load(changes, at))
+                if average:
+                    add(rows, begin, end, lag, n_lanes, at, load(lags, at))
+        if smallest < SMALLEST_SCALE:
+            return row + 1
+    return n_rows
+
+
+@kernel
+def descend_one(
+    rows: Any,
+    targets: Any,
+    start: Any,
+    lanes: Any,
+    epsilon: Any,
+    intercept_rate: Any,
+    coef: Any,
+    lag: Any,
+) -> Any:
+    """Do what `descend` does for a single lane, whose tables have shape (n_columns,)."""
+    n_rows, parts = len(rows.indptr) - 1, np.empty(LANES, np.float32)
+    for row in range(start, n_rows):
+        begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
+        if len(targets.reals) > 0:
+            wanted = targets.reals[row]
+        else:
+            wanted = 1.0 if targets.offsets[row + 1] > targets.offsets[row] else -1.0
+        score, length = product_of_one(rows, begin, end, coef, parts), squared_length(rows, begin, end, parts)
+        change, delay = _move(
+            lanes, 0, score * rows.value, length, wanted, targets.weights[row], epsilon, intercept_rate
+        )
+        if change != 0.0:
+            add_to_one(rows, begin, end, coef, np.float32(change * rows.value))
+            if len(lag) > 0:
+                add_to_one(rows, begin, end, lag, np.float32(delay * rows.value))
+        if lanes.scales[0] < SMALLEST_SCALE:
+            return row + 1
+    return n_rows
+
+
+@kernel
+def end_window(lanes: Any, n_window: Any, n_before: Any, coef: Any, lag: Any, mean: Any) -> None:
+    """End a window: put scales into the weights, and the window's weights into their mean.
+
+    Parameters
+    ----------
+    lanes : Lanes
+        `scales` become 1, sums 0, and means take the window in.
+    n_window, n_before : int
+        Rows of the window, at least 1, and rows before it.
+    coef : ndarray of shape (n_columns * n_lanes,), float32
+    lag, mean : ndarrays of the same shape, or of none, float32
+        The mean is over all rows before the window, and then with it.
+    """
+    n_lanes = len(lanes.kinds)
+    total = np.float64(n_window + n_before)
+    old = n_before / total
+    scales, shares = np.empty(n_lanes, np.float64), np.empty(n_lanes, np.float64)
+    for lane in range(n_lanes):
+        scales[lane], shares[lane] = lanes.scales[lane], lanes.sums[lane] / total
+    average = len(lag) > 0
+    for begin in range(0, len(coef), n_lanes):
+        for lane in range(n_lanes):
+            weight = np.float64(coef[begin + lane])
+            if average:
+                window = weight * shares[lane] - np.float64(lag[begin + lane]) / total
+                mean[begin + lane] = np.float32(mean[begin + lane] * old + window)
+                lag[begin + lane] = 0.0
+            coef[begin + lane] = np.float32(weight * scales[lane])
+    for lane in range(n_lanes):
+        lanes.scales[lane], lanes.sums[lane] = 1.0, 0.0
+        lanes.mean_intercepts[lane] = lanes.mean_intercepts[lane] * old + lanes.intercept_sums[lane] / total
+        lanes.mean_losses[lane] = lanes.mean_losses[lane] * old + lanes.losses[lane] / total
+        lanes.intercept_sums[lane] = lanes.losses[lane] = 0.0

@@ -1,0 +1,129 @@
+"""Flags of numba and the cache on disk that all compiled loops share.
+
+Loops run serial and without the GIL: parallelism is Dask's. Arithmetic is strict IEEE: no contraction into fused
+operations and no reassociation, so that all CPUs give the same bits.
+
+Machine code is kept on disk where numba keeps it: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__`` beside the
+sources, else the user's cache folder; where none can be written, loops are compiled anew in each process. numba
+itself would look only at the file of the outermost function and run old code after an edit of a helper in another
+file. Here, an entry's name is a hash of everything that its code depends on: the sources of this package, numba's
+version, the CPU, its features and the types of the arguments. A stale or foreign entry is never found, a damaged one
+fails its checksum, and processes that compile at the same time write the same bytes to the same name.
+
+``DKFEAT_JIT_CACHE=0`` turns the cache off. ``NUMBA_DISABLE_JIT=1`` runs everything as plain Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+F = TypeVar("F", bound=Callable)
+
+_FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False, "boundscheck": False}
+
+
+def kernel(function: F) -> F:
+    """Compile a loop that Python calls, when it is first called.
+
+    Parameters
+    ----------
+    function : callable
+        Takes arrays and scalars that its caller has checked; each set of argument types is compiled once.
+
+    Returns
+    -------
+    compiled : callable
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @kernel
+    ... def total(values):
+    ...     s = 0.0
+    ...     for value in values:
+    ...         s += value
+    ...     return s
+    >>> float(total(np.ones(3)))
+    3.0
+    """
+    compiled = numba.njit(**_FLAGS)(function)
+    if not config.DISABLE_JIT and _cache_wanted():  # type: ignore[attr-defined]  # numba sets it from the environment
+        with suppress(RuntimeError):  # numba found no folder that it can write, or no source file: go without a cache
+            compiled._cache = _Cache(function)
+    return compiled
+
+
+def inlined(function: F) -> F:
+    """Compile a helper that becomes part of each loop that calls it."""
+    return numba.njit(forceinline=True, **_FLAGS)(function)
+
+
+def _cache_wanted() -> bool:
+    switch = os.environ.get("DKFEAT_JIT_CACHE", "1")
+    if switch not in ("0", "1"):
+        raise ValueError(
+            f"DKFEAT_JIT_CACHE={switch!r}, but the switch of the compile cache is 0 or 1; unset it for the default, 1"
+        )
+    return switch == "1"
+
+
+@cache
+def _sources() -> str:
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+class _Entries:
+    """Files of one function's machine code, an index with a single entry for each thing that it depends on."""
+
+    def __init__(self, folder: str, name: str, depends_on: tuple[Any, ...]) -> None:
+        self._folder, self._name, self._depends_on = folder, name, depends_on
+
+    def _file(self, key: Any) -> IndexDataCacheFile:
+        stamp = hashlib.sha256(repr((self._depends_on, key)).encode()).hexdigest()[:32]
+        return IndexDataCacheFile(self._folder, f"{self._name}.{stamp}", stamp)
+
+    def load(self, key: Any) -> Any:
+        return self._file(key).load(key)
+
+    def save(self, key: Any, code: Any) -> None:
+        file = self._file(key)
+        file.flush()  # an index that does not read back would stand in the way
+        file.save(key, code)
+
+    def flush(self) -> None:
+        for path in Path(self._folder).glob(f"{self._name}.*.nb[ic]"):
+            path.unlink(missing_ok=True)
+
+
+class _Cache(FunctionCache):
+    """numba's cache of a function with our naming of entries; whatever happens to the disk costs speed, never a run."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        depends_on = (numba.__version__, _sources(), self._impl.locator.get_source_stamp())
+        self._cache_file = _Entries(  # type: ignore[assignment]  # the same methods
+            self._cache_path, self._impl.filename_base, depends_on
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with suppress(Exception):  # numba reads what may have been cut, and then raises anything
+            return super().load_overload(sig, target_context)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)

@@ -1,0 +1,1 @@
+"""Products of rows with tables of weights, and the functions applied to them."""

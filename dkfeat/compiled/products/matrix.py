@@ -1,0 +1,231 @@
+"""Products of dense and sparse float32 rows with a table of weights, column after column in one order.
+
+Each result is a sum over the columns in ascending order, multiplied and added in one step where the CPU can. A
+zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Sums go on from what the output
+holds: columns may come in parts, the lower ones first.
+
+A table has the shape (n_tiles, n_columns, 64): components are kept in tiles of 64, as `dkfeat.compiled.random.laws`
+draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import lower_builtin
+
+from dkfeat.compiled.jit import kernel
+from dkfeat.compiled.random.laws import TILE
+from dkfeat.compiled.simd.vector import LANES, call_intrinsic, emit_prefetch, f32x16, repeat
+
+AHEAD = 8
+"""Nonzeros between the one in work and the one whose weights are fetched into cache."""
+
+_ROWS = 6
+"""Rows that are multiplied together: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
+_ROW_BLOCK = 96
+"""Rows that stay in the second-level cache while all tiles pass."""
+_COLUMN_BLOCK = 128
+"""Columns whose weights in a tile, 32 KiB, stay in the first-level cache while a block of rows passes."""
+
+
+def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: Any, rows: int) -> None:
+    for row in range(rows):
+        sums = out[to + row * out_step : to + row * out_step + TILE]
+        for k in range(len(weights)):
+            sums += x[at + row * step + k] * weights[k]
+
+
+def multiply_1(
+    x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
+) -> None:
+    """Add the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``."""
+    _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, 1)
+
+
+def multiply_6(
+    x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
+) -> None:
+    """Do what `multiply_1` does for 6 rows, `step` apart in x and `out_step` apart in out."""
+    _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
+
+
+def multiply_listed(x: Any, at: Any, places: Any, table: Any, begin: Any, count: Any, out: Any, to: Any) -> None:
+    """Do what `multiply_1` does where ``x[at + k]`` belongs to row ``places[at + k]`` of the table."""
+    chosen = table[begin:]
+    sums = out[to : to + TILE]
+    for k in range(at, at + count):
+        sums += x[k] * chosen[places[k] * TILE : (places[k] + 1) * TILE]
+
+
+def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
+    """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, with the sums in registers."""
+    kind = f32x16.backend
+    vectors = TILE // LANES
+    places = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
+    targets = [[builder.gep(place, [ir.IntType(64)(v)]) for v in range(vectors)] for place in places]
+    sums = [[cgutils.alloca_once_value(builder, builder.load(target, align=4)) for target in row] for row in targets]
+    with cgutils.for_range(builder, count) as loop:
+        place = builder.bitcast(weights_at(loop.index), kind.as_pointer())
+        weights = [builder.load(builder.gep(place, [ir.IntType(64)(v)]), align=4) for v in range(vectors)]
+        for row, totals in zip(rows, sums, strict=True):
+            value = repeat(builder, kind, builder.load(row(loop.index)))
+            for weight, total in zip(weights, totals, strict=True):
+                builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
+    for row_targets, totals in zip(targets, sums, strict=True):
+        for target, total in zip(row_targets, totals, strict=True):
+            builder.store(builder.load(total), target, align=4)
+
+
+_FLOATS = types.Array(types.float32, 1, "C")
+_PLACES = types.Array(types.int64, 1, "C")
+
+
+def _register(function: Callable, case: Any, lower: Callable) -> None:
+    infer_global(function)(type("_Template", (ConcreteTemplate,), {"cases": [case]}))
+    lower_builtin(function, *case.args)(lower)
+
+
+def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    return context.make_array(kind)(context, builder, array).data
+
+
+def _register_rows(function: Callable, n_rows: int) -> None:
+    def lower(context: Any, builder: Any, _: Any, args: tuple) -> Any:
+        x, at, step, table, begin, count, out, to, out_step = args
+        x, table, out = (_data(context, builder, _FLOATS, array) for array in (x, table, out))
+        starts = [builder.gep(x, [builder.add(at, builder.mul(step, step.type(i)))]) for i in range(n_rows)]
+        outputs = [builder.gep(out, [builder.add(to, builder.mul(out_step, to.type(i)))]) for i in range(n_rows)]
+        table = builder.gep(table, [begin])
+        rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
+        _emit(builder, rows, lambda k: builder.gep(table, [builder.mul(k, k.type(TILE))]), count, outputs)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    case = signature(types.none, _FLOATS, whole, whole, _FLOATS, whole, whole, _FLOATS, whole, whole)
+    _register(function, case, lower)
+
+
+_register_rows(multiply_1, 1)
+_register_rows(multiply_6, _ROWS)
+
+
+def _lower_listed(context: Any, builder: Any, _: Any, args: tuple) -> Any:
+    x, at, places, table, begin, count, out, to = args
+    x, table, out = (_data(context, builder, _FLOATS, array) for array in (x, table, out))
+    places = builder.gep(_data(context, builder, _PLACES, places), [at])
+    x, table = builder.gep(x, [at]), builder.gep(table, [begin])
+
+    def weights_at(k: Any) -> Any:
+        column = builder.load(builder.gep(places, [k]))
+        later = builder.load(builder.gep(places, [builder.add(k, k.type(AHEAD))]))
+        for line in range(0, TILE, LANES):
+            place = builder.add(builder.mul(later, later.type(TILE)), later.type(line))
+            emit_prefetch(builder, builder.gep(table, [place]), for_write=False)
+        return builder.gep(table, [builder.mul(column, column.type(TILE))])
+
+    _emit(builder, [lambda k: builder.gep(x, [k])], weights_at, count, [builder.gep(out, [to])])
+    return context.get_dummy_value()
+
+
+_register(
+    multiply_listed,
+    signature(types.none, _FLOATS, types.intp, _PLACES, _FLOATS, types.intp, types.intp, _FLOATS, types.intp),
+    _lower_listed,
+)
+
+
+@kernel
+def multiply_dense(
+    x: Any, n_samples: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
+) -> None:
+    """Add products of dense rows.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples * n_columns,), float32
+    n_samples, n_columns, n_tiles : int
+    table : ndarray of shape (n_tiles * n_columns * 64,), float32
+    out : ndarray, flat, float32
+        Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
+    to, step : int
+    """
+    for first in range(0, n_samples, _ROW_BLOCK):
+        last = min(first + _ROW_BLOCK, n_samples)
+        for tile in range(n_tiles):
+            for column in range(0, n_columns, _COLUMN_BLOCK):
+                begin, count = (tile * n_columns + column) * TILE, min(_COLUMN_BLOCK, n_columns - column)
+                i = first
+                while i < last:
+                    at, place = i * n_columns + column, to + i * step + tile * TILE
+                    if i + _ROWS <= last:
+                        multiply_6(x, at, n_columns, table, begin, count, out, place, step)
+                        i += _ROWS
+                    else:
+                        multiply_1(x, at, n_columns, table, begin, count, out, place, step)
+                        i += 1
+
+
+@kernel
+def multiply_sparse(
+    indptr: Any, places: Any, values: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
+) -> None:
+    """Add products of sparse rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    places : ndarray of shape (nnz + AHEAD,), int64
+        Columns of the table, ascending in a row; the last AHEAD are any.
+    values : ndarray of shape (nnz,), float32
+    n_columns, n_tiles : int
+    table : ndarray of shape (n_tiles * n_columns * 64,), float32
+    out : ndarray, flat, float32
+        Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
+    to, step : int
+    """
+    for tile in range(n_tiles):
+        begin = tile * n_columns * TILE
+        for i in range(indptr.shape[0] - 1):
+            at, place = indptr[i], to + i * step + tile * TILE
+            multiply_listed(values, at, places, table, begin, indptr[i + 1] - at, out, place)
+
+
+_COLUMNS = 64
+"""Columns of the table that are summed together; their sums for four rows stay in the first-level cache."""
+_ROWS_AT_ONCE = 4
+
+
+@kernel
+def multiply_rows(x: Any, n_samples: Any, n_inner: Any, table: Any, n_columns: Any, out: Any) -> None:
+    """Write the product of rows and a table.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples * n_inner,), float64
+    n_samples, n_inner, n_columns : int
+    table : ndarray of shape (n_tiles * n_inner * 64,), float64
+        Columns in tiles of 64, the last one filled up with zeros.
+    out : ndarray of shape (n_samples * n_columns,), float32
+    """
+    sums = np.empty(_ROWS_AT_ONCE * _COLUMNS, np.float64)
+    for tile in range(-(-n_columns // _COLUMNS)):
+        begin, width = tile * n_inner * _COLUMNS, min(_COLUMNS, n_columns - tile * _COLUMNS)
+        for first in range(0, n_samples, _ROWS_AT_ONCE):
+            rows = min(_ROWS_AT_ONCE, n_samples - first)
+            sums[:] = 0.0
+            for k in range(n_inner):
+                weights = table[begin + k * _COLUMNS : begin + (k + 1) * _COLUMNS]
+                for row in range(rows):
+                    value = x[(first + row) * n_inner + k]
+                    for column in range(_COLUMNS):
+                        sums[row * _COLUMNS + column] += value * weights[column]
+            for row in range(rows):
+                to = (first + row) * n_columns + tile * _COLUMNS
+                for column in range(width):
+                    out[to + column] = np.float32(sums[row * _COLUMNS + column])

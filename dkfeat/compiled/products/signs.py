@@ -1,0 +1,314 @@
+"""Products of signed sums: features of rows under random signs, with no table of weights.
+
+Components come in blocks of 16, of falling degree. Block b has as many levels as its first component has factors, of 16
+factors each from factor ``starts[b]`` on; lane l of level j is factor j of component 16 b + l. A factor is a row's sum
+of signed values, and a component is ``constants * prod_j (scales * factor_j)`` over its degree.
+
+The sum of a row is fixed: the columns of a group of four, in order, make a partial sum, and partial sums are added in
+the order of their groups. A zero adds nothing, so dense and sparse rows give equal bits, on every CPU, in blocks of any
+size.
+
+- Dense rows stand in lanes, 16 at a time. The 16 signed sums of a group are made once and looked up by the four
+  bits of each factor: a group costs a factor one addition for 16 rows, where a product of matrices costs four.
+- Sparse rows add or subtract a value in 16 factors at once, by 16 bits of the packed table as a mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import lower_builtin
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.random.signs import COLUMNS
+from dkfeat.compiled.simd.vector import LANES, load, mask16, select, splat, store
+
+GROUP = 4
+"""Neighbouring columns whose values are added before they join a row's sum."""
+_CHUNK = 8 * LANES
+"""Factors of a sparse row that are summed together, in registers."""
+
+_ENTRIES = 1 << GROUP
+_LOOKUPS = COLUMNS // GROUP
+_SUMS, _CELLS = _LOOKUPS * _ENTRIES * LANES, COLUMNS * LANES
+ROOM = _SUMS + _CELLS
+"""Float32 numbers that `multiply_dense_signs` needs for the columns at hand."""
+
+f32, u64 = np.float32, np.uint64
+
+
+def load_mask(words: Any, offset: Any) -> Any:
+    """Lanes that the bits of ``words[offset]``, a uint16, mark, from the lowest."""
+    return (words[offset] >> np.arange(LANES, dtype=np.uint16)) & 1 == 1
+
+
+_WORDS = types.Array(types.uint16, 1, "C")
+
+
+@infer_global(load_mask)
+class _LoadMask(ConcreteTemplate):
+    cases = [signature(mask16, _WORDS, types.intp)]  # noqa: RUF012  # numba's own form
+
+
+@lower_builtin(load_mask, _WORDS, types.intp)
+def _lower_load_mask(context: Any, builder: Any, _: Any, args: tuple) -> Any:
+    data = context.make_array(_WORDS)(context, builder, args[0]).data
+    return builder.bitcast(builder.load(builder.gep(data, [args[1]])), mask16.backend)
+
+
+@inlined
+def _fill_sums(cells: Any, group: Any, sums: Any) -> None:
+    """Write the 16 signed sums of four columns of 16 rows; bit t of an entry's number says that column t is negative.
+
+    Each is a sum in the order of the columns.
+    """
+    at, to = group * GROUP * LANES, group * _ENTRIES * LANES
+    zero = splat(f32(0))
+    first = load(cells, at)
+    store(sums, to, first)
+    store(sums, to + LANES, zero - first)
+    for t in range(1, GROUP):
+        value, half = load(cells, at + t * LANES), LANES << t
+        for entry in range(0, half, LANES):
+            base = load(sums, to + entry)
+            store(sums, to + entry, base + value)
+            store(sums, to + entry + half, base - value)
+
+
+@inlined
+def _look_up(sums: Any, group: Any, word: Any) -> Any:
+    entry = np.int64(word >> u64(GROUP * group) & u64(_ENTRIES - 1))
+    return load(sums, (group * _ENTRIES + entry) * LANES)
+
+
+class Components(NamedTuple):
+    """Blocks of components, and the factors of which a table of signs holds some."""
+
+    starts: NDArray[np.int64]
+    """Shape (n_blocks + 1,): first factor of each block and, last, the number of all."""
+    degrees: NDArray[np.float32]
+    """Shape (16 * n_blocks,): factors of each component, whole numbers, falling; any beyond the last component."""
+    scales: NDArray[np.float32]
+    """Shape (16 * n_blocks,)."""
+    constants: NDArray[np.float32]
+    """Shape (16 * n_blocks,)."""
+    first_block: int
+    """Blocks to compute, from this one; their factors are among those of the table."""
+    last_block: int
+    """To before this one."""
+    n_factors: int
+    """Factors of the table."""
+    origin: int
+    """First factor of the table."""
+
+
+class Features(NamedTuple):
+    """Array that features of rows are written to, with what marks those that overflow."""
+
+    values: NDArray[np.float32]
+    """Flat: component c of row i goes to ``values[to + i * step + c]``, and components end the row."""
+    to: int
+    step: int
+    spoilt: NDArray[np.uint8]
+    """Shape (n_samples,): set to 1 where a feature overflows; else left as it is."""
+
+
+@kernel
+def multiply_dense_signs(
+    x: Any,
+    multipliers: Any,
+    n_columns: Any,
+    first_column: Any,
+    last_column: Any,
+    signs: Any,
+    components: Any,
+    features: Any,
+    room: Any,
+    totals: Any,
+) -> None:
+    """Features of dense rows, some columns at a time: the last call, whose columns end the rows, writes them.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples * n_columns,), float32
+    multipliers : ndarray of shape (n_samples,), float32
+        Each row's values are multiplied by its own.
+    n_columns : int
+    first_column, last_column : int
+        Columns from the first, a multiple of 64, to before the last: 0 to n_columns, or parts of it in order.
+    signs : ndarray of shape (ceil((last_column - first_column) / 64) * n_factors,), uint64
+        Turned signs of these columns.
+    components : Components
+    features : Features
+    room : ndarray of shape (ROOM,), float32
+        For intermediate values; aligned to 64 bytes, without which look-ups take twice the time.
+    totals : ndarray of shape (16 * n_factors,), float32
+        For the sums of 16 rows, where one call takes all columns; else of shape (ceil(n_samples / 16) * 16 *
+        n_factors,), for the sums of all of them, as the last call left them. Aligned likewise.
+    """
+    starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
+    out, to, step, spoilt = features
+    n_samples, n_components = multipliers.shape[0], step - to
+    low, high = starts[first_block] - origin, starts[last_block] - origin
+    sums, cells = room[:_SUMS], room[_SUMS:]
+    lanes = np.empty(LANES, np.float32)
+    zero = splat(f32(0))
+    stride = 0 if first_column == 0 and last_column == n_columns else n_factors
+    for first in range(0, n_samples, LANES):
+        n_rows = min(LANES, n_samples - first)
+        held = first * stride
+        if first_column == 0:
+            for factor in range(low, high):
+                store(totals, held + factor * LANES, zero)
+        for block in range(-(-(last_column - first_column) // COLUMNS)):
+            column = first_column + block * COLUMNS
+            width = min(COLUMNS, last_column - column)
+            cells[:] = f32(0)
+            for lane in range(n_rows):
+                at, multiplier = (first + lane) * n_columns + column, multipliers[first + lane]
+                for c in range(width):
+                    cells[c * LANES + lane] = x[at + c] * multiplier
+            for group in range(_LOOKUPS):
+                _fill_sums(cells, group, sums)
+            for factor in range(low, high, 4):  # four chains of additions side by side
+                word, at = block * n_factors + factor, held + factor * LANES
+                w0, w1, w2, w3 = signs[word], signs[word + 1], signs[word + 2], signs[word + 3]
+                t0, t1 = load(totals, at), load(totals, at + LANES)
+                t2, t3 = load(totals, at + 2 * LANES), load(totals, at + 3 * LANES)
+                for group in range(_LOOKUPS):
+                    t0 = t0 + _look_up(sums, group, w0)
+                    t1 = t1 + _look_up(sums, group, w1)
+                    t2 = t2 + _look_up(sums, group, w2)
+                    t3 = t3 + _look_up(sums, group, w3)
+                store(totals, at, t0)
+                store(totals, at + LANES, t1)
+                store(totals, at + 2 * LANES, t2)
+                store(totals, at + 3 * LANES, t3)
+        if last_column < n_columns:
+            continue
+        bad = zero
+        for block in range(first_block, last_block):
+            component = block * LANES
+            width = min(LANES, n_components - component)
+            for lane in range(width):
+                at = starts[block] - origin + lane
+                feature, scale = splat(constants[component + lane]), splat(scales[component + lane])
+                for j in range(np.int64(degrees[component + lane])):
+                    feature = feature * (load(totals, held + (at + j * LANES) * LANES) * scale)
+                bad = bad + feature * zero
+                store(cells, lane * LANES, feature)
+            for row in range(n_rows):  # a row's features go out side by side
+                place = to + (first + row) * step + component
+                for lane in range(width):
+                    out[place + lane] = cells[lane * LANES + row]
+        store(lanes, 0, bad)
+        for lane in range(n_rows):
+            if lanes[lane] != f32(0):
+                spoilt[first + lane] = 1
+
+
+@kernel
+def multiply_sparse_signs(
+    indptr: Any,
+    places: Any,
+    fresh: Any,
+    values: Any,
+    multipliers: Any,
+    signs: Any,
+    components: Any,
+    features: Any,
+    totals: Any,
+    goes_on: Any,
+    ends: Any,
+) -> None:
+    """Features of sparse rows, or of parts of one row: the last call writes them.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    places : ndarray of shape (nnz,), int64
+        Rows of the table `signs`; columns ascend in a row.
+    fresh : ndarray of shape (nnz,), bool
+        Whether an entry is the first of its row in its group of columns.
+    values : ndarray of shape (nnz,), float32
+    multipliers : ndarray of shape (n_samples,), float32
+    signs : ndarray of shape (n_places * n_factors / 16,), uint16
+        Packed signs.
+    components : Components
+    features : Features
+    totals : ndarray of shape (n_factors,), float32
+        For the sums of a row.
+    goes_on, ends : bool
+        Whether `totals` holds sums of earlier columns of the one row that is given, and whether its features follow
+        now. A part of a row begins with an entry that is fresh.
+    """
+    starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
+    out, to, step, spoilt = features
+    n_words = n_factors // LANES
+    low, high = starts[first_block] - origin, starts[last_block] - origin
+    n_components = step - to
+    lanes = np.empty(LANES, np.float32)
+    zero = splat(f32(0))
+    for i in range(indptr.shape[0] - 1):
+        multiplier = multipliers[i]
+        for chunk in range(low // _CHUNK * _CHUNK, high, _CHUNK):
+            word = chunk // LANES
+            t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = zero
+            if goes_on:
+                t0, t1 = load(totals, chunk), load(totals, chunk + LANES)
+                t2, t3 = load(totals, chunk + 2 * LANES), load(totals, chunk + 3 * LANES)
+                t4, t5 = load(totals, chunk + 4 * LANES), load(totals, chunk + 5 * LANES)
+                t6, t7 = load(totals, chunk + 6 * LANES), load(totals, chunk + 7 * LANES)
+            p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = zero
+            for at in range(indptr[i], indptr[i + 1]):
+                value = values[at] * multiplier
+                plus, minus = splat(value), splat(-value)
+                w = places[at] * n_words + word
+                s0 = select(load_mask(signs, w), minus, plus)
+                s1 = select(load_mask(signs, w + 1), minus, plus)
+                s2 = select(load_mask(signs, w + 2), minus, plus)
+                s3 = select(load_mask(signs, w + 3), minus, plus)
+                s4 = select(load_mask(signs, w + 4), minus, plus)
+                s5 = select(load_mask(signs, w + 5), minus, plus)
+                s6 = select(load_mask(signs, w + 6), minus, plus)
+                s7 = select(load_mask(signs, w + 7), minus, plus)
+                if fresh[at]:
+                    t0, t1, t2, t3 = t0 + p0, t1 + p1, t2 + p2, t3 + p3
+                    t4, t5, t6, t7 = t4 + p4, t5 + p5, t6 + p6, t7 + p7
+                    p0, p1, p2, p3, p4, p5, p6, p7 = s0, s1, s2, s3, s4, s5, s6, s7
+                else:
+                    p0, p1, p2, p3 = p0 + s0, p1 + s1, p2 + s2, p3 + s3
+                    p4, p5, p6, p7 = p4 + s4, p5 + s5, p6 + s6, p7 + s7
+            store(totals, chunk, t0 + p0)
+            store(totals, chunk + LANES, t1 + p1)
+            store(totals, chunk + 2 * LANES, t2 + p2)
+            store(totals, chunk + 3 * LANES, t3 + p3)
+            store(totals, chunk + 4 * LANES, t4 + p4)
+            store(totals, chunk + 5 * LANES, t5 + p5)
+            store(totals, chunk + 6 * LANES, t6 + p6)
+            store(totals, chunk + 7 * LANES, t7 + p7)
+        if not ends:
+            continue
+        bad = zero
+        for block in range(first_block, last_block):
+            component = block * LANES
+            feature, scale = load(constants, component), load(scales, component)
+            degree = load(degrees, component)
+            for j in range(np.int64(degrees[component])):  # the largest of the block
+                factor = load(totals, starts[block] - origin + j * LANES) * scale
+                feature = select(splat(f32(j)) < degree, feature * factor, feature)
+            bad = bad + feature * zero
+            if component + LANES <= n_components:
+                store(out, to + i * step + component, feature)
+            else:
+                store(lanes, 0, feature)
+                for lane in range(n_components - component):
+                    out[to + i * step + component + lane] = lanes[lane]
+        store(lanes, 0, bad)
+        for lane in range(LANES):
+            if lanes[lane] != f32(0):
+                spoilt[i] = 1

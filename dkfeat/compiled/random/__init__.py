@@ -1,0 +1,1 @@
+"""Counter-based random numbers: Philox, the named streams, and distributions drawn from them."""

@@ -1,0 +1,1 @@
+"""Consistent weighted sampling of sparse rows, and its packed codes."""

@@ -1,0 +1,159 @@
+"""Sparse rows turned feature-major: the coordinates that they hold, and for each its rows in order.
+
+A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Columns are
+numbers up to 2**40 and nothing is allocated by their size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import kernel
+from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.simd.vector import LANES
+
+AHEAD = 16
+"""Entries of padding at the end of `FeatureMajor.places`, for loops that look ahead."""
+
+_ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level cache
+_USES = 32  # entries of a coordinate in a block of rows that pay for reading its parameters again
+_SMALLEST_TABLE = 1 << 16  # slots of a hash table
+_ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
+_WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+u64 = np.uint64
+
+
+class FeatureMajor(NamedTuple):
+    """Entries of some rows, by block of rows, then coordinate, then row."""
+
+    coordinates: NDArray[np.int64]
+    """Shape (n_present,): the coordinates that occur, ascending."""
+    starts: NDArray[np.int64]
+    """Shape (n_blocks, n_present + 1): coordinate q has entries starts[s, q] to starts[s, q + 1] in block s."""
+    places: NDArray[np.int32]
+    """Shape (2 * (nnz + AHEAD),): item 2 p is 16 times the row of entry p."""
+    logs: NDArray[np.float32]
+    """The same memory: item 2 p + 1 is the logarithm of entry p."""
+
+
+def turn(
+    indptr: NDArray[np.int64], columns: NDArray[np.integer], negative: NDArray[np.bool_], logs: NDArray[np.float32]
+) -> FeatureMajor:
+    """Turn rows feature-major.
+
+    Blocks of rows are small where rows share many coordinates, so that a block's accumulators stay in the
+    first-level cache while the parameters of a coordinate are read again for each block; else all rows are one
+    block.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_rows + 1,), int64
+        At least one row; the first item may exceed 0.
+    columns, negative, logs : ndarrays of shape (nnz,)
+        Entries of these rows alone; columns int32 or int64.
+    """
+    n_rows, nnz = len(indptr) - 1, len(columns)
+    ranks = np.empty(nnz, np.int32)
+    n_keys = 2 * (int(columns.max(initial=-1)) + 1)
+    if n_keys <= 4 * nnz + 65_536:
+        coordinates = _rank_by_counting(columns, negative, n_keys, ranks)
+    else:
+        coordinates = _rank_by_hashing(columns, negative, ranks)
+    block_rows = min(n_rows, max(_ROWS_IN_L1, _USES * n_rows * len(coordinates) // max(nnz, 1)))
+    starts = np.empty((-(-n_rows // block_rows), len(coordinates) + 1), np.int64)
+    places = aligned(2 * (nnz + AHEAD), np.int32)
+    places[2 * nnz :] = 0
+    turned_logs = places.view(np.float32)
+    _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs)
+    return FeatureMajor(coordinates, starts, places, turned_logs)
+
+
+@kernel
+def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> Any:
+    # rank of each entry's coordinate, and the coordinates, by a table of all possible ones
+    rank_of = np.zeros(n_keys, np.int32)
+    for p in range(columns.shape[0]):
+        rank_of[2 * np.int64(columns[p]) + negative[p]] = 1
+    n_present = 0
+    for key in range(n_keys):
+        n_present += rank_of[key]
+    coordinates = np.empty(n_present, np.int64)
+    rank = 0
+    for key in range(n_keys):
+        if rank_of[key]:
+            coordinates[rank] = key
+            rank_of[key] = rank
+            rank += 1
+    for p in range(columns.shape[0]):
+        ranks[p] = rank_of[2 * np.int64(columns[p]) + negative[p]]
+    return coordinates
+
+
+def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDArray[np.int64]:
+    # the same by a hash table of those that occur, for coordinates too large for a table of all
+    size = _SMALLEST_TABLE
+    while True:
+        keys = np.full(size, -1, np.int64)
+        if _find_slots(columns, negative, keys, ranks):
+            break
+        size *= 4
+    used = np.flatnonzero(keys >= 0)
+    used = used[np.argsort(keys[used])]
+    rank_of = np.empty(size, np.int32)
+    rank_of[used] = np.arange(len(used))
+    np.take(rank_of, ranks, out=ranks)
+    return keys[used]
+
+
+@kernel
+def _find_slots(columns: Any, negative: Any, keys: Any, slots: Any) -> Any:
+    # slot of each entry's coordinate in an open hash table; False if the table fills beyond a half
+    mask, free = u64(keys.shape[0] - 1), keys.shape[0] // 2
+    for p in range(columns.shape[0]):
+        key = 2 * np.int64(columns[p]) + negative[p]
+        # products of 32-bit halves by odd constants, folded: no product leaves 64 bits
+        h = (u64(key) & _WORD) * _ODD_1 ^ ((u64(key) >> _HALF_WORD) + u64(1)) * _ODD_2
+        h = (h >> _HALF_WORD ^ h) & _WORD
+        h = (h * _ODD_2) >> _HALF_WORD ^ h * _ODD_1
+        slot = (h ^ h >> u64(29)) & mask
+        while keys[slot] != key:
+            if keys[slot] < 0:
+                if free == 0:
+                    return False
+                free -= 1
+                keys[slot] = key
+                break
+            slot = (slot + u64(1)) & mask
+        slots[p] = slot
+    return True
+
+
+@kernel
+def _scatter(indptr: Any, ranks: Any, logs: Any, block_rows: Any, starts: Any, places: Any, turned_logs: Any) -> None:
+    n_rows, n_present = indptr.shape[0] - 1, starts.shape[1] - 1
+    for s in range(starts.shape[0]):
+        first_row, last_row = s * block_rows, min((s + 1) * block_rows, n_rows)
+        begin, end = indptr[first_row] - indptr[0], indptr[last_row] - indptr[0]
+        at = starts[s]
+        at[:] = 0
+        for p in range(begin, end):
+            at[ranks[p]] += 1
+        total = begin
+        for q in range(n_present):
+            count = at[q]
+            at[q] = total
+            total += count
+        for row in range(first_row, last_row):
+            for p in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+                place = at[ranks[p]]
+                at[ranks[p]] = place + 1
+                places[2 * place] = row * LANES
+                turned_logs[2 * place + 1] = logs[p]
+        # each item has moved to the begin of the next
+        for q in range(n_present, 0, -1):
+            at[q] = at[q - 1]
+        at[0] = begin

@@ -1,0 +1,106 @@
+"""Codes packed into the bits of rows, in component order, least significant bit first, running on across bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.simd.vector import LANES, load, store
+
+f32, u64 = np.float32, np.uint64
+
+
+@inlined
+def _low_bits(t: Any, bits: Any) -> Any:
+    # t modulo 2**bits of a float32 whole number of any size: no conversion can overflow
+    period = f32(1 << bits)
+    return u64(t - np.floor(t / period) * period)
+
+
+@kernel
+def pack_tile(
+    kept: Any, levels: Any, i_bits: Any, t_bits: Any, component: Any, n_live: Any, row_bytes: Any, packed: Any
+) -> None:
+    """Pack the codes of up to 16 components.
+
+    Parameters
+    ----------
+    kept : ndarray of shape (n_rows * 16,), uint8 or uint16
+        Codes of the coordinates, of `i_bits` bits.
+    levels : ndarray of shape (n_rows * 16,), float32
+        Levels, finite whole numbers; not read where `t_bits` is 0.
+    i_bits, t_bits : int
+        At most 18 together.
+    component, n_live : int
+        First component of the tile, a multiple of 16, and how many there are.
+    row_bytes : int
+    packed : ndarray of shape (n_rows * row_bytes,), uint8
+        Its bytes of these components are written.
+    """
+    bits = i_bits + t_bits
+    first_byte = component * bits // 8
+    for row in range(packed.shape[0] // row_bytes):
+        at, byte = row * LANES, row * row_bytes + first_byte
+        held, fill = u64(0), 0
+        for j in range(n_live):
+            code = u64(kept[at + j])
+            if t_bits:
+                code |= _low_bits(levels[at + j], t_bits) << u64(i_bits)
+            held |= code << u64(fill)
+            fill += bits
+            while fill >= 8:
+                packed[byte] = held & u64(255)
+                held >>= u64(8)
+                fill -= 8
+                byte += 1
+        if fill:
+            packed[byte] = held & u64(255)
+
+
+@kernel
+def pack_bytes(kept: Any, component: Any, row_bytes: Any, packed: Any) -> None:
+    """Do what `pack_tile` does for 16 codes of 8 bits: copy them."""
+    for row in range(packed.shape[0] // row_bytes):
+        store(packed, row * row_bytes + component, load(kept, row * LANES))
+
+
+@kernel
+def one_hot_columns(
+    packed: NDArray[np.uint8], empty: NDArray[np.bool_], n_components: int, bits: int, columns: NDArray[np.int64]
+) -> None:
+    """Fill `columns` with ``component * 2^bits + code``, row after row; empty rows take no place.
+
+    Parameters
+    ----------
+    packed : ndarray of shape (n_samples, ceil(n_components * bits / 8)), uint8
+        Codes in component order, least significant bit first, running on across bytes.
+    empty : ndarray of shape (n_samples,), bool
+    n_components, bits : int
+        bits from 1 to 24.
+    columns : ndarray of shape (n_components * number of rows that are not empty,), int32 or int64
+    """
+    mask = (1 << bits) - 1
+    at = 0
+    for i in range(packed.shape[0]):
+        if empty[i]:
+            continue
+        if bits == 8:  # a byte is a code: a loop that the compiler turns into one over vectors
+            for component in range(n_components):
+                columns[at + component] = (component << 8) | np.int64(packed[i, component])
+            at += n_components
+            continue
+        window = np.int64(0)  # bits read and not yet used, the next one lowest
+        held = 0
+        byte = 0
+        for component in range(n_components):
+            while held < bits:
+                window |= np.int64(packed[i, byte]) << held
+                byte += 1
+                held += 8
+            columns[at] = (component << bits) | (window & mask)
+            at += 1
+            window >>= bits
+            held -= bits

@@ -1,0 +1,1 @@
+"""Fast structured transforms: Walsh-Hadamard, Fourier, circular convolution."""

@@ -1,0 +1,202 @@
+r"""Circular convolutions of rows with mixtures of real vectors, in float64 and for a power of two of columns.
+
+A row's columns are dealt to m rows, of which vectors r_0 ... r_{m-1} make one: :math:`\sum_s r_s * x_s`. Two of them go
+into one complex transform, because :math:`\mathrm{Re}[(x_0 + i x_1) * (r_0 - i r_1)] = r_0 * x_0 + r_1 * x_1`.
+
+A transform is split at once into a few blocks, and each block is taken through all that follows, the product with its
+spectrum and the way back included: of 16,384 columns a block and its roots fit the first-level cache. Only real parts
+are wanted in the end. Block q of the frequencies of a real sequence is the mirrored conjugate of block -q: the second
+half of the blocks is added to the first and never goes back.
+
+Operations are strict IEEE and a row's result does not depend on other rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.simd.lowering import WIDTH, load_8, plus_mirrored, store, swapped
+from dkfeat.compiled.structured.fourier import (
+    LAST,
+    PAIR,
+    join_block,
+    join_half,
+    join_last,
+    plus,
+    split,
+    split_block,
+    split_dealt,
+    split_last,
+    splits_of,
+    times,
+)
+
+SMALLEST = 256
+"""Least period."""
+_GAP = 16
+"""Float64 between blocks of the first split: at strides of a power of two they would crowd a few places of a cache."""
+
+
+@kernel
+def _spectrum(work: Any, splits: Any) -> None:
+    n, radix = len(work) // 2, splits.radices[0]
+    step = n // radix
+    split(work, 0, 2 * step, step // WIDTH, radix, splits.roots, 0)
+    for at in range(0, 2 * n, 2 * step):
+        split_block(work, at, step, splits)
+    for at in range(0, 2 * n, 2 * LAST):
+        store(work, at, PAIR, split_last(work, at, splits.roots, splits.starts[-1]))
+
+
+@kernel
+def _convolve(
+    x: Any,
+    n_features: Any,
+    choice: Any,
+    spectra: Any,
+    splits: Any,
+    scratch: Any,
+    singles: Any,
+    out: Any,
+    to: Any,
+    width: Any,
+    out_step: Any,
+) -> None:
+    n, radix, roots, at_last = len(choice), splits.radices[0], splits.roots, splits.starts[-1]
+    n_pairs, size = len(spectra) // (2 * n), n // radix
+    stride, count = 2 * size + _GAP, size // WIDTH
+    work, sums = scratch[: radix * stride], scratch[radix * stride :]
+    padded, whole = singles[:n], singles[n : 2 * n]
+    padded[n_features:] = 0
+    for i in range(len(x) // n_features):
+        row, result = x[i * n_features : (i + 1) * n_features], out[to + i * out_step : to + i * out_step + width]
+        if n_features < n:
+            padded[:n_features] = row
+            row = padded
+        for pair in range(n_pairs):
+            split_dealt(row, choice, 2 * pair, work, stride, count, radix, roots)
+            for block in range(radix - 1, -1, -1):
+                at = block * stride
+                split_block(work, at, size, splits)
+                for v in range(0, 2 * size, 2 * LAST):
+                    s = 2 * block * size + v
+                    group = times(split_last(work, at + v, roots, at_last), load_8(spectra, pair * 2 * n + s, PAIR))
+                    if pair > 0:
+                        group = plus(group, load_8(sums, s, PAIR))
+                    if pair < n_pairs - 1:
+                        store(sums, s, PAIR, group)
+                    elif block > radix // 2:
+                        store(work, at + v, PAIR, group)
+                    else:
+                        if 0 < block < radix // 2:
+                            mirror = (radix - block) * stride + 2 * (size - LAST) - v
+                            group = plus_mirrored(group, load_8(work, mirror, PAIR))
+                        store(work, at + v, PAIR, join_last(swapped(group), roots, at_last))
+                if pair == n_pairs - 1 and block <= radix // 2:
+                    join_block(work, at, size, splits)
+        if width < n:
+            join_half(work, stride, count, radix, roots, whole)
+            result[:] = whole[:width]
+        else:
+            join_half(work, stride, count, radix, roots, result)
+
+
+def spectra_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Transform real vectors, two at a time.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (m, n), float64
+        n a power of two, at least `SMALLEST`.
+
+    Returns
+    -------
+    spectra : ndarray of shape (ceil(m / 2), 2 * n), float64
+        For `convolve_rows`.
+    """
+    m, n = weights.shape
+    spectra = aligned(-(-m // 2) * 2 * n, np.float64).reshape(-1, n // WIDTH, 2, WIDTH)
+    for pair, spectrum in enumerate(spectra):
+        spectrum[:, 0] = weights[2 * pair].reshape(-1, WIDTH) / n
+        spectrum[:, 1] = -weights[2 * pair + 1].reshape(-1, WIDTH) / n if 2 * pair + 1 < m else 0
+        _spectrum(spectrum.reshape(-1), splits_of(n))
+    return spectra.reshape(-1, 2 * n)
+
+
+def convolve_rows(
+    x: NDArray[np.float32],
+    choice: NDArray[np.uint16],
+    spectra: NDArray[np.float64],
+    out: NDArray[np.float32],
+    to: int,
+    width: int,
+) -> None:
+    """Write the first `width` numbers of each row's convolution to ``out[:, to:to + width]``.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples, n_features), float32, C order
+    choice : ndarray of shape (n,), uint16
+        Which of the vectors weighs each column; for columns from n_features on it means nothing.
+    spectra : ndarray of shape (ceil(m / 2), 2 * n), float64
+    out : ndarray of shape (n_samples, n_components), float32, C order
+    to, width : int
+    """
+    n, splits = len(choice), splits_of(len(choice))
+    n_sums = 2 * n if len(spectra) > 1 else 0
+    scratch, singles = aligned(2 * n + int(splits.radices[0]) * _GAP + n_sums, np.float64), aligned(2 * n, np.float32)
+    _convolve(
+        x.reshape(-1),
+        x.shape[1],
+        choice,
+        spectra.reshape(-1),
+        splits,
+        scratch,
+        singles,
+        out.reshape(-1),
+        to,
+        width,
+        out.shape[1],
+    )
+
+
+@inlined
+def _add(x: Any, at: Any, factors: Any, first: Any, weight: Any, out: Any, to: Any, count: Any) -> None:
+    if count > 0:
+        sums, values, some = out[to : to + count], x[at + first : at + first + count], factors[first : first + count]
+        for k in range(count):
+            sums[k] += weight * (some[k] * values[k])
+
+
+@kernel
+def add_shifted(
+    x: Any, sizes: Any, factors: Any, places: Any, weights: Any, out: Any, to: Any, width: Any, step: Any
+) -> None:
+    """Add ``weights[q] * factors[j] * x[i, j]`` to ``out[i, (places[q] + j) % n]`` for all i, j and q.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples * n_columns,), float32
+    sizes : tuple of int
+        n_samples, n_columns and the period n, at least n_columns.
+    factors : ndarray of shape (n_columns,), float32
+    places : ndarray of shape (n_weights,), int64
+        From 0 to n - 1.
+    weights : ndarray of shape (n_weights,), float32
+    out : ndarray, flat, float32
+        Place p of row i is ``out[to + i * step + p]``; places from `width` on are left out.
+    to, width, step : int
+    """
+    n_samples, n_columns, n = sizes
+    for i in range(n_samples):
+        row, target = i * n_columns, to + i * step
+        for q in range(places.shape[0]):
+            place, weight = places[q], weights[q]
+            _add(x, row, factors, 0, weight, out, target + place, min(n_columns, width - place))
+            around = n - place
+            _add(x, row, factors, around, weight, out, target, min(n_columns - around, width))

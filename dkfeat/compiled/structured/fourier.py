@@ -1,0 +1,308 @@
+"""Discrete Fourier transforms across vectors in registers, in float64.
+
+They take groups of `dkfeat.compiled.simd.lowering`. All transforms are forward. One back is that of numbers whose
+parts are swapped, because i times a conjugate is the number with its parts swapped. Each formula stands here once: LLVM
+and NumPy run the same lines in the same order, so that both, and all CPUs, give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined
+from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.simd.lowering import (
+    WIDTH,
+    Code,
+    deal_4,
+    deal_8,
+    deal_16,
+    f64x8,
+    load_3,
+    load_4,
+    load_5,
+    load_8,
+    load_9,
+    load_16,
+    load_group,
+    register,
+    store,
+    store_single,
+    transposed,
+)
+
+_DIAGONAL = math.sqrt(0.5)
+
+
+class _Emitted(NamedTuple):
+    """A vector of LLVM with an array's operators."""
+
+    builder: Any
+    value: Any
+
+    def __add__(self, other: Any) -> Any:
+        return _Emitted(self.builder, self.builder.fadd(self.value, other.value))
+
+    def __sub__(self, other: Any) -> Any:
+        return _Emitted(self.builder, self.builder.fsub(self.value, other.value))
+
+    def __mul__(self, other: Any) -> Any:
+        factor = ir.Constant(f64x8.backend, [other] * WIDTH) if isinstance(other, float) else other.value
+        return _Emitted(self.builder, self.builder.fmul(self.value, factor))
+
+
+# Complex numbers below are pairs of vectors, or a zero that takes no part.
+_NOTHING = (None, None)
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return x if y is _NOTHING else (x[0] + y[0], x[1] + y[1])
+
+
+def _difference(x: Any, y: Any) -> Any:
+    return x if y is _NOTHING else (x[0] - y[0], x[1] - y[1])
+
+
+def _product(x: Any, y: Any) -> Any:
+    return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+
+
+def _turn(x: Any, sixteenths: int) -> Any:
+    """Turn a number backwards by so many sixteenths."""
+    if sixteenths == 0:
+        return x
+    if sixteenths == 2:
+        return (x[0] + x[1]) * _DIAGONAL, (x[1] - x[0]) * _DIAGONAL
+    if sixteenths == 4:
+        return x[1], x[0] * -1.0
+    if sixteenths == 6:
+        return (x[1] - x[0]) * _DIAGONAL, (x[0] + x[1]) * -_DIAGONAL
+    angle = math.pi * sixteenths / 8
+    c, s = math.cos(angle), -math.sin(angle)
+    return x[0] * c - x[1] * s, x[0] * s + x[1] * c
+
+
+def _across(numbers: list) -> list:
+    """Transform of 1, 2 or 4 numbers."""
+    if len(numbers) == 1:
+        return numbers
+    if len(numbers) == 2:
+        return [_sum(*numbers), _difference(*numbers)]
+    a, b, c, d = numbers
+    e, f, g, h = _sum(a, c), _difference(a, c), _sum(b, d), _difference(b, d)
+    return [_sum(e, g), (f[0] + h[1], f[1] - h[0]), _difference(e, g), (f[0] - h[1], f[1] + h[0])]
+
+
+def _transform(parts: list) -> list:
+    """Transform the numbers of a group's vectors, in ascending order of frequencies."""
+    return _flat(_frequencies(_numbers(parts)))
+
+
+def _transform_half(parts: list) -> list:
+    """Imaginary parts of the transform of numbers of which all but the first half and one are 0."""
+    numbers = _numbers(parts)
+    return [x[1] for x in _frequencies(numbers + [_NOTHING] * (len(numbers) - 2))]
+
+
+def _numbers(parts: list) -> list:
+    half = len(parts) // 2
+    return list(zip(parts[:half], parts[half:], strict=True))
+
+
+def _frequencies(numbers: list) -> list:
+    n = len(numbers) // 4
+    fours = [_across(numbers[j::n]) for j in range(n)]
+    rest = [_across([_turn(fours[j][q], j * q * 4 // n) for j in range(n)]) for q in range(4)]
+    return [rest[q][k] for k in range(n) for q in range(4)]
+
+
+def _flat(numbers: list) -> list:
+    return [x[0] for x in numbers] + [x[1] for x in numbers]
+
+
+def _each(function: Callable, parts: list, others: list) -> list:
+    size, rest = len(parts) // 2, len(others) // 2
+    pairs = zip(parts[size - rest : size], parts[2 * size - rest :], others[:rest], others[rest:], strict=True)
+    done = [function((a, b), (c, d)) for a, b, c, d in pairs]
+    first = list(zip(parts[: size - rest], parts[size : 2 * size - rest], strict=True))
+    return _flat(first + done)
+
+
+def fourier(group: Any) -> Any:
+    """Forward transform of each lane's column of a group; lanes do not meet."""
+    return np.stack(_transform(list(group)))
+
+
+def fourier_half(group: Any) -> Any:
+    """Imaginary parts, of shape (2 * size - 2, 8), of the transform of 3, 5 or 9 vectors, and 0 up to a power of 2."""
+    return np.stack(_transform_half(list(group)))
+
+
+def times(group: Any, other: Any) -> Any:
+    """Complex products of two groups, number by number."""
+    return np.stack(_each(_product, list(group), list(other)))
+
+
+def plus(group: Any, other: Any) -> Any:
+    """Sum of two groups."""
+    return group + other
+
+
+def turned(group: Any, roots: Any, at: Any) -> Any:
+    """All vectors but a group's first times those at ``roots[at]``, ``roots[at + 16]``, ... ."""
+    others = load_group(roots, at, 2 * WIDTH, len(group) // 2 - 1)
+    return np.stack(_each(_product, list(group), list(others)))
+
+
+def _run(formula: Callable) -> Callable:
+    """Instructions of a formula on groups."""
+
+    def emit(code: Code, *groups: list) -> list:
+        return [x.value for x in formula(*([_Emitted(code.builder, x) for x in group] for group in groups))]
+
+    return emit
+
+
+def _emit_turned(code: Code, group: list, roots: Any, at: Any) -> list:
+    others = code.numbers(1, roots, at, ir.IntType(64)(2 * WIDTH), len(group) // 2 - 1)
+    return _run(partial(_each, _product))(code, group, others)
+
+
+def _register_all() -> None:
+    group, array, index = types.UniTuple, types.Array, types.intp
+    register(fourier, (group,), _run(_transform), lambda x: x)
+    register(fourier_half, (group,), _run(_transform_half), lambda x: types.UniTuple(f64x8, x.count - 2))
+    register(times, (group, group), _run(partial(_each, _product)), lambda x, _: x)
+    register(plus, (group, group), _run(partial(_each, _sum)), lambda x, _: x)
+    register(turned, (group, array, index), _emit_turned, lambda x, *_: x)
+
+
+_register_all()
+
+
+PAIR = 2 * WIDTH
+"""Float64 that a vector takes in memory."""
+LAST = WIDTH * WIDTH
+"""Numbers of a block that is transformed in registers."""
+
+
+class Splits(NamedTuple):
+    """Splits of a period, with the roots of unity between them."""
+
+    radices: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    """First root of each split, and of the last block."""
+    roots: NDArray[np.float64]
+
+
+@lru_cache(maxsize=4)
+def splits_of(n: int) -> Splits:
+    """Return few splits of a period n, the widest first."""
+    bits = (n // LAST).bit_length() - 1
+    count = -(-bits // 4)
+    radices = [2 ** ((bits + i) // count) for i in range(count)][::-1]
+    tables, size = [], n
+    for radix in [*radices, WIDTH]:
+        step = size // radix
+        turns = np.arange(1, radix)[:, None] * np.arange(step).reshape(-1, 1, WIDTH) / size
+        tables.append(np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], axis=2).ravel())
+        size = step
+    roots = aligned(sum(map(len, tables)), np.float64)
+    np.concatenate(tables, out=roots)
+    return Splits(np.array(radices), np.cumsum([0, *map(len, tables)])[:-1], roots)
+
+
+@inlined
+def split(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, root: Any) -> None:
+    """Split a block by `radix` into blocks of `count` vectors that lie `step` apart, in place."""
+    for t in range(count):
+        place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
+        if radix == 16:
+            store(work, place, step, turned(fourier(load_16(work, place, step)), roots, turn))
+        elif radix == 8:
+            store(work, place, step, turned(fourier(load_8(work, place, step)), roots, turn))
+        else:
+            store(work, place, step, turned(fourier(load_4(work, place, step)), roots, turn))
+
+
+@inlined
+def _join(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, root: Any) -> None:
+    """Undo `split` on swapped numbers."""
+    for t in range(count):
+        place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
+        if radix == 16:
+            store(work, place, step, fourier(turned(load_16(work, place, step), roots, turn)))
+        elif radix == 8:
+            store(work, place, step, fourier(turned(load_8(work, place, step), roots, turn)))
+        else:
+            store(work, place, step, fourier(turned(load_4(work, place, step), roots, turn)))
+
+
+@inlined
+def split_dealt(row: Any, choice: Any, first: Any, work: Any, stride: Any, count: Any, radix: Any, roots: Any) -> None:
+    """Split a row's numbers for the first time, dealt to circulants `first` and the next."""
+    step = count * WIDTH
+    for t in range(count):
+        place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
+        if radix == 16:
+            store(work, place, stride, turned(fourier(deal_16(row, choice, at, step, first)), roots, turn))
+        elif radix == 8:
+            store(work, place, stride, turned(fourier(deal_8(row, choice, at, step, first)), roots, turn))
+        else:
+            store(work, place, stride, turned(fourier(deal_4(row, choice, at, step, first)), roots, turn))
+
+
+@inlined
+def join_half(work: Any, stride: Any, count: Any, radix: Any, roots: Any, result: Any) -> None:
+    """Join swapped numbers for the last time: the real parts of the first half of the blocks and one."""
+    step = count * WIDTH
+    for t in range(count):
+        place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
+        if radix == 16:
+            store_single(result, at, step, fourier_half(turned(load_9(work, place, stride), roots, turn)))
+        elif radix == 8:
+            store_single(result, at, step, fourier_half(turned(load_5(work, place, stride), roots, turn)))
+        else:
+            store_single(result, at, step, fourier_half(turned(load_3(work, place, stride), roots, turn)))
+
+
+@inlined
+def split_block(work: Any, at: Any, size: Any, splits: Any) -> None:
+    """Take a block of the first split down to blocks of 64."""
+    radices, left = splits.radices, size
+    for p in range(1, len(radices)):
+        step = left // radices[p]
+        for block in range(0, size, left):
+            split(work, at + 2 * block, 2 * step, step // WIDTH, radices[p], splits.roots, splits.starts[p])
+        left = step
+
+
+@inlined
+def join_block(work: Any, at: Any, size: Any, splits: Any) -> None:
+    """Undo `split_block` on swapped numbers."""
+    radices, step = splits.radices, LAST
+    for p in range(len(radices) - 1, 0, -1):
+        left = step * radices[p]
+        for block in range(0, size, left):
+            _join(work, at + 2 * block, 2 * step, step // WIDTH, radices[p], splits.roots, splits.starts[p])
+        step = left
+
+
+@inlined
+def split_last(work: Any, at: Any, roots: Any, root: Any) -> Any:
+    """Transform 64 numbers: across vectors, then across lanes."""
+    return fourier(transposed(turned(fourier(load_8(work, at, PAIR)), roots, root)))
+
+
+@inlined
+def join_last(group: Any, roots: Any, root: Any) -> Any:
+    """Undo `split_last` on swapped numbers."""
+    return fourier(turned(transposed(fourier(group)), roots, root))

@@ -1,0 +1,301 @@
+"""Walsh-Hadamard transforms of rows, and the projections Fastfood and SORF, on vectors in registers.
+
+A group is 2, 4, 8 or 16 vectors f32x16, held in registers as a tuple. With the JIT disabled it is an array of shape
+(size, 16), and the functions below are plain NumPy with equal results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.simd.lowering import F32, I32, Code, register
+from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, store
+
+_F32X16 = f32x16.backend
+
+
+def _loader(size: int) -> Callable:
+    def load_group(array: Any, at: Any, step: Any) -> Any:
+        return np.stack([array[at + i * step : at + i * step + LANES] for i in range(size)])
+
+    load_group.__name__ = f"load_{size}"  # numba looks a function up by its name
+    return load_group
+
+
+def _emit_load(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
+    return code.load(0, array, code.steps(at, step, size), _F32X16)
+
+
+load_2, load_4, load_8, load_16 = (_loader(size) for size in (2, 4, 8, 16))
+"""Groups of the float32 vectors at ``array[at]``, ``array[at + step]``, ... ."""
+
+
+def store_group(array: Any, at: Any, step: Any, group: Any) -> None:
+    """Write a group's vectors to ``array[at]``, ``array[at + step]``, ... ."""
+    for i in range(len(group)):
+        array[at + i * step : at + i * step + LANES] = group[i]
+
+
+def times(group: Any, other: Any) -> Any:
+    """Products of two groups of one size, vector by vector."""
+    return group * other
+
+
+def across(group: Any) -> Any:
+    """Walsh-Hadamard transform, not normalised, of each lane's column of a group."""
+    step = 1
+    while step < len(group):
+        halves = group.reshape(-1, 2, step, LANES)
+        low, high = halves[:, 0], halves[:, 1]
+        group = np.stack([low + high, low - high], axis=1).reshape(-1, LANES)
+        step *= 2
+    return group
+
+
+def within(group: Any) -> Any:
+    """Walsh-Hadamard transform, not normalised, of the 16 lanes of each vector of a group."""
+    step = 1
+    while step < LANES:
+        halves = group.reshape(-1, 2, step)
+        low, high = halves[:, 0], halves[:, 1]
+        group = np.stack([low + high, low - high], axis=1).reshape(-1, LANES)
+        step *= 2
+    return group
+
+
+def _emit_store(code: Code, array: Any, at: Any, step: Any, group: list) -> None:
+    for value, place in zip(group, code.steps(at, step, len(group)), strict=True):
+        code.builder.store(value, code.place(0, array, place, _F32X16), align=4)
+
+
+def _emit_times(code: Code, group: list, other: list) -> list:
+    return [code.builder.fmul(x, y) for x, y in zip(group, other, strict=True)]
+
+
+def _emit_across(code: Code, group: list) -> list:
+    vectors, step = list(group), 1
+    while step < len(vectors):
+        for i in range(len(vectors)):
+            if not i & step:
+                low, high = vectors[i], vectors[i + step]
+                vectors[i], vectors[i + step] = code.builder.fadd(low, high), code.builder.fsub(low, high)
+        step *= 2
+    return vectors
+
+
+def _emit_within(code: Code, group: list) -> list:
+    # low + high and low - high are partner + (+-1) * own: the product is exact, so that fused and separate agree
+    builder = code.builder
+    undefined = ir.Constant(_F32X16, ir.Undefined)
+    vectors, step = list(group), 1
+    while step < LANES:
+        partner = ir.Constant(ir.VectorType(I32, LANES), [lane ^ step for lane in range(LANES)])
+        sign = ir.Constant(_F32X16, [ir.Constant(F32, -1.0 if lane & step else 1.0) for lane in range(LANES)])
+        vectors = [
+            call_intrinsic(builder, "fmuladd", vector, sign, builder.shuffle_vector(vector, undefined, partner))
+            for vector in vectors
+        ]
+        step *= 2
+    return vectors
+
+
+def _register_all() -> None:
+    group, array, index = types.UniTuple, types.Array, types.intp
+    for size, loader in zip((2, 4, 8, 16), (load_2, load_4, load_8, load_16), strict=True):
+        kind = types.UniTuple(f32x16, size)
+        register(loader, (array, index, index), partial(_emit_load, size=size), lambda *_, k=kind: k)
+    register(store_group, (array, index, index, group), _emit_store, lambda *_: types.none)
+    register(times, (group, group), _emit_times, lambda x, _: x)
+    register(across, (group,), _emit_across, lambda x: x)
+    register(within, (group,), _emit_within, lambda x: x)
+
+
+_register_all()
+
+
+SMALLEST = LANES
+"""Least length of a transform."""
+
+
+@inlined
+def _low_bits(source: Any, at: Any, factors: Any, f: Any, target: Any, to: Any, n: Any) -> Any:
+    """Multiply by factors and transform the lowest bits, up to eight; gives the step of the next bit."""
+    if n >= 16 * LANES:
+        for i in range(0, n, 16 * LANES):
+            group = times(load_16(source, at + i, LANES), load_16(factors, f + i, LANES))
+            store_group(target, to + i, LANES, across(within(group)))
+        return 16 * LANES
+    for i in range(0, n, LANES):
+        # two equal vectors: one alone is no group
+        group = times(load_2(source, at + i, 0), load_2(factors, f + i, 0))
+        store_group(target, to + i, 0, within(group))
+    return LANES
+
+
+@inlined
+def _high_bits(x: Any, at: Any, n: Any, h: Any) -> None:
+    """Transform the bits of steps h, 2 h, ... , n / 2 in place."""
+    while h < n:
+        left = n // h
+        if left >= 16 and left != 32:
+            for i in range(at, at + n, 16 * h):
+                for j in range(i, i + h, LANES):
+                    store_group(x, j, h, across(load_16(x, j, h)))
+            h *= 16
+        elif left >= 8:
+            for i in range(at, at + n, 8 * h):
+                for j in range(i, i + h, LANES):
+                    store_group(x, j, h, across(load_8(x, j, h)))
+            h *= 8
+        elif left == 4:
+            for j in range(at, at + h, LANES):
+                store_group(x, j, h, across(load_4(x, j, h)))
+            h *= 4
+        else:
+            for j in range(at, at + h, LANES):
+                store_group(x, j, h, across(load_2(x, j, h)))
+            h *= 2
+
+
+@inlined
+def transform_at(source: Any, at: Any, factors: Any, f: Any, target: Any, to: Any, n: Any) -> None:
+    """Write H diag(factors) source, with H of +-1 and order n, to ``target[to:to + n]``.
+
+    Parameters
+    ----------
+    source, target : ndarray, flat, float32
+        They may be one array with ``at == to``.
+    at, to : int
+    factors : ndarray, flat, float32
+        Diagonal at ``factors[f:f + n]``.
+    f : int
+    n : int
+        Power of two, at least 16.
+    """
+    _high_bits(target, to, n, _low_bits(source, at, factors, f, target, to, n))
+
+
+@kernel
+def _transform_all(rows: Any, factors: Any, n: Any, out: Any) -> None:
+    for at in range(0, rows.shape[0], n):
+        transform_at(rows, at, factors, 0, out, at, n)
+
+
+def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Walsh-Hadamard transform of each row times factors: ``(rows * factors) @ H`` with H of entries +-1.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n), float32, C order
+        n is a power of two, at least 16.
+    factors : ndarray of shape (n,), float32
+
+    Returns
+    -------
+    transformed : ndarray of shape (n_samples, n), float32
+
+    Examples
+    --------
+    >>> rows = np.eye(2, 16, dtype=np.float32)
+    >>> hadamard_rows(rows, np.ones(16, np.float32))[1, :4]
+    array([ 1., -1.,  1., -1.], dtype=float32)
+    """
+    out = np.empty_like(rows)
+    _transform_all(rows.ravel(), factors, rows.shape[1], out.ravel())
+    return out
+
+
+class FlatRows(NamedTuple):
+    """Dense or sparse rows, flat."""
+
+    indptr: NDArray[np.int64]
+    """Shape (n_samples + 1,), or (0,) for dense rows."""
+    indices: NDArray[np.int64]
+    """Shape (nnz,), or (0,) for dense rows."""
+    values: NDArray[np.float32]
+    """Shape (nnz,), or (n_samples * width,) for dense rows."""
+    width: int
+    """Columns."""
+
+
+class FastfoodTables(NamedTuple):
+    """Diagonals of B, G and S and the permutation P of Fastfood, each of shape (n_blocks * n,), block after block."""
+
+    signs: NDArray[np.float32]
+    order: NDArray[np.uint32]
+    """Entry j of P x is ``x[order[j]]``."""
+    gaussians: NDArray[np.float32]
+    lengths: NDArray[np.float32]
+
+
+@inlined
+def _take_row(rows: Any, i: Any, row: Any) -> None:
+    if rows.indptr.shape[0]:
+        row[:] = np.float32(0)
+        for at in range(rows.indptr[i], rows.indptr[i + 1]):
+            row[rows.indices[at]] = rows.values[at]
+    else:
+        row[: rows.width] = rows.values[i * rows.width : (i + 1) * rows.width]  # the rest is zero from the beginning
+
+
+@kernel
+def project_fastfood(rows: Any, tables: Any, n: Any, n_components: Any, out: Any) -> None:
+    """S H G P H B of each row, for independent blocks of S, G, P and B.
+
+    Parameters
+    ----------
+    rows : FlatRows
+    tables : FastfoodTables
+    n : int
+        Power of two, at least 16 and the rows' width.
+    n_components : int
+    out : ndarray of shape (n_samples * n_components,), float32
+    """
+    row, mixed, permuted = np.zeros(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
+    order, lengths = tables.order, tables.lengths
+    for i in range(out.shape[0] // n_components):
+        _take_row(rows, i, row)
+        for first in range(0, n_components, n):
+            transform_at(row, 0, tables.signs, first, mixed, 0, n)
+            for j in range(n):
+                permuted[j] = mixed[order[first + j]]
+            transform_at(permuted, 0, tables.gaussians, first, permuted, 0, n)
+            to, last = i * n_components + first, min(n, n_components - first)
+            whole = last // LANES * LANES
+            for j in range(0, whole, LANES):
+                store(out, to + j, load(permuted, j) * load(lengths, first + j))
+            for j in range(whole, last):
+                out[to + j] = permuted[j] * lengths[first + j]
+
+
+@kernel
+def project_orthogonal(rows: Any, signs: Any, n: Any, n_components: Any, out: Any) -> None:
+    """H D1 H D2 H D3 of each row, for independent blocks.
+
+    Parameters
+    ----------
+    rows, n, n_components, out
+        As in `project_fastfood`.
+    signs : tuple of 3 ndarrays of shape (n_blocks * n,), float32
+        Diagonals of D1, D2 and D3, block after block; D3 acts first.
+    """
+    row, turned = np.zeros(n, np.float32), np.empty(n, np.float32)
+    for i in range(out.shape[0] // n_components):
+        _take_row(rows, i, row)
+        for first in range(0, n_components, n):
+            transform_at(row, 0, signs[2], first, turned, 0, n)
+            transform_at(turned, 0, signs[1], first, turned, 0, n)
+            to = i * n_components + first
+            if first + n <= n_components:
+                transform_at(turned, 0, signs[0], first, out, to, n)
+            else:
+                transform_at(turned, 0, signs[0], first, turned, 0, n)
+                out[to : to + n_components - first] = turned[: n_components - first]

@@ -1,0 +1,1 @@
+"""Parsing of LIBSVM text and decimal numbers."""

@@ -1,0 +1,355 @@
+"""One pass over LIBSVM text: bytes in, the arrays of a CSR block out.
+
+The grammar, bytes of whole lines that end in LF or CR LF::
+
+    line     = blanks? comment? | labels (blanks "qid:" digits)? (blanks index ":" value)* blanks? comment?
+    labels   = number ("," number)*      several, or none before a leading blank, with `multilabel` only
+    blanks   = (space | tab)+            comment = "#" anything but NUL and lone CR
+    index    = digits                    number, value: see `dkfeat.compiled.text.decimals`
+
+Indices rise strictly within a row. A value that is zero once rounded to the type of the values is not kept. Labels and
+values are finite. Everything else is an error, told by a status and the place of the token.
+"""
+# ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.text.decimals import (
+    MALFORMED,
+    POWERS_OF_TEN,
+    UNDECIDED,
+    byte_at,
+    count_digits,
+    eight_digits,
+    nearest_float,
+    read_number,
+    word_at,
+)
+
+PADDING = 16
+"""Bytes that must be allocated behind the last line end; their content does not matter."""
+
+# Statuses of parse_lines: three to go on from, then the errors.
+DONE, FULL, NEED_FLOAT = 0, 1, 2
+BAD_LABEL, INFINITE_LABEL, NO_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID = 3, 4, 5, 6, 7, 8
+BAD_FEATURE, HUGE_INDEX, INDEX_ZERO, INDEX_RANGE, DUPLICATE_INDEX, UNSORTED_INDEX = 9, 10, 11, 12, 13, 14
+BAD_VALUE, INFINITE_VALUE, LONE_CR, NUL_BYTE = 15, 16, 17, 18
+
+# Slots of the cursor.
+POSITION, ROWS, NNZ, LABELS, EMPTY_ROWS, LOWEST, HIGHEST = 0, 1, 2, 3, 4, 5, 6
+PHASE, LINE, LAST, ROW_NNZ, ERROR_AT, HINT_AT = 7, 8, 9, 10, 11, 12
+CURSOR_SIZE = 13
+
+_AT_LINE, _IN_LABELS, _AFTER_LABELS, _IN_FEATURES = 0, 1, 2, 3
+_TAB, _LF, _CR, _BLANK, _HASH, _COMMA, _POINT, _COLON, _MINUS = 9, 10, 13, 32, 35, 44, 46, 58, 45
+_TWO_53 = np.uint64(2**53)
+_BYTE, _U0, _U8 = np.uint64(0xFF), np.uint64(0), np.uint64(8)
+_QID, _FOUR_BYTES = np.uint64(int.from_bytes(b"qid:", "little")), np.uint64(0xFFFFFFFF)
+_TENS = (10 ** np.arange(9)).astype(np.uint64)
+_MOST = 2**63 - 1
+
+
+class Tables(NamedTuple):
+    """Where rows go; each array has room for all that its text can hold, see `parse_lines`."""
+
+    indices: Any
+    """int32 or int64: column of each stored value, from 0."""
+    values: Any
+    """float32 or float64."""
+    indptr: Any
+    """int32, one more than rows; ``indptr[0]`` is set by the caller."""
+    labels: Any
+    """float64."""
+    label_offsets: Any
+    """int64, one more than rows with several labels a row, else untouched; the first is set by the caller."""
+    qids: Any
+    """int64 with query ids, else untouched."""
+
+
+class Rules(NamedTuple):
+    """What the text must obey."""
+
+    base: int
+    """Lowest index allowed, 0 or 1: the one that becomes column 0."""
+    highest: int
+    """Highest index allowed."""
+    max_rows: int
+    """Stop before the row after this many."""
+    stop: int
+    """Stop before a row whose line begins here or later, unless it is the first."""
+    multilabel: bool
+    query_id: bool
+
+
+@inlined
+def _is_end(c: Any) -> Any:
+    return c == _BLANK or c == _LF or c == _TAB or c == _CR or c == _HASH
+
+
+@kernel
+def _read_digits(text: Any, i: Any) -> Any:
+    """Non-negative integer at byte `i` and the byte behind it; -1 beyond 2**63 - 1, and `i` itself without digits."""
+    value = 0
+    c = byte_at(text, i)
+    while 48 <= c <= 57:
+        if value < 0 or value > (_MOST - (c - 48)) // 10:
+            value = -1
+        else:
+            value = value * 10 + (c - 48)
+        i += 1
+        c = byte_at(text, i)
+    return value, i
+
+
+@kernel
+def _skip_comment(text: Any, i: Any) -> Any:
+    """First byte behind the comment's line and no error, or an error and its place."""
+    c = byte_at(text, i)
+    while c != _LF:
+        if c == 0:
+            return i, NUL_BYTE
+        if c == _CR and byte_at(text, i + 1) != _LF:
+            return i, LONE_CR
+        i += 1
+        c = byte_at(text, i)
+    return i + 1, DONE
+
+
+@kernel
+def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, hint: Any) -> int:
+    """Parse lines from the cursor on, until all are read, the rules say stop, or one is wrong.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+        ``text[end - 1]`` is LF, and at least `PADDING` bytes follow it.
+    end : int
+        End of the last whole line.
+    tables : Tables
+        Room is not checked: n bytes of text hold at most n / 4 features, n / 2 rows and n / 2 labels, and one value
+        that is not kept is written beyond.
+    rules : Rules
+    cursor : ndarray of int64, shape (CURSOR_SIZE,)
+        Where to go on and what has been counted; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` say where the next
+        ones go; `EMPTY_ROWS`, `LOWEST` and `HIGHEST` (index in the file, also of zeros) sum up.
+    hint : ndarray of float64, shape (1,)
+        Value of the number at ``cursor[HINT_AT]``: the answer to `NEED_FLOAT`.
+
+    Returns
+    -------
+    status : int
+        `DONE`; `FULL` before a row that the rules do not admit; `NEED_FLOAT` for a number at ``cursor[ERROR_AT]`` that
+        the caller must round; or an error in the token at ``cursor[ERROR_AT]`` of the line at ``cursor[LINE]``.
+    """
+    i, rows, nnz, n_labels = cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS]
+    phase, line, last, row_nnz = cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ]
+    lowest, highest, empty_rows = cursor[LOWEST], cursor[HIGHEST], cursor[EMPTY_ROWS]
+    base, top = rules.base, rules.highest
+    status, at = DONE, i
+    while True:
+        if phase == _AT_LINE:
+            if i >= end:
+                break
+            line = i
+            c = byte_at(text, i)
+            while c == _BLANK or c == _TAB:
+                i += 1
+                c = byte_at(text, i)
+            if c == _LF:
+                i += 1
+                continue
+            if c == _CR:
+                if byte_at(text, i + 1) != _LF:
+                    status, at = LONE_CR, i
+                    break
+                i += 2
+                continue
+            if c == _HASH:
+                i, status = _skip_comment(text, i)
+                if status != DONE:
+                    at = i
+                    break
+                continue
+            if rows >= rules.max_rows or (line >= rules.stop and rows > 0):
+                status, i = FULL, line
+                break
+            row_nnz, last, at = nnz, base - 1, i
+            phase = _IN_LABELS
+            if i > line:
+                phase = _AFTER_LABELS
+                if not rules.multilabel:
+                    status = NO_LABEL
+                    break
+
+        if phase == _IN_LABELS:
+            value, i, how = read_number(text, i)
+            if how == UNDECIDED:
+                if cursor[HINT_AT] != at:
+                    status, i = NEED_FLOAT, at
+                    break
+                value = hint[0]
+            c = byte_at(text, i)
+            if how == MALFORMED or not (_is_end(c) or (c == _COMMA and rules.multilabel)):
+                status = BAD_LABEL
+                break
+            if abs(value) == np.inf:
+                status = INFINITE_LABEL
+                break
+            tables.labels[n_labels] = value + 0.0  # -0.0 becomes 0.0
+            n_labels += 1
+            if c == _COMMA:
+                i += 1
+                at = i
+                continue
+            phase = _AFTER_LABELS
+
+        if phase == _AFTER_LABELS:
+            c = byte_at(text, i)
+            while c == _BLANK or c == _TAB:
+                i += 1
+                c = byte_at(text, i)
+            at = i
+            if (
+                c == 113
+                and byte_at(text, i + 1) == 105
+                and byte_at(text, i + 2) == 100
+                and byte_at(text, i + 3) == _COLON
+            ):
+                if not rules.query_id:
+                    status = UNEXPECTED_QID
+                    break
+                qid, i = _read_digits(text, i + 4)
+                if qid < 0 or i == at + 4 or not _is_end(byte_at(text, i)):
+                    status = BAD_QID
+                    break
+                tables.qids[rows] = qid
+            elif rules.query_id:
+                status = MISSING_QID
+                break
+            phase = _IN_FEATURES
+
+        # One turn a feature. A turn begins at the end of a token; the usual shapes are told by branches that a
+        # processor predicts, so that the next word to load does not wait for the last one.
+        while True:
+            n, digits = count_digits(word_at(text, i + 1))
+            if byte_at(text, i) == _BLANK and 0 < n < 8 and byte_at(text, i + 1 + n) == _COLON:
+                at = i + 1
+                index = np.int64(eight_digits(digits, n))
+                i += n + 2
+            else:
+                c = byte_at(text, i)
+                while c == _BLANK or c == _TAB:
+                    i += 1
+                    c = byte_at(text, i)
+                if c == _LF or c == _CR or c == _HASH:
+                    break
+                at = i
+                index, i = _read_digits(text, i)
+                if i == at or byte_at(text, i) != _COLON:
+                    status = BAD_FEATURE
+                    break
+                if index < 0:
+                    status = HUGE_INDEX
+                    break
+                i += 1
+            if index <= last:
+                status = INDEX_ZERO if index < base else DUPLICATE_INDEX if index == last else UNSORTED_INDEX
+                break
+            if index > top:
+                status = INDEX_RANGE
+                break
+
+            start = i
+            word = word_at(text, i)
+            first, second = np.int64(word & _BYTE) - 48, np.int64(word >> _U8 & _BYTE)
+            negative, fast, decimals = False, True, 0
+            if 0 <= first <= 9 and (second == _POINT or second == _BLANK):
+                integer = np.uint64(first)
+                i += 1
+            else:
+                negative = first == _MINUS - 48
+                if negative:
+                    i += 1
+                n, digits = count_digits(word_at(text, i))
+                fast = 0 < n < 8
+                integer = eight_digits(digits, max(n, 1))
+                i += n
+            if fast and byte_at(text, i) == _POINT:
+                i += 1
+                # Both words are loaded at once, and the second counts where the first is all digits.
+                decimals, digits = count_digits(word_at(text, i))
+                n, more = count_digits(word_at(text, i + 8))
+                n = n if decimals == 8 else 0
+                integer = integer * _TENS[decimals] + (eight_digits(digits, decimals) if decimals > 0 else _U0)
+                integer = integer * _TENS[n] + (eight_digits(more, n) if n > 0 else _U0)
+                decimals += n
+                i += decimals
+                if n == 8:
+                    n, digits = count_digits(word_at(text, i))
+                    fast = n < 8 and i + n - start <= 20  # a point and no more than 19 digits
+                    if fast and n > 0:
+                        integer = integer * _TENS[n] + eight_digits(digits, n)
+                        decimals += n
+                        i += n
+                else:
+                    fast = i - start <= 20
+            c = byte_at(text, i)
+            if fast and (c == _BLANK or c == _LF):
+                if integer <= _TWO_53:
+                    value = np.float64(integer) / POWERS_OF_TEN[decimals]
+                else:
+                    value = nearest_float(integer, -decimals)
+                value = -value if negative else value
+            else:
+                value, i, how = read_number(text, start)
+                if how == UNDECIDED:
+                    if cursor[HINT_AT] != start:
+                        status, i, at = NEED_FLOAT, at - 1, start
+                        break
+                    value = hint[0]
+                if how == MALFORMED or not _is_end(byte_at(text, i)):
+                    status = BAD_VALUE
+                    break
+            slot = np.uint64(nnz)  # an unsigned index needs no look whether it counts from the end
+            tables.indices[slot] = index - base
+            tables.values[slot] = value
+            kept = tables.values[slot]  # as rounded
+            if abs(kept) == np.inf:
+                status = INFINITE_VALUE
+                break
+            nnz += kept != 0
+            lowest = min(lowest, index)
+            last = index
+        if status != DONE:
+            break
+
+        if c == _HASH:
+            i, status = _skip_comment(text, i)
+        elif c == _CR:
+            if byte_at(text, i + 1) == _LF:
+                i += 2
+            else:
+                status = LONE_CR
+        else:
+            i += 1
+        if status != DONE:
+            at = i
+            break
+        highest = max(highest, last)
+        empty_rows += nnz == row_nnz
+        rows += 1
+        tables.indptr[rows] = nnz
+        if rules.multilabel:
+            tables.label_offsets[rows] = n_labels
+        phase = _AT_LINE
+
+    cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS] = i, rows, nnz, n_labels
+    cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ] = phase, line, last, row_nnz
+    cursor[LOWEST], cursor[HIGHEST], cursor[EMPTY_ROWS] = lowest, highest, empty_rows
+    cursor[ERROR_AT] = at
+    return status

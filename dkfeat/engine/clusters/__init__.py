@@ -1,0 +1,1 @@
+"""Clusters started for a run: embedded, SLURM, Kubernetes, SSH."""

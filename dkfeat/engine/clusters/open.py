@@ -1,0 +1,294 @@
+"""Clusters that are started from a cluster file: local, SLURM, Kubernetes or SSH."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Self
+
+import dask
+
+from dkfeat.config.cluster import (
+    ClusterConfig,
+    KubernetesClusterConfig,
+    LocalClusterConfig,
+    SlurmClusterConfig,
+    SSHClusterConfig,
+    load_cluster,
+)
+from dkfeat.engine.clusters.local import SETTINGS, as_bytes, local_cluster
+from dkfeat.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""Of a scheduler without a dashboard; its web server, which tells nothing then, listens to this machine alone."""
+
+
+def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
+    """Keywords of `dask_jobqueue.SLURMCluster` but for certificates; what is left out stays with Dask's configuration.
+
+    Examples
+    --------
+    >>> asked = SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
+    >>> found = slurm_keywords(asked)
+    >>> found["cores"], found["processes"], found["memory"]
+    (8, 4, '17179869184 B')
+    """
+    names = ("queue", "account", "walltime", "interface", "local_directory", "log_directory", "python")
+    given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    lists = ("job_extra_directives", "job_script_prologue")
+    given |= {name: list(getattr(config, name)) for name in lists if getattr(config, name)}
+    return {
+        "job_name": "dkfeat",
+        "silence_logs": "critical",  # as of the embedded cluster: what matters comes as an error of a task
+        "n_workers": config.n_workers,
+        "cores": config.threads_per_worker * config.workers_per_job,
+        "processes": config.workers_per_job,
+        "memory": f"{as_bytes(config.memory_limit) * config.workers_per_job} B",
+        "scheduler_options": _dashboard(config.dashboard_address),
+        **given,
+    }
+
+
+def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
+    """Keywords of `dask_kubernetes.operator.KubeCluster`."""
+    memory = as_bytes(config.memory_limit)
+    threads = config.threads_per_worker
+    share = {"cpu": str(threads), "memory": str(memory)}
+    optional = {"namespace": config.namespace, "name": config.name, "env": config.env}
+    return {
+        "image": config.image,
+        "n_workers": config.n_workers,
+        "resources": {"requests": share, "limits": share},
+        "worker_command": ["dask", "worker", "--nthreads", str(threads), "--memory-limit", str(memory)],
+        "resource_timeout": config.resource_seconds,
+        "quiet": True,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
+    """Keywords of `distributed.SSHCluster`; the first host is the scheduler's."""
+    worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
+    if config.threads_per_worker is not None:
+        worker["nthreads"] = config.threads_per_worker
+    if config.memory_limit is not None:
+        worker["memory_limit"] = as_bytes(config.memory_limit)
+    if config.local_directory is not None:
+        worker["local_directory"] = config.local_directory
+    return {
+        "hosts": [config.scheduler_host or config.hosts[0], *config.hosts],
+        "connect_options": dict(config.connect_options or {}),
+        "worker_options": worker,
+        "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
+        "remote_python": config.remote_python,
+        "silence_logs": "critical",
+    }
+
+
+def _dashboard(address: str | None) -> dict[str, Any]:
+    return dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address}
+
+
+logger = logging.getLogger(__name__)
+
+QUIET_SECONDS = 10.0
+"""Seconds after which a wait for the first worker is reported."""
+POLL_SECONDS = 1.0
+"""Seconds between checks that a worker can still come."""
+
+NEEDS = {
+    "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
+    "kubernetes": (("dask_kubernetes",), "kubernetes"),
+    "ssh": (("asyncssh",), "ssh"),
+}
+"""Modules that a kind of cluster needs beside Dask, and the extra of dkfeat that brings them."""
+
+
+def open_cluster(
+    cluster: str | PathLike[str] | ClusterConfig,
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+) -> AbstractContextManager[Client]:
+    """Start the cluster that a file describes, for several steps; it is stopped at the end of the ``with`` block.
+
+    Every function that takes `client` runs on it. Each of them can also start a cluster for itself, by `cluster`; this
+    keeps one for all.
+
+    Parameters
+    ----------
+    cluster : path or ClusterConfig
+        A cluster file, such as those of ``conf/cluster``, or what `dkfeat.config.load_cluster` makes of one.
+    n_workers, threads_per_worker, memory_limit
+        In place of what the file says.
+
+    Returns
+    -------
+    opening : context manager
+        Gives a `distributed.Client`, which is not made the process's default client. The first worker has come then;
+        others may come later, and join the work. Entering raises `ClusterError` if the cluster does not start or no
+        worker comes within its `start_seconds`.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        The file cannot be read or holds settings that do not exist, or the library that starts such a cluster is not
+        installed; the message names the extra that brings it.
+
+    Examples
+    --------
+    >>> from dkfeat.config import LocalClusterConfig
+    >>> if __name__ == "__main__":  # as for every program that starts processes
+    ...     with open_cluster(LocalClusterConfig(n_workers=1)) as client:
+    ...         print(len(client.nthreads()))
+    """
+    config = as_cluster(cluster, n_workers=n_workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit)
+    return _open(config)
+
+
+def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
+    """Read the settings of a cluster, with the sizes that are not None; its libraries are installed."""
+    if isinstance(cluster, ClusterConfig):
+        config = cluster
+    elif isinstance(cluster, str | PathLike):
+        config = load_cluster(fspath(cluster))
+    else:
+        raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
+    config = config.sized(**sizes)
+    modules, extra = NEEDS.get(config.kind, ((), ""))
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"a cluster of kind {config.kind!r} needs {', '.join(name.replace('_', '-') for name in missing)}; "
+            f"pip install 'dkfeat[{extra}]'"
+        )
+    return config
+
+
+class SharedCluster:
+    """A cluster for all runs of a ``with`` block, started when the first of them needs it.
+
+    Parameters
+    ----------
+    cluster, n_workers, threads_per_worker, memory_limit
+        See `open_cluster`.
+    """
+
+    def __init__(self, cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> None:
+        self.config = as_cluster(cluster, **sizes)
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def opened(self) -> Iterator[Client]:
+        """Give a client, which is left open; a cluster that was lost is replaced."""
+        if self._client is None or self._client.status != "running":
+            self._stack.close()
+            self._client = self._stack.enter_context(_open(self.config))
+        yield self._client
+
+
+@contextmanager
+def _open(config: ClusterConfig) -> Iterator[Client]:
+    if isinstance(config, LocalClusterConfig):
+        with local_cluster(config.n_workers, config.threads_per_worker, config.memory_limit) as client:
+            yield client
+        return
+    from distributed import Client
+
+    # a signal that comes while a client is made, or while jobs are submitted, would leave them behind
+    at_first = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
+    with dask.config.set(SETTINGS), ExitStack() as stack:
+        with at_first:
+            cluster = stack.enter_context(_stopped_at_the_end(_started(config, stack)))
+        with _signals_deferred():
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+        _wait(client, config, getattr(cluster, "check", lambda: None))
+        yield client
+
+
+def _started(config: ClusterConfig, stack: ExitStack) -> Any:
+    try:
+        if isinstance(config, SlurmClusterConfig):
+            with _signals_deferred():  # dask-jobqueue sets its own handler, which this takes back at once
+                from dkfeat.engine.clusters.slurm import start_slurm
+
+            return start_slurm(slurm_keywords(config), config, stack)
+        if isinstance(config, KubernetesClusterConfig):
+            from dask_kubernetes.operator import KubeCluster
+
+            return KubeCluster(**kubernetes_keywords(config))
+        assert isinstance(config, SSHClusterConfig)
+        from distributed import SSHCluster
+
+        return SSHCluster(**ssh_keywords(config))
+    except Exception as error:  # those of SLURM's commands, of SSH and of Kubernetes have no class in common
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ClusterError(f"the cluster of kind {config.kind!r} did not start: {text}") from error
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect at the end of the ``with`` block, by the handlers that there were before.
+
+    The last matters too: importing dask-jobqueue 0.9 sets a handler that ends the process in silence, with status 0.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def _stopped_at_the_end(cluster: Any) -> Iterator[Any]:
+    try:
+        yield cluster
+    finally:
+        try:
+            cluster.close()
+        except Exception as error:  # as above; what the cluster did is done, and hides no other error
+            logger.warning("the cluster did not stop in order, look for workers that are left: %r", error)
+
+
+def _wait(client: Client, config: ClusterConfig, check: Callable[[], None]) -> None:
+    """Wait for the first worker, as long as one can come, and say so if that takes a while."""
+    begin = time.monotonic()
+    told = False
+    while (waited := time.monotonic() - begin) < config.start_seconds:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
+            return
+        check()
+        if not told and waited > QUIET_SECONDS:
+            told = True
+            logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
+    raise ClusterError(
+        f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its queue "
+        "and the output of its workers, or raise start_seconds"
+    )

@@ -1,0 +1,86 @@
+"""SLURM cluster with a check for rejected jobs and its own certificates; imported only to start such a cluster."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from distributed.deploy.spec import ProcessInterface
+from distributed.security import Security
+
+from dkfeat.errors import ClusterError
+
+if TYPE_CHECKING:
+    from dkfeat.config.cluster import SlurmClusterConfig
+
+
+logger = logging.getLogger(__name__)
+
+
+class SlurmJob(SLURMJob):
+    """SLURM job that records a rejection instead of raising it, so that its cluster can be stopped in order."""
+
+    refusal: str | None = None
+    """SLURM's answer if it rejected the job, else None."""
+
+    async def start(self) -> None:
+        """Submit the job."""
+        try:
+            await super().start()
+        except (OSError, RuntimeError, ValueError) as error:  # no command, a rejection, an answer without a job number
+            self.refusal = " ".join(str(error).split())
+            logger.warning("SLURM took no job for worker %s: %s", self.name, self.refusal)
+            await ProcessInterface.start(self)
+
+    async def close(self) -> None:
+        """Cancel the job."""
+        await super().close()
+        await ProcessInterface.close(self)
+
+
+class SlurmCluster(SLURMCluster):
+    """SLURM cluster that detects when no worker can start."""
+
+    job_cls = SlurmJob
+
+    def check(self) -> None:
+        """Raise `ClusterError` if SLURM rejected every job."""
+        jobs = list(self.workers.values())
+        refusals = [job.refusal for job in jobs if job.refusal is not None]
+        if refusals and len(refusals) == len(jobs):
+            raise ClusterError(
+                f"SLURM took none of the jobs for {len(jobs)} workers; of the first it said: {refusals[0]}"
+            )
+
+
+def start_slurm(keywords: Mapping[str, Any], config: SlurmClusterConfig, stack: ExitStack) -> SlurmCluster:
+    """Start the scheduler here and submit the jobs; the stack keeps their resources until the cluster is stopped."""
+    if not config.encrypt:
+        return SlurmCluster(**keywords)
+    folder = Path(config.shared_temp_directory or ".").expanduser().absolute()
+    security = stack.enter_context(certificates(folder))
+    return SlurmCluster(**keywords, security=security, protocol="tls://")
+
+
+@contextmanager
+def certificates(folder: Path) -> Iterator[Security]:
+    """Make a certificate for one cluster, in a folder that only this user can read.
+
+    dask-jobqueue can do the same, but leaves the files in place until its objects are collected.
+    """
+    made = Security.temporary().get_tls_config_for_role("worker")
+    with tempfile.TemporaryDirectory(prefix=".dkfeat-tls-", dir=folder) as name:
+        paths = {}
+        for part in ("ca_file", "cert", "key"):
+            path = Path(name) / f"{part}.pem"
+            path.write_text(made[part], encoding="ascii")
+            paths[part] = str(path)
+        roles = {
+            f"tls_{role}_{part}": paths[part] for role in ("scheduler", "worker", "client") for part in ("cert", "key")
+        }
+        yield Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)

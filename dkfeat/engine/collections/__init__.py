@@ -1,0 +1,1 @@
+"""Dask arrays: rows of sources, and Gram matrices."""

@@ -1,0 +1,1 @@
+"""Committed data sets opened for reading: rows, batches, shuffling, Dask arrays."""

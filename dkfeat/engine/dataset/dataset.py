@@ -1,0 +1,415 @@
+"""Committed data set of shards, read in batches, as arrays in memory or as Dask arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dkfeat.engine.dataset.batches import DatasetRows
+from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
+from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.html import card, sparkline
+from dkfeat.io.manifest.manifest import labels_shown
+from dkfeat.io.shards import reader
+from dkfeat.io.storage import open_storage
+from dkfeat.messages import counted
+from dkfeat.validation import check_integer
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import PackedCodes
+    from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+    from dkfeat.io.shards.bad_rows import QuarantinedRow
+    from dkfeat.io.shards.reader import ShardReader
+    from dkfeat.maps import FeatureMap
+
+
+BUFFER_BYTES = 64 << 20
+"""Encoded rows in the shuffle buffer, unless told otherwise."""
+_LABELS = 30
+"""Labels beyond which they are not counted, and nothing but their range is told."""
+_IN_LINE = 10
+"""Labels beyond which their counts fill a table only."""
+_READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
+"""Bytes of shards that are read to count labels: of a file system, and of an object store."""
+
+
+def open_shards(
+    target: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    verify: Literal["sha256", "size"] = "sha256",
+) -> ShardDataset:
+    """Open a folder of shards.
+
+    What is seen is the newest committed manifest, whatever is committed later. Nothing is written.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder that `dkfeat.featurize` wrote.
+    storage_options : mapping or None
+        Settings of the storage.
+    verify : {"sha256", "size"}, default="sha256"
+        Whether each shard's SHA-256 is compared when it is first read. Sizes and page checksums are compared always.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        There is no data set, nothing is committed, or it does not agree with itself.
+    dkfeat.errors.SpecConflictError
+        A newer dkfeat wrote it.
+    """
+    if verify not in ("sha256", "size"):
+        raise ConfigError(f"verify={verify!r}, but it must be 'sha256' or 'size'")
+    return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
+
+
+class ShardDataset:
+    r"""Rows of a committed data set, in the source's order unless shuffled; made by `open_shards`.
+
+    Labels of a multi-label source come as an indicator matrix: a csr_matrix of uint8 with a column for
+    each of `classes`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> data = dkfeat.open_shards(folder / "features")
+    >>> data.shape, data.classes.tolist()
+    ((2, 4096), [-1, 1])
+    >>> for X, y in data.batches(10, shuffle=False):
+    ...     print(X.shape, y.tolist())
+    (2, 4096) [1, -1]
+    """
+
+    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"], *, cache_bytes: int = 0) -> None:
+        self._reader, self._verify = shards, verify
+        self._rows = DatasetRows(shards, verify, cache_bytes)
+
+    def __repr__(self) -> str:
+        held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
+        return f"ShardDataset({self._reader.storage.url!r}, {held})"
+
+    def _repr_html_(self) -> str:
+        manifest, output = self.manifest, self.spec["output"]
+        facts: dict[str, Any] = {"place": self._reader.storage.url, **manifest.facts()}
+        if output["layout"] == "predictions":
+            facts["holds"] = f"predictions: {', '.join(manifest.schema)}"
+        else:
+            columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
+            facts["features"] = f"{columns}, {output['row_bytes']:,} bytes a row as {output['layout']}"
+        facts["map"] = map_shown(self.spec["map"])
+        pictures = manifest.pictures()
+        details: dict[str, list[dict[str, object]]] = {}
+        if "label" in manifest.schema:
+            found = _counted(self._reader)
+            facts["labels"] = labels_shown(manifest.labels) if found is None else _counts_shown(found, manifest.rows)
+            if isinstance(found, LabelCounts):
+                pictures["rows by label"] = sparkline(list(found.counts.values()), "rows by label")
+                details["Labels"] = [
+                    {"label": f"{label:g}", "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
+                    for label, rows in found.counts.items()
+                ]
+        return card("ShardDataset", facts, pictures=pictures, details=details)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The committed list of shards."""
+        return self._reader.manifest
+
+    @property
+    def shards(self) -> reader.ShardReader:
+        """Reader of single shards."""
+        return self._reader
+
+    @property
+    def verifies(self) -> Literal["sha256", "size"]:
+        """Comparison that is made when a shard is first read."""
+        return self._verify
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """All that decided the shards' bytes: keys map, input, split, output."""
+        return self._reader.spec
+
+    @property
+    def map(self) -> FeatureMap:
+        """The fitted map that made the features; one with landmarks reads them from their file."""
+        return self._rows.map
+
+    def quarantine(self) -> Iterator[QuarantinedRow]:
+        """Rows of the source that were set aside as bad, in its order.
+
+        Yields
+        ------
+        row : QuarantinedRow
+            With ``source``, ``line``, ``column``, ``offset``, ``reason``, ``message`` and ``text``, and ``place``,
+            which joins the first three.
+        """
+        return quarantined_rows(self._reader)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.manifest.rows
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return len(self.manifest.shards)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of the decoded features."""
+        return self.n_rows, int(self.spec["output"]["n_features_out"])
+
+    @property
+    def classes(self) -> NDArray[Any] | None:
+        """Sorted label set, int64 or float64; None beyond 10,000 labels."""
+        return self._rows.classes
+
+    def batches(
+        self,
+        rows: int,
+        shuffle: bool = True,
+        random_state: int | None = 0,
+        *,
+        buffer_rows: int | None = None,
+        decode: bool = True,
+        query_id: bool = False,
+        weight: bool = False,
+        kept: bool = False,
+        number: bool = False,
+        shards: Sequence[int] | None = None,
+        loaders: int = 1,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Go once over all rows, in bounded memory.
+
+        Shuffled, the shards come in a random order and rows pass through a buffer from which they are drawn at random:
+        nearly uniform where the buffer holds several shards, exactly uniform where it holds all rows. A background
+        thread reads the next shard meanwhile. Memory is about twice the buffer and two shards.
+
+        Parameters
+        ----------
+        rows : int
+            Rows in a batch, at least 1; the last one may have fewer.
+        shuffle : bool, default=True
+            False keeps the source's order.
+        random_state : int or None, default=0
+            Seed of the order, at least 0: equal seeds give equal batches, so pass another one in each epoch, such as
+            its number. None draws one.
+        buffer_rows : int or None
+            Rows kept in the shuffle buffer; None: 64 MiB of encoded rows.
+        decode : bool, default=True
+            False gives the encoded rows instead of features.
+        query_id : bool, default=False
+            Give each row's query too.
+        weight : bool, default=False
+            Give each row's weight too.
+        kept : bool, default=False
+            Give the kept columns too.
+        number : bool, default=False
+            Give each row's number too.
+        shards : sequence of int or None
+            Go over some shards only: their ascending places among ``manifest.shards``. None: over all of them.
+        loaders : int, default=1
+            Threads that read and decode shards meanwhile; each holds one. Their number does not change what is given.
+
+        Yields
+        ------
+        X : csr_matrix or ndarray of shape (n_batch, n_features_out), or PackedCodes
+            Features; csr_matrix of float32 with int32 indices where they fit.
+        y : ndarray of shape (n_batch,), or csr_matrix
+            Labels.
+        qid : ndarray of shape (n_batch,), int64
+            Only if `query_id`.
+        weight : ndarray of shape (n_batch,), float64
+            Only if `weight`.
+        kept : dict of str to pyarrow.Array of n_batch
+            Only if `kept`: by the names in the shards, nulls among the values.
+        number : ndarray of shape (n_batch,), int64
+            Only if `number`: the row's place among all rows in the source's order, from 0. How the source was cut into
+            shards does not change it.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            An argument is out of range, or queries or weights are asked where none are kept.
+        dkfeat.errors.ShardError
+            A shard does not read back as committed.
+        """
+        row_bytes = int(self.spec["output"]["row_bytes"])
+        rows = check_integer(rows, "rows", low=1)
+        held = max(1, BUFFER_BYTES // row_bytes) if buffer_rows is None else buffer_rows
+        held = check_integer(held, "buffer_rows", low=1)
+        if random_state is not None:
+            random_state = check_integer(random_state, "random_state", low=0)
+        loaders = check_integer(loaders, "loaders", low=1)
+        parts = (*self._rows.parts(query_id, weight, kept), *(("number",) if number else ()))
+        rng = np.random.default_rng(random_state) if shuffle else None
+        return self._rows.batches(rows, rng, held if shuffle else 0, decode, parts, shards, loaders)
+
+    def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
+        """All features and labels in memory, in the source's order, as `batches` gives them."""
+        parts = self._rows.parts(query_id, weight, kept)
+        return self._rows.as_batch(self._rows.of_shards(self.manifest.shards, parts), True, parts)
+
+    def codes(self) -> PackedCodes:
+        """All packed codes in memory, in the source's order.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            The layout is not "codes".
+        """
+        layout = self.spec["output"]["layout"]
+        if layout != "codes":
+            raise ConfigError(f"these shards hold the layout {layout!r}, not codes; use to_scipy")
+        codes: PackedCodes = self._rows.of_shards(self.manifest.shards, ()).X
+        return codes
+
+    def labels(self) -> Any:
+        """All labels in memory, in the source's order; a list of arrays for a multi-label source."""
+        found: list[Any] = []
+        for entry in self.manifest.shards:
+            data = self._reader.read(entry, self._verify, only=("label",))
+            if data.y is not None and data.label_offsets is not None:
+                found.extend(np.split(data.y, data.label_offsets[1:-1]) if entry.rows else [])
+            else:
+                found.append(data.y)
+        if self.spec["input"]["multilabel"]:
+            return found
+        return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
+
+    def label_counts(self) -> dict[int | float, int]:
+        """Rows by label, ascending; with lists of labels a row counts for each of its own.
+
+        Labels of all shards are read, features are not. Rows of a source that was read without labels have the label 0.
+
+        Raises
+        ------
+        dkfeat.errors.ShardError
+            A shard does not read back as committed.
+        """
+        return count_labels(self._reader).counts
+
+    def to_dask(self, *, weight: bool = False, chunk_rows: int | None = None) -> tuple[da.Array, ...]:
+        """Features and labels as Dask arrays of known chunks; nothing is read yet.
+
+        Parameters
+        ----------
+        weight : bool, default=False
+            Give each row's weight too.
+        chunk_rows : int or None
+            None: a chunk for each shard that has rows. Else consecutive shards are one chunk as long as they have no
+            more than so many rows together; a larger shard is a chunk of its own. Choose it where shards are many and
+            small: Dask spends about a millisecond on each task, and memory on the whole graph.
+
+        Returns
+        -------
+        X : dask.array.Array of shape (n_rows, n_features_out)
+            Chunks are csr_matrix of float32 with int32 indices where they fit, or numpy arrays for the layout "dense".
+        y : dask.array.Array of shape (n_rows,), or (n_rows, n_classes) for a multi-label source
+        weight : dask.array.Array of shape (n_rows,), float64
+            Only if `weight`.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            `chunk_rows` is below 1, or weights are asked where none are kept.
+        """
+        from dkfeat.engine.collections.arrays import dataset_arrays
+
+        parts = self._rows.parts(False, weight, False)
+        most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
+        return dataset_arrays(self._rows, parts, most)
+
+    def verify(self) -> reader.Report:
+        """Read every shard in full and report every problem, and every file that no manifest lists."""
+        return reader.verify(self._reader.storage)
+
+
+def _counted(shards: reader.ShardReader) -> LabelCounts | str | None:
+    """Rows by label, why they cannot be counted, or None where there are too many labels or none."""
+    labels = shards.manifest.labels
+    if labels is None or not 0 < len(labels) <= _LABELS:
+        return None
+    most = _FETCHED_BYTES if "://" in shards.storage.url else _READ_BYTES
+    try:
+        return count_labels(shards, most)
+    except (DkfeatError, OSError) as error:  # a repr does not raise
+        return f"not counted: {error}"
+
+
+def _counts_shown(found: LabelCounts | str, n_rows: int) -> str:
+    if isinstance(found, str):
+        return found
+    told = "all rows" if found.rows == n_rows else f"{found.rows:,} rows of {found.n_shards:,} shards"
+    if len(found.counts) > _IN_LINE:
+        return f"{len(found.counts):,}, counted in {told}"
+    return f"{', '.join(f'{label:g}: {rows:,}' for label, rows in found.counts.items())} ({told})"
+
+
+def map_shown(spec: Mapping[str, Any]) -> str:
+    """Name of the map of a spec, and its parameters that are not None, for people."""
+    params = {key: value for key, value in spec.get("params", {}).items() if value is not None}
+    shown = ", ".join(f"{key}={str(value)[:60]}" for key, value in params.items())
+    return f"{spec.get('map')}: {shown}, seed={spec.get('seed')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelCounts:
+    """Labels of the shards that were read."""
+
+    counts: dict[int | float, int]
+    """Rows by label, ascending; with lists of labels a row counts for each of its own."""
+    rows: int
+    """Rows in these shards."""
+    n_shards: int
+    """Shards that were read."""
+
+
+def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCounts:
+    """Count the labels of all shards, or of some that are spread over the data set.
+
+    Parameters
+    ----------
+    shards : ShardReader
+    max_bytes : int or None
+        Bytes of shards to read, though one shard at least; None: all.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        A shard does not read back as committed.
+    """
+    chosen = spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
+    counts: Counter[int | float] = Counter()
+    for entry in chosen if "label" in shards.manifest.schema else ():
+        labels = shards.read(entry, "size", only=("label",)).y
+        found, times = np.unique(np.asarray(labels), return_counts=True)
+        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    return LabelCounts(
+        counts=dict(sorted(counts.items())), rows=sum(entry.rows for entry in chosen), n_shards=len(chosen)
+    )
+
+
+def spread(entries: Sequence[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
+    """Shards at equal distances, as many as have so many bytes together."""
+    total = sum(entry.size for entry in entries)
+    if max_bytes is None or total <= max_bytes:
+        return list(entries)
+    n = max(1, len(entries) * max_bytes // total)
+    return [entries[len(entries) * place // n] for place in range(n)]

@@ -1,0 +1,115 @@
+"""Blocks of rows read from shards, and a bounded cache of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from dkfeat.blocks import PackedCodes, RowBlock
+from dkfeat.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.io.shards.codec import ShardData
+
+
+def block_of(data: ShardData, classes: NDArray[Any] | None) -> RowBlock:
+    """Rows of a shard; `classes` are the columns of the indicator matrix where rows have several labels."""
+    y = data.y
+    if data.label_offsets is not None and y is not None:
+        y = indicator(y, data.label_offsets, classes)
+    return RowBlock(X=data.encoded, y=y, qid=data.qid, weight=data.weight, kept=data.kept)
+
+
+def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
+    """Rows of all blocks, in order; at least one block, and none with lists of labels."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    columns = {
+        name: None if getattr(first, name) is None else np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("qid", "weight", "number")
+    }
+    kept = {name: pa.concat_arrays([block.kept[name] for block in blocks]) for name in first.kept}
+    X, y = _joined([block.X for block in blocks]), _joined([block.y for block in blocks])
+    return RowBlock(X=X, y=y, kept=kept, **columns)
+
+
+def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:
+    """Make the indicator matrix of label lists.
+
+    Parameters
+    ----------
+    y : ndarray
+        Labels of all rows, end to end.
+    offsets : ndarray of int64, shape (n_rows + 1,)
+        Row i has the labels ``y[offsets[i]:offsets[i + 1]]``.
+    classes : ndarray of shape (n_classes,) or None
+        Sorted; None refuses.
+
+    Returns
+    -------
+    indicator : csr_matrix of uint8, shape (n_rows, n_classes)
+        1 where a row has a label.
+
+    Examples
+    --------
+    >>> indicator(np.array([3, 1, 3]), np.array([0, 2, 2, 3]), np.array([1, 3])).toarray().tolist()
+    [[1, 1], [0, 0], [0, 1]]
+    """
+    if classes is None:
+        raise ConfigError(
+            "the data set has lists of labels with more than 10,000 labels in all; read them by `labels()`"
+        )
+    columns = np.searchsorted(classes, y)
+    matrix = sparse.csr_matrix(
+        (np.ones(len(y), np.uint8), columns.astype(np.int32), offsets), shape=(len(offsets) - 1, len(classes))
+    )
+    matrix.sort_indices()
+    return matrix
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], PackedCodes):
+        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    if sparse.issparse(parts[0]):
+        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+    return np.concatenate(parts)
+
+
+class RowsCache:
+    """Bounded in-memory cache of shards for reads in several epochs.
+
+    The shards that came first stay: in rounds over more shards than fit, a cache that drops the oldest would never hit.
+
+    Parameters
+    ----------
+    most_bytes : int
+        Bytes kept; 0 keeps nothing.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._room = most_bytes
+        self._kept: dict[Hashable, RowBlock] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[RowsCache], tuple[int]]:
+        """Travel without the rows and the lock."""
+        return RowsCache, (self._room,)
+
+    def get(self, key: Hashable, n_bytes: int, read: Callable[[], RowBlock]) -> RowBlock:
+        """Rows of a key, read if they are not kept; `n_bytes` is what keeping them takes."""
+        rows = self._kept.get(key)
+        if rows is None:
+            rows = read()
+            with self._lock:
+                if key not in self._kept and n_bytes <= self._room:
+                    self._kept[key] = rows
+                    self._room -= n_bytes
+        return rows

@@ -1,0 +1,1 @@
+"""Progress of runs: bars, notebook lines and JSON lines."""

@@ -1,0 +1,122 @@
+"""Events of a run as JSON lines, for schedulers and log collectors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from dkfeat.engine.progress.report import LINE_SECONDS, ProgressState
+from dkfeat.io.storage.urls import printable
+
+
+class _Stream(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class LogLines:
+    r"""Writes events as lines of JSON, each whole in one call.
+
+    Every line has ``time`` (UTC), ``level``, ``event`` and ``run``, then the event's own fields. Lines are plain ASCII:
+    control characters in names and messages come escaped, and what may be secret in a URL is left out.
+
+    Parameters
+    ----------
+    stream : text stream
+        Flushed after each line.
+    **always
+        Fields of every line.
+
+    Examples
+    --------
+    >>> import sys
+    >>> log = LogLines(sys.stdout)
+    >>> log("committed", rows=3, target="features/day\x1b[2J")
+    {"time": "...", "level": "info", "event": "committed", "run": "...", "rows": 3, "target": "features/day\\x1b[2J"}
+    """
+
+    def __init__(self, stream: _Stream, **always: Any) -> None:
+        self.run = secrets.token_hex(16)
+        """128 random bits, in hexadecimal, that tell these lines from those of another process."""
+        self._stream = stream
+        self._always = {"run": self.run, **always}
+        self._writing = threading.Lock()
+        self._next = 0.0
+
+    def __call__(self, event: str, *, level: str = "info", **fields: Any) -> None:
+        """Write a line; fields are plain JSON values, and those that are None are left out."""
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        known = {key: value for key, value in {**self._always, **fields}.items() if value is not None}
+        line = json.dumps({"time": moment, "level": level, "event": event, **_safe(known)})
+        with self._writing:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def progress(self, state: ProgressState) -> None:
+        """Write a stage's progress every few seconds, and its end; for the `progress` of `dkfeat.featurize`."""
+        now = time.monotonic()
+        if now < self._next and state.tasks < state.total_tasks:
+            return
+        self._next = now + LINE_SECONDS
+        self(
+            "progress",
+            stage=state.stage,
+            tasks=state.tasks,
+            total_tasks=state.total_tasks,
+            rows=state.rows,
+            source_bytes=state.source_bytes,
+            total_bytes=state.total_bytes,
+            seconds=round(state.seconds, 3),
+        )
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Take in what dkfeat logs, and Python's warnings, while the ``with`` block runs."""
+        handler = _Handler(self)
+        loggers = [logging.getLogger("dkfeat"), logging.getLogger("py.warnings")]
+        former = [(logger, logger.level, logger.propagate) for logger in loggers]
+        logging.captureWarnings(True)
+        for logger in loggers:
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+        try:
+            yield
+        finally:
+            logging.captureWarnings(False)
+            for logger, level, propagate in former:
+                logger.removeHandler(handler)
+                logger.setLevel(level)
+                logger.propagate = propagate
+
+
+class _Handler(logging.Handler):
+    """Turns records of the logging module into lines."""
+
+    def __init__(self, lines: LogLines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines("log", level=record.levelname.lower(), logger=record.name, message=record.getMessage())
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_safe(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else printable(str(value))

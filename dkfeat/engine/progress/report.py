@@ -1,0 +1,419 @@
+"""Progress of a run: its state after each task, a line on standard error or in a notebook, and a timeline for logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from dkfeat.io.commit.run_logs import MOST_POINTS, StageLog
+
+
+class Timeline:
+    """Rows and bytes done over time; where steps are many, every second, fourth, eighth … of them is kept.
+
+    Parameters
+    ----------
+    state : ProgressState
+        How the stage began.
+
+    Examples
+    --------
+    >>> from dkfeat.engine.progress.report import ProgressState
+    >>> at = {"stage": "scan", "total_tasks": 9999, "total_bytes": 9999}
+    >>> timeline = Timeline(ProgressState(**at, tasks=0, rows=0, source_bytes=0, seconds=0.0))
+    >>> for step in range(1, 10_000):
+    ...     timeline.add(ProgressState(**at, tasks=step, rows=2 * step, source_bytes=step, seconds=step / 10))
+    >>> log = timeline.log()
+    >>> log.rows, len(log.points) <= MOST_POINTS, log.points[-1]
+    (19998, True, (999.9, 19998, 9999))
+    """
+
+    def __init__(self, state: ProgressState) -> None:
+        self._state = state
+        self._points: list[tuple[float, int, int]] = []
+        self._steps, self._every = 0, 1
+
+    def add(self, state: ProgressState) -> None:
+        """Note how far the stage has come."""
+        self._state = state
+        self._steps += 1
+        if self._steps % self._every:
+            return
+        self._points.append(_point(state))
+        if len(self._points) == MOST_POINTS:
+            del self._points[::2]
+            self._every *= 2
+
+    def end(self, state: ProgressState) -> None:
+        """Note how far the stage came."""
+        self._state = state
+
+    def log(self) -> StageLog:
+        """Give what is known so far."""
+        state, last = self._state, _point(self._state)
+        points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
+        return StageLog(
+            stage=state.stage,
+            tasks=state.tasks,
+            total_tasks=state.total_tasks,
+            rows=state.rows,
+            source_bytes=state.source_bytes,
+            seconds=round(state.seconds, 3),
+            points=tuple(points),
+        )
+
+
+def _point(state: ProgressState) -> tuple[float, int, int]:
+    return round(state.seconds, 3), state.rows, state.source_bytes
+
+
+LINE_SECONDS = 5.0
+"""Time between two plain lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressState:
+    """Progress of one stage of a run."""
+
+    stage: str
+    """Name of the stage, such as "scan" or "featurize"."""
+    tasks: int
+    """Tasks done."""
+    total_tasks: int
+    """Tasks in all."""
+    rows: int
+    """Rows done."""
+    source_bytes: int
+    """Bytes of the source done, as stored."""
+    total_bytes: int
+    """Bytes of the source in all, as stored."""
+    seconds: float
+    """Time since the stage began."""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Mean speed so far."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Mean speed so far, bytes of the source as stored."""
+        return self.source_bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time to the end at this speed, or None while nothing is done."""
+        if self.source_bytes == 0:
+            return None
+        return self.seconds * (self.total_bytes - self.source_bytes) / self.source_bytes
+
+    def describe(self) -> str:
+        """One line for people.
+
+        Examples
+        --------
+        >>> ProgressState(stage="featurize", tasks=3, total_tasks=4, rows=90_000, source_bytes=60_000_000,
+        ...               total_bytes=80_000_000, seconds=3.0).describe()
+        'featurize: 3 of 4 splits, 90,000 rows, 30,000 rows/s, 20.0 MB/s, 0:01 left'
+        """
+        left = self.seconds_left
+        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
+        end = "" if left is None else f", {clock(left)} left"
+        return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {speed}{end}"
+
+    def describe_end(self) -> str:
+        """One line for people, of a stage that is done.
+
+        Examples
+        --------
+        >>> ProgressState(stage="scan", tasks=4, total_tasks=4, rows=90_000, source_bytes=60_000_000,
+        ...               total_bytes=60_000_000, seconds=3.0).describe_end()
+        'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
+        """
+        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
+        return f"{self.stage}: done, {self.rows:,} rows in {clock(self.seconds)}, {speed}"
+
+
+class Progress:
+    """Reports a stage's progress; made once a run, used as ``with progress.stage(...)`` for each stage.
+
+    Parameters
+    ----------
+    report : bool or callable
+        True writes to `stream`; False reports nothing; a callable gets a `ProgressState` at each step.
+    stream : text file or None
+        None: below the cell that runs, in a notebook, else standard error.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with Progress(seen.append).stage("featurize", total_tasks=1, total_bytes=10) as stage:
+    ...     stage.advance(rows=2, source_bytes=10)
+    >>> seen[-1].rows, seen[-1].source_bytes
+    (2, 10)
+    """
+
+    def __init__(self, report: bool | Callable[[ProgressState], object], stream: TextIO | None = None) -> None:
+        self._report = report
+        self._in_notebook = stream is None and report is True and NotebookLine.here() is not None
+        self._stream = sys.stderr if stream is None else stream
+        self._stages: list[_Stage] = []
+
+    def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
+        """Begin a stage of so many tasks over so many bytes."""
+        sink: _Sink
+        if callable(self._report):
+            sink = _Call(self._report)
+        elif not self._report:
+            sink = _Nothing()
+        elif self._in_notebook:
+            sink = _Cell()
+        elif self._stream.isatty():
+            sink = _Bar(self._stream)
+        else:
+            sink = _Lines(self._stream)
+        stage = _Stage(name, total_tasks, total_bytes, sink)
+        self._stages.append(stage)
+        return stage
+
+    def logs(self) -> tuple[StageLog, ...]:
+        """Give the logs of the stages, as far as they have come."""
+        return tuple(stage.timeline.log() for stage in self._stages)
+
+    def note(self, text: str) -> None:
+        """Tell people something, unless nothing is reported or a callable gets the states."""
+        if self._in_notebook:
+            NotebookLine().write(text)
+        elif self._report is True:
+            print(text, file=self._stream, flush=True)
+
+
+class _Stage:
+    def __init__(self, name: str, total_tasks: int, total_bytes: int, sink: _Sink) -> None:
+        self._fixed: dict[str, Any] = {"stage": name, "total_tasks": total_tasks, "total_bytes": total_bytes}
+        self._tasks = self._rows = self._bytes = 0
+        self._sink = sink
+        self._began = time.monotonic()
+        self.timeline = Timeline(self.state)
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self._sink.begin(self.state)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.timeline.end(self.state)
+        self._sink.end(self.state, completed=kind is None)
+
+    def advance(self, *, rows: int, source_bytes: int) -> None:
+        """Count one task, with its rows and its bytes of the source as stored."""
+        self._tasks += 1
+        self._rows += rows
+        self._bytes += source_bytes
+        self.timeline.add(state := self.state)
+        self._sink.step(state)
+
+    @property
+    def state(self) -> ProgressState:
+        """Progress of the stage."""
+        seconds = time.monotonic() - self._began
+        done: dict[str, Any] = {
+            "tasks": self._tasks,
+            "rows": self._rows,
+            "source_bytes": self._bytes,
+            "seconds": seconds,
+        }
+        return ProgressState(**self._fixed, **done)
+
+
+class _Sink:
+    """Receiver of states; this one ignores them."""
+
+    def begin(self, state: ProgressState) -> None: ...
+
+    def step(self, state: ProgressState) -> None: ...
+
+    def end(self, state: ProgressState, *, completed: bool) -> None: ...
+
+
+class _Nothing(_Sink):
+    """No report."""
+
+
+class _Call(_Sink):
+    """States go to a function of the caller's."""
+
+    def __init__(self, function: Callable[[ProgressState], object]) -> None:
+        self.step = function  # type: ignore[assignment]  # any callable that takes a state will do
+
+
+class _Lines(_Sink):
+    """A plain line every few seconds, and one at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+
+    def begin(self, state: ProgressState) -> None:  # noqa: ARG002 - the first line comes later
+        self._next = time.monotonic() + LINE_SECONDS
+
+    def step(self, state: ProgressState) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + LINE_SECONDS
+            self._write(state.describe())
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            self._write(state.describe_end())
+
+    def _write(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class _Cell(_Sink):
+    """A bar and a line below a notebook's cell, in place."""
+
+    def __init__(self) -> None:
+        self._line = NotebookLine()
+
+    def begin(self, state: ProgressState) -> None:
+        self._line.write(state.describe(), 0.0)
+
+    def step(self, state: ProgressState) -> None:
+        self._line.write(state.describe(), state.source_bytes / max(1, state.total_bytes))
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            self._line.write(state.describe_end(), 1.0)
+        else:
+            text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
+            self._line.write(text, state.source_bytes / max(1, state.total_bytes))
+        self._line.end()
+
+
+class _Bar(_Sink):
+    """A bar with speed and time left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console  # 0.1 s, which runs without a terminal need not pay
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[say]}"),
+        )
+        self._bars = Bars(*columns, console=Console(file=stream), refresh_per_second=4)
+
+    def begin(self, state: ProgressState) -> None:
+        self._bars.start()
+        self._task = self._bars.add_task(state.stage, total=max(1, state.total_bytes), say="")
+
+    def step(self, state: ProgressState) -> None:
+        left = state.seconds_left
+        say = f"{state.rows_per_second:,.0f} rows/s  {state.bytes_per_second / 1e6:,.1f} MB/s"
+        say += "" if left is None else f"  {clock(left)} left"
+        self._bars.update(self._task, completed=state.source_bytes, say=say)
+
+    def end(self, state: ProgressState, *, completed: bool) -> None:
+        if completed:
+            self._bars.update(self._task, completed=max(1, state.total_bytes))
+        self._bars.stop()
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any.
+
+    Examples
+    --------
+    >>> clock(62.4), clock(3601)
+    ('1:02', '1:00:01')
+    """
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+UPDATE_SECONDS = 0.2
+"""Least time between two states of the line: each is a message to the browser."""
+
+
+class NotebookLine:
+    """A line of the output of the cell that runs now, with a bar where a share is known.
+
+    It appears when it is first written. Themes are the notebook's own; where HTML is not shown, the text is.
+
+    Examples
+    --------
+    >>> NotebookLine.here() is None  # no notebook
+    True
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._told: dict[str, str] | None = None
+        self._next = 0.0
+
+    @classmethod
+    def here(cls) -> Self | None:
+        """Make a line in the notebook that this process is the kernel of; None elsewhere, IPython on a terminal too."""
+        if "IPython" not in sys.modules:  # a kernel has loaded it, and nobody else need pay for it
+            return None
+        from IPython import get_ipython
+
+        return None if getattr(get_ipython(), "kernel", None) is None else cls()
+
+    def write(self, text: str, share: float | None = None) -> None:
+        """Show another text in place of the one before; if that came just now, with the next one or at the end.
+
+        Parameters
+        ----------
+        text : str
+        share : float or None
+            What is done, in [0, 1], for a bar before the text.
+        """
+        self._told = {"text/plain": text, "text/html": _html(text, share)}
+        if time.monotonic() >= self._next:
+            self.end()
+
+    def end(self) -> None:
+        """Show the text that was written last, if it is not there yet."""
+        bundle, self._told = self._told, None
+        if bundle is None:
+            return
+        self._next = time.monotonic() + UPDATE_SECONDS
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+    @classmethod
+    def say(cls, text: str) -> bool:
+        """Show a text by itself below the cell that runs; False where there is no notebook, and nothing is shown."""
+        line = cls.here()
+        if line is not None:
+            line.write(text)
+        return line is not None
+
+
+def _html(text: str, share: float | None) -> str:
+    bar = ""
+    if share is not None:
+        # not <progress>, whose colours a page's theme does not reach
+        full = 100 * min(max(share, 0.0), 1.0)
+        bar = (
+            '<span style="display:inline-block;width:12em;height:.7em;margin-right:.8em;border-radius:.35em;'
+            'overflow:hidden;background:rgba(128,128,128,.3)"><span style="display:block;height:100%;'
+            f'width:{full:.1f}%;background:#2f7fd0"></span></span>'
+        )
+    style = "margin:.3em 0;font-size:13px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
+    return f'<div style="{style}">{bar}{escape(text)}</div>'

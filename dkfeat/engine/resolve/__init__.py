@@ -1,0 +1,1 @@
+"""Resolution of a run: arguments, inherited settings, defaults and the fitted map."""

@@ -1,0 +1,76 @@
+"""Arguments that callers give as paths and URLs: sources and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.errors import ConfigError
+from dkfeat.io.commit.begin import check_free
+from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.io.parquet.files import looks_like_parquet
+from dkfeat.io.parquet.source import ParquetSource
+from dkfeat.io.sources.base import Source
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import Storage
+from dkfeat.io.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+
+
+def as_source(
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    storage_options: Mapping[str, Any] | None = None,
+    kind: object = None,
+) -> Source:
+    """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
+
+    Without a `kind`, "libsvm" or "parquet", names that end in .parquet, .parq or .pq, and folders of this machine with
+    Parquet files in them, are a `ParquetSource`, all else is a `LibsvmSource`.
+
+    Raises
+    ------
+    ConfigError
+        For anything else, and for storage options beside a source that has its own.
+    """
+    if isinstance(source, Source):
+        if storage_options is not None:
+            raise ConfigError(f"storage_options are given twice; a {type(source).__name__} carries its own")
+        return source
+    if isinstance(source, str | PathLike):
+        source = [source]
+    if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
+        paths = tuple(fspath(item) for item in source)
+        if looks_like_parquet(paths) if kind is None else kind == ParquetSource.kind:
+            return ParquetSource(paths, storage_options=storage_options)
+        return LibsvmSource(paths, storage_options=storage_options)
+    raise ConfigError(f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source")
+
+
+def as_path(path: object, name: str) -> str:
+    """Text of a path or URL that was given for the setting `name`; anything else is a `ConfigError`."""
+    if isinstance(path, str | PathLike) and isinstance(text := fspath(path), str):
+        return text
+    hint = "; since 0.2 the target stands before the map: (source, target, map)" if hasattr(path, "transform") else ""
+    raise ConfigError(f"{name}={path!r:.100}, but it must be a path or a URL{hint}")
+
+
+def open_place(place: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
+    """Storage at a path or URL; a local one takes no options, unless they are for the URL `beside` it."""
+    if beside is not None and not is_url(place) and is_url(as_path(beside, "like")):
+        options = None
+    return open_storage(place, options)
+
+
+def open_target(
+    target: object, source: Source, options: Mapping[str, Any] | None, *, beside: object = None
+) -> tuple[Storage, tuple[SourceFile, ...]]:
+    """Open a target that can be written, is apart from the source and not held by another run; list the source too."""
+    storage = open_place(as_path(target, "target"), options, beside=beside)
+    files = tuple(source.files())
+    storage.keep_apart(files, source.patterns)
+    storage.check_writable()
+    check_free(storage)  # a scan may take hours
+    return storage, files

@@ -1,0 +1,122 @@
+"""Defaults from Dask's configuration, and the origin of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import dask
+
+from dkfeat.config.execution import DefaultsConfig
+from dkfeat.io.sources.base import Source
+
+NAMESPACE = "dkfeat"
+VARIABLES = "DASK_DKFEAT__"
+"""Begin of the environment variables that set a key, as ``DASK_DKFEAT__N_WORKERS=4``."""
+INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+"""Variable by which Dask hands its configuration to processes that it starts."""
+
+
+def read_defaults() -> DefaultsConfig:
+    """Read the keys under ``dkfeat`` of Dask's configuration: its YAML files, its variables, and `dask.config.set`.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key or a value of another type; says where it was set, where that is known.
+
+    Examples
+    --------
+    >>> import dask
+    >>> with dask.config.set({"dkfeat.n-workers": 4}):
+    ...     read_defaults().n_workers
+    4
+    """
+
+    def origin(key: str) -> str:
+        return origins().get(key, "")
+
+    return DefaultsConfig.of_dask(dask.config.get(NAMESPACE, None), origin)
+
+
+def origins() -> dict[str, str]:
+    """Origin of each key that is set: a file, an environment variable, or this process.
+
+    The empty key stands for the whole of ``dkfeat``.
+    """
+    found: dict[str, tuple[Any, str]] = {}
+    for path, content in dask.config.collect_yaml(dask.config.paths, return_paths=True):
+        _note(found, content, str(path))
+    if INHERITED in os.environ:
+        _note(found, dask.config.deserialize(os.environ[INHERITED]), "the process that started this one")
+    for name, value in os.environ.items():
+        if name.startswith(VARIABLES):
+            content = dask.config.collect_env({name: value})
+            _note(found, content, f"environment variable {name}")
+    now: dict[str, tuple[Any, str]] = {}
+    _note(now, {NAMESPACE: dask.config.get(NAMESPACE, None)}, "this process")
+    unchanged = {key for key in now if key in found and found[key][0] == now[key][0]}
+    return {key: (found if key in unchanged else now)[key][1] for key in now}
+
+
+def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
+    """Keep for each key below ``dkfeat``, and for all of it, the value and where it comes from."""
+    if isinstance(content, Mapping) and NAMESPACE in content:
+        section = content[NAMESPACE]
+        found[""] = (section, origin)
+        if isinstance(section, Mapping):
+            found |= {str(key).replace("_", "-"): (value, origin) for key, value in section.items()}
+
+
+def configuration_files() -> list[str]:
+    """Folders and files in which Dask looks for YAML; later ones count more."""
+    return list(map(str, dask.config.paths))
+
+
+def with_configured_blocksize(source: Source) -> Source:
+    """Give a source the block size of Dask's configuration, where its own stands at the default.
+
+    It is for data sets that are new: one that is there keeps the block size that it was made with.
+    """
+    configured = read_defaults().blocksize
+    if configured is None or source.blocksize != source.defaults()["blocksize"]:
+        return source
+    return source.replaced(blocksize=configured)
+
+
+def fill_where(where: Mapping[str, Any], *, elsewhere: bool) -> dict[str, Any]:
+    """Fill in what was not said of where tasks run.
+
+    Parameters
+    ----------
+    where : mapping
+        `scheduler`, `scheduler_file`, `cluster`, `n_workers`, `threads_per_worker`, `memory_limit` and `in_flight`;
+        None: not said.
+    elsewhere : bool
+        Tasks run on a client that is there; only `in_flight` may still be filled in.
+
+    Returns
+    -------
+    where : dict
+        A place that was said is kept, and so is its size: the configured number and size of workers are for those of
+        this machine, not for a cluster that is running or that has a file of its own.
+    """
+    defaults = read_defaults()
+    filled = dict(where)
+    places, sizes = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
+    local = all(where[name] is None for name in (*places, "n_workers", "memory_limit"))
+    if local and not elsewhere:
+        filled |= {name: getattr(defaults, name) for name in places}
+    filled["in_flight"] = defaults.in_flight if where["in_flight"] is None else where["in_flight"]
+    scheduler = filled["scheduler"]
+    if elsewhere or filled["scheduler_file"] is not None or filled["cluster"] is not None:
+        fitting: tuple[str, ...] = ()
+    elif scheduler in ("threads", "processes"):
+        fitting = ("n_workers",)
+    else:
+        fitting = sizes if scheduler in (None, "cluster") else ()
+    for name in fitting:
+        if filled[name] is None:
+            filled[name] = getattr(defaults, name)
+    return filled

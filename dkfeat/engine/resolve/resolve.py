@@ -1,0 +1,377 @@
+"""Resolution of a run's settings before it starts: source options, the fitted map, and the spec with both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from sklearn.base import clone
+
+from dkfeat.canonical import fingerprint, parse_object
+from dkfeat.engine.resolve.arguments import as_path, open_place
+from dkfeat.engine.resolve.defaults import with_configured_blocksize
+from dkfeat.engine.tasks.landmarks import load_map
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
+from dkfeat.io.manifest.batch_plan import OTHER_TARGET
+from dkfeat.io.manifest.metadata import differences, read_spec, spec_text, ways_out
+from dkfeat.io.manifest.model_folder import MODEL_FILE, model_place, read_facts
+from dkfeat.io.sources.base import Scan, Source
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import SPEC, Storage
+from dkfeat.io.storage.urls import is_url, shown_url
+from dkfeat.maps import FEATURE_MAPS, FeatureMap
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+
+
+PIECE_BYTES = 64 << 20
+"""Encoded bytes after which a piece ends, whatever the length of its text."""
+
+LAYOUTS = ("codes", "sparse", "dense")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """Settings of a run as far as arguments, existing specs and file metadata determine them."""
+
+    source: Source
+    """Source whose index base, width and label type may still be unknown."""
+    files: tuple[SourceFile, ...]
+    """Files of the source, as they were listed."""
+    map: FeatureMap
+    """Feature map, fitted or to be fitted to the source."""
+    layout: str
+    """Shard layout."""
+    existing: Existing
+    """Specs of the target and of `like`, which the settings follow."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """True if the map must still be fitted to rows of the source."""
+        return self.map.needs_rows and not _is_fitted(self.map)
+
+    @property
+    def needs_scan(self) -> bool:
+        """True if the whole source must be read once, to find unknown options or to count its rows."""
+        return self.needs_rows or not self.source.is_resolved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Settings of a run, complete in everything that affects values."""
+
+    source: Source
+    """Source with known index base, width and label type."""
+    files: tuple[SourceFile, ...]
+    """Files of the source, as they were listed."""
+    map: FeatureMap
+    """Fitted feature map."""
+    spec: Mapping[str, Any]
+    """Plain JSON values of all settings that affect the shards' bytes, and no others."""
+
+    @property
+    def spec_fp(self) -> str:
+        """Fingerprint of the spec."""
+        return fingerprint(self.spec)
+
+
+def make_draft(
+    source: Source,
+    map: FeatureMap | None,
+    files: Sequence[SourceFile],
+    *,
+    existing: Existing | None = None,
+    layout: str | None = None,
+) -> Draft:
+    """Take unset options from the target's spec, then from `like`, then from the files' metadata.
+
+    Every option of the source with its default value is taken from an existing spec. All other options must agree with
+    the target's spec, and, except `blocksize` and `layout`, with the spec of `like`.
+
+    Every option of the source that stands at its default is taken from an existing spec. What was asked otherwise must
+    agree with the target's spec in full, and with that of `like` in all but `blocksize` and `layout`.
+
+    Parameters
+    ----------
+    source : Source
+        Source as the caller passed it.
+    map : FeatureMap or None
+        Feature map, fitted or not; it is never changed. None: the map of the existing spec. An unfitted map is cloned,
+        and takes the seed of the existing spec if its `random_state` is None.
+    files : sequence of SourceFile
+        Files of the source, as they were listed.
+    existing : Existing or None
+        Specs to follow; None: there are none.
+    layout : str or None
+        Shard layout; None: the target's layout, else the map's own.
+
+    Raises
+    ------
+    SpecConflictError
+        If the caller's settings differ from existing ones; the message names both values.
+    ConfigError
+        If there is no map, or it is not a feature map, or the layout is unknown.
+    """
+    existing = existing or Existing()
+    if map is not None and not isinstance(map, FeatureMap):
+        raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None")
+    if layout is not None and layout not in LAYOUTS:
+        raise ConfigError(f"layout={layout!r}, but shards are laid out as one of {', '.join(LAYOUTS)}")
+    for named, in_full in ((existing.target, True), (existing.like, False)):
+        if named is not None:
+            remedy = existing.remedy if in_full else OTHER_TARGET
+            source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
+            map = inherit_map(map, *named, existing.folders, remedy)
+    if map is None:
+        raise ConfigError("no feature map is given; pass one, or `like` with a folder or model whose map is taken over")
+    if existing.target is None and existing.like is None:
+        source = with_configured_blocksize(source)
+    if layout is None:
+        layout = map.layout if existing.target is None else existing.target[1]["output"]["layout"]
+    if not _is_fitted(map):
+        map.check_params()
+    elif source.n_features is None:
+        source = source.replaced(n_features=map.n_features_in_)
+    if not source.is_resolved:
+        source = source.inspect(files)
+    return Draft(source=source, files=tuple(files), map=map, layout=layout, existing=existing)
+
+
+def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = None) -> Resolved:
+    """Complete a draft with the results of a pass over the source.
+
+    Parameters
+    ----------
+    draft : Draft
+        Settings known before the pass.
+    scan : Scan or None
+        Scan of the draft's source and files; required if the draft needs one.
+    fitted : FeatureMap or None
+        The draft's map, fitted to rows of the source; required if it needs rows.
+
+    Raises
+    ------
+    SpecConflictError
+        If the scanned settings differ from the target's, or the map was fitted to another width.
+    ConfigError
+        If the map still needs rows, or the settings are too long for a spec.
+    """
+    source, map = draft.source, draft.map if fitted is None else fitted
+    if not source.is_resolved:
+        assert scan is not None  # because `needs_scan` is true
+        source = source.resolve(scan)
+    if not _is_fitted(map):
+        if map.needs_rows:
+            raise ConfigError(
+                f"{type(map).__name__} learns from rows of the source; fit it before, or use dkfeat.featurize"
+            )
+        map = clone(map).fit_width(source.n_features)
+    elif map.n_features_in_ != source.n_features:
+        raise SpecConflictError(
+            f"n_features={source.n_features:,} is asked of the source, but the map was fitted on {map.n_features_in_:,}"
+        )
+    spec = _spec(source, map, draft.layout)
+    if draft.existing.target is not None:
+        name, existing = draft.existing.target
+        must_agree(spec, existing, name, draft.existing.remedy)
+    return Resolved(source=source, files=draft.files, map=map, spec=spec)
+
+
+def _is_fitted(map: FeatureMap) -> bool:
+    return hasattr(map, "n_features_in_")
+
+
+def _spec(source: Source, map: FeatureMap, layout: str) -> dict[str, Any]:
+    if "codes" in (layout, map.layout) and layout not in ("sparse", map.layout):
+        raise ConfigError(
+            f"layout={layout!r} cannot hold what {type(map).__name__} gives; use {map.layout!r} or 'sparse'"
+        )
+    row_bytes = map.encoded_row_bytes if layout == map.layout else _sparse_row_bytes(map)
+    mapping = source.to_mapping()
+    output = {"schema": 1, "layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes}
+    if layout == "sparse":
+        output["values"] = map.layout != "codes"  # the values of one-hot rows are 1 and are left out
+    spec = {
+        "format": 1,
+        "map": map.to_spec(),
+        "input": mapping,
+        "split": {"blocksize": mapping["blocksize"], "max_piece_rows": max(1, PIECE_BYTES // row_bytes)},
+        "output": output,
+    }
+    plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become lists, as in a spec that is read
+    return plain
+
+
+def _sparse_row_bytes(map: FeatureMap) -> int:
+    """Maximum memory of a row's column numbers and values, in bytes."""
+    nonzeros = getattr(map, "n_components", map.n_features_out) if map.layout == "codes" else map.n_features_out
+    return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
+
+
+_OF_ALL_KINDS = ("n_features", "dtype", "multilabel", "labels", "label_dtype")
+"""Input options that mean the same in every format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """Specs that a run follows, each with the name to use in messages."""
+
+    target: tuple[str, Mapping[str, Any]] | None = None
+    """Name and spec of the target; every setting must agree with it."""
+    like: tuple[str, Mapping[str, Any]] | None = None
+    """Name and spec of `like`; every setting but blocksize and layout must agree with it."""
+    folders: tuple[Storage, ...] = ()
+    """Storages that may hold the landmarks of these maps."""
+    remedy: str = OTHER_TARGET
+    """Advice in messages about a target with other settings."""
+
+
+def read_existing(
+    storage: Storage | None, like: str | PathLike[str] | None, options: Mapping[str, Any] | None
+) -> Existing:
+    """Read the specs of a target and of `like`, if they exist."""
+    target, remedy = None, OTHER_TARGET
+    if storage is not None:
+        spec, remedy = binding_spec(storage)
+        target = None if spec is None else (storage.url, spec)
+    folders = () if storage is None else (storage,)
+    if like is None:
+        return Existing(target=target, folders=folders, remedy=remedy)
+    taken = shown_url(as_path(like, "like")), like_spec(like, options)
+    return Existing(target=target, like=taken, folders=(*folders, like_storage(like, options)), remedy=remedy)
+
+
+def inherit_source(
+    source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool, remedy: str = OTHER_TARGET
+) -> Source:
+    """Take options with default values from a spec; raise an error if the others disagree with it."""
+    existing = dict(spec["input"])
+    asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
+    kind = existing.pop("kind", None)
+    if kind != asked.pop("kind"):
+        if in_full:
+            made = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
+            raise SpecConflictError(f"{made}; {remedy}")
+        if source.zero_based == "auto":
+            raise ConfigError(
+                f"{name} was made from {kind!r}, which does not tell the index base of text; pass zero_based"
+            )
+        existing = {key: existing[key] for key in _OF_ALL_KINDS if key in existing}
+    taken: dict[str, Any] = {}
+    for key, value in existing.items():
+        if key in source.row_options and not in_full:
+            continue
+        if key not in asked:
+            raise SpecConflictError(
+                f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
+            )
+        if asked[key] == plain[key]:
+            taken[key] = tuple(value) if isinstance(value, list) else value
+        elif asked[key] != value and (in_full or key != "blocksize"):
+            raise SpecConflictError(
+                f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or {remedy}"
+            )
+    return source.replaced(**taken)
+
+
+def inherit_map(
+    map: FeatureMap | None,
+    name: str,
+    spec: Mapping[str, Any],
+    folders: Sequence[Storage],
+    remedy: str,
+) -> FeatureMap:
+    """Load the spec's map; raise an error if the requested map differs from it."""
+    if map is not None:
+        must_agree({"map": map.name}, {"map": spec["map"].get("map")}, name, remedy, "map")
+    existing = load_map(spec["map"], *folders)
+    if map is None:
+        return existing
+    if not hasattr(map, "n_features_in_"):
+        map = clone(map)
+        if map.random_state is None:
+            map.set_params(random_state=existing.seed_)
+        map.fit_like(existing)
+    must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
+    return existing
+
+
+def must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str, remedy: str, place: str = "") -> None:
+    """Raise `SpecConflictError` that lists every differing key, if two specs differ."""
+    differing = differences(existing, asked, place)
+    if differing:
+        raise SpecConflictError(
+            f"{name} was made with other settings, {'; '.join(differing)}; use the same or {remedy}"
+        )
+
+
+def target_spec(storage: Storage) -> dict[str, Any] | None:
+    """Spec of the data set at `storage`, or None if there is none yet."""
+    try:
+        return None if storage.size(SPEC) is None else read_spec(storage)
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        raise ShardError(f"{storage.url} cannot be read: {cause_of(fault)}") from fault
+
+
+def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
+    """Spec that a run into `storage` must follow, or None, and the advice for a run with other settings."""
+    spec = target_spec(storage)
+    try:
+        remedy = OTHER_TARGET if spec is None else ways_out(storage)
+    except OSError as fault:
+        raise ShardError(f"{storage.url} cannot be read: {cause_of(fault)}") from fault
+    return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
+
+
+def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
+    """Return True if runs into a target must follow a spec, which then names their feature map."""
+    return binding_spec(open_place(as_path(target, "target"), options))[0] is not None
+
+
+def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read the settings of a folder of shards or of a model, as a mapping with the keys ``map`` and ``input``.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If the folder is neither, or its first run has planned no shards yet.
+    """
+    storage = like_storage(like, options)
+    spec, _ = binding_spec(storage)
+    if spec is not None:
+        return spec
+    model, text = f"{storage.url}/{MODEL_FILE}", _model_text(like, storage, options)
+    if text is not None:
+        facts = parse_object(text, model)
+        if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
+            return {"map": facts["map"], "input": facts["input"]}
+        raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
+    where = shown_url(fspath(like))
+    if target_spec(storage) is not None:
+        raise SourceNotFoundError(
+            f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"
+        )
+    raise SourceNotFoundError(
+        f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
+    )
+
+
+def _model_text(like: str | PathLike[str], storage: Storage, options: Mapping[str, Any] | None) -> bytes | None:
+    try:
+        return read_facts(model_place(like, options))
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        raise ShardError(f"{storage.url}/{MODEL_FILE} cannot be read: {cause_of(fault)}") from fault
+
+
+def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
+    """Storage of a folder of shards or of a model."""
+    place = as_path(like, "like")
+    return open_storage(place, options if is_url(place) else None)

@@ -1,0 +1,1 @@
+"""Runners of tasks: threads, processes and distributed clients."""

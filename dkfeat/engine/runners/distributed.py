@@ -1,0 +1,372 @@
+"""Runner on a distributed cluster, and the connection to its scheduler."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dask
+from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
+from distributed.comm.addressing import parse_address, parse_host_port
+from distributed.comm.core import CommClosedError
+from distributed.comm.registry import get_backend
+from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
+from distributed.scheduler import KilledWorker
+from distributed.security import Security
+
+import dkfeat
+from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.messages import counted
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.engine.runners.local import Homes, SplitTask
+
+
+_PORTLESS = {"inproc"}
+
+
+def check_address(address: str) -> None:
+    """Refuse what is no address of a scheduler; Dask would leave a client behind that is half made.
+
+    Raises
+    ------
+    ConfigError
+        It has no protocol that Dask knows, or no port.
+
+    Examples
+    --------
+    >>> check_address("tcp://10.0.0.1:8786")
+    >>> check_address("tcp://login-node")
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: 'tcp://login-node' is no address of a scheduler: missing port ... 'tcp://10.0.0.1:8786'
+    """
+    try:
+        if "://" not in address:
+            raise ValueError("it has no protocol")
+        protocol, place = parse_address(address, strict=True)
+        get_backend(protocol)
+        if protocol not in _PORTLESS:
+            parse_host_port(place)
+    except ValueError as error:
+        raise ConfigError(
+            f"{address!r} is no address of a scheduler: {error}; give one such as 'tcp://10.0.0.1:8786'"
+        ) from error
+
+
+def check_security(address: str) -> None:
+    """Refuse an address that Dask's TLS settings do not go with.
+
+    Without this, Dask would raise errors of many kinds, leave a client behind that is half made, and name no setting.
+
+    Parameters
+    ----------
+    address : str
+        Of a scheduler, such as "tls://10.0.0.1:8786".
+
+    Raises
+    ------
+    ConfigError
+        Certificates are missing or cannot be read, or the address is not encrypted where Dask is set to insist on it.
+    """
+    if dask.config.get("distributed.client.security-loader", None):  # it decides, whenever a client is made
+        return
+    try:
+        settings = Security().get_connection_args("client")
+    except (OSError, ValueError) as error:  # a file is missing, or is no certificate or key
+        raise ConfigError(
+            "the certificates that Dask is set to use, distributed.comm.tls.ca-file and "
+            f"distributed.comm.tls.client.cert and .key, cannot be loaded: {error}"
+        ) from error
+    is_tls = address.startswith("tls://")
+    if is_tls and settings.get("ssl_context") is None:
+        raise ConfigError(
+            f"{address} needs certificates: set distributed.comm.tls.ca-file and distributed.comm.tls.client.cert and "
+            ".key in Dask's configuration"
+        )
+    if not is_tls and settings.get("require_encryption"):
+        raise ConfigError(f"Dask is set to require encryption, but {address} is not encrypted; give a tls:// address")
+
+
+REFRESH_SECONDS = 2.0
+"""Seconds after which the number of threads, which bounds the tasks in flight, is asked for again."""
+
+
+POLL_SECONDS = 0.01
+"""Seconds between looks for results while workers are watched."""
+
+GATHER_SECONDS = 30.0
+"""Seconds that a result may take to arrive before it is gathered again, at first; doubled each time after that."""
+
+MOST_TRIES = 10
+"""Submissions of a task whose workers were all lost."""
+
+IDLE_BYTES = 250 << 20
+"""Bytes that a worker process holds before its first task, most of them modules and compiled code."""
+
+TERMINATE = 0.95
+"""Share of its memory limit at which a worker is ended by its nanny."""
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Client]:
+    """Connect to a scheduler for the ``with`` block.
+
+    Raises
+    ------
+    ClusterError
+        If it does not answer within Dask's connection timeout.
+    ConfigError
+        If it is no address, or Dask's TLS settings do not go with it.
+    """
+    check_address(address)
+    check_security(address)
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
+        ) from error
+    with client:
+        yield client
+
+
+class TaskPlugin(WorkerPlugin):
+    """Carries a task to every worker of a cluster, also to those that join later.
+
+    Nothing is scattered: scattered data are lost with their last holder, and late workers start without them.
+    """
+
+    def __init__(self, name: str, task: SplitTask) -> None:
+        self.name, self.task, self.version = name, task, dkfeat.__version__
+
+
+def run_on_worker(name: str, packed: bytes) -> Any:
+    """Run the task that the plugin `name` brought to this worker on a split, which is all that travels with it.
+
+    It is packed by itself, because a scheduler unpacks arguments on the way, and stands still for seconds while it
+    imports what that takes.
+    """
+    plugins = get_worker().plugins
+    plugin: Any = plugins.get(name)
+    if plugin is None:
+        raise ClusterError(f"this worker does not know the run {name}, which has ended or was given up")
+    if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
+        raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
+    return plugin.task(deserialize_bytes(packed), lambda: name not in plugins)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRunner:
+    """The cluster behind a distributed client."""
+
+    client: Client
+    in_flight: int | None = None
+    asked_threads: int | None = None
+    """Threads that there will be, of a cluster whose workers come one after another."""
+
+    @property
+    def description(self) -> str:
+        """Workers, for people."""
+        threads = self.client.nthreads()
+        return f"{counted(len(threads), 'worker process')} with {counted(sum(threads.values()), 'thread')}"
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that one task may use: what the smallest worker has beside its modules, for each of its threads."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        shares = [
+            max(0, int(TERMINATE * worker["memory_limit"]) - IDLE_BYTES) // worker["nthreads"]
+            for worker in workers
+            if worker["memory_limit"]
+        ]
+        return min(shares, default=None)
+
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time, once all workers have come."""
+        return self.asked_threads or int(sum(self.client.nthreads().values()))
+
+    def run(
+        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+    ) -> None:
+        """See `Runner.run`."""
+        name = f"dkfeat-{secrets.token_hex(8)}"
+        try:
+            self._check_versions()
+            self._register(TaskPlugin(name, task))
+            try:
+                self._drive(name, splits, done, home)
+            finally:
+                # tasks that still run see the plugin go and stop at their next piece
+                with suppress(OSError, CancelledError):
+                    if self.client.status == "running":
+                        self.client.unregister_worker_plugin(name)
+        except (CommClosedError, TimeoutError) as error:
+            raise ClusterError(_lost(error)) from error
+
+    def _register(self, plugin: TaskPlugin) -> None:
+        for tries in range(MOST_TRIES):
+            try:
+                self.client.register_plugin(plugin, name=plugin.name)
+            except CommClosedError:  # a worker was lost just then: all others have to be told still
+                if tries + 1 == MOST_TRIES or self.client.status != "running":
+                    raise
+            else:
+                return
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """See `Runner.run_everywhere`."""
+        with suppress(OSError, CancelledError, TimeoutError):
+            if self.client.status == "running":
+                self.client.run(function, on_error="ignore")
+
+    def _check_versions(self) -> None:
+        versions = {}
+        for address, found in self.client.run(_version, on_error="return").items():
+            if isinstance(found, ImportError):
+                raise ClusterError(
+                    f"workers cannot import dkfeat ({found}); install version {dkfeat.__version__} on them"
+                ) from found
+            if isinstance(found, str):  # else a worker that is lost, or its own error, which comes again with its task
+                versions[address] = found
+        others = {address: found for address, found in versions.items() if found != dkfeat.__version__}
+        if others:
+            raise ClusterError(_other_versions(dkfeat.__version__, others))
+
+    def _drive(
+        self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
+    ) -> None:
+        waiting = iter(splits)
+        pending: dict[Future, Split] = {}
+        completed = as_completed(loop=self.client.loop, raise_errors=False)
+        window, asked = self._window(), time.monotonic()
+        homes = _Homes(self.client, home)
+        patience = GATHER_SECONDS
+        try:
+            while True:
+                if time.monotonic() - asked > REFRESH_SECONDS:
+                    window, asked = self._window(), time.monotonic()
+                while len(pending) < window and (split := next(waiting, None)) is not None:
+                    future = homes.submit(name, split)
+                    pending[future] = split
+                    completed.add(future)
+                if not pending:
+                    return
+                future = self._next(completed, name, pending, homes)
+                try:
+                    result = _result(future, pending[future], patience if homes.has_homes else None)
+                except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
+                    patience *= 2  # or it is large, and the network slow
+                    completed.add(future)
+                    continue
+                done(pending.pop(future), result)
+        except BaseException:
+            with suppress(OSError, CancelledError):
+                if self.client.status == "running":
+                    self.client.cancel(list(pending))
+            raise
+
+    def _next(self, completed: as_completed, name: str, pending: dict[Future, Split], homes: _Homes) -> Future:
+        """Wait for a future; meanwhile submit those again whose worker is lost and that nobody has taken over."""
+        asked = time.monotonic()
+        while True:
+            while homes.has_homes and not completed.has_ready():
+                time.sleep(POLL_SECONDS)
+                if time.monotonic() - asked > REFRESH_SECONDS:
+                    for future in homes.stranded(pending):
+                        split = pending.pop(future)
+                        moved = homes.submit(name, split)
+                        pending[moved] = split
+                        completed.add(moved)
+                        self.client.cancel([future])
+                    asked = time.monotonic()
+            future = next(completed)
+            if future in pending:  # else one that was cancelled above
+                return future
+
+    def _window(self) -> int:
+        return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
+
+
+class _Homes:
+    """Submits tasks to the workers that they should run on.
+
+    A task that prefers a lost worker goes to another one. If there is none at that moment the scheduler never looks at
+    it again, whatever workers come: distributed 2026.8 forgets then that others are allowed
+    (``bulk_schedule_unrunnable_after_adding_worker``). Those are `stranded`.
+    """
+
+    def __init__(self, client: Client, home: Homes | None) -> None:
+        self._client, self._home = client, home
+        self._homes: dict[Any, str] = {}
+        self._tries: Counter[int] = Counter()
+
+    @property
+    def has_homes(self) -> bool:
+        return self._home is not None
+
+    def submit(self, name: str, split: Split) -> Future:
+        home = self._home(self._client.nthreads()).get(split.number) if self._home is not None else None
+        key = f"{name}-{split.number:06d}"
+        if self._tries[split.number]:
+            key += f"-{self._tries[split.number]}"
+        self._tries[split.number] += 1
+        packed = serialize_bytes(split)
+        if home is None:
+            return self._client.submit(run_on_worker, name, packed, key=key, pure=False)
+        self._homes[key] = home
+        return self._client.submit(
+            run_on_worker, name, packed, key=key, pure=False, workers=[home], allow_other_workers=True
+        )
+
+    def stranded(self, pending: Mapping[Future, Split]) -> list[Future]:
+        threads = self._client.nthreads()
+        running = {key for keys in self._client.processing().values() for key in keys}
+        found = [
+            future
+            for future in pending
+            if threads and self._homes.get(future.key, "") not in threads and future.key not in running
+            if future.key in self._homes and future.status not in ("finished", "error")
+        ]
+        for future in found:
+            if self._tries[pending[future].number] >= MOST_TRIES:
+                raise ClusterError(
+                    f"{pending[future].description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
+                    "for want of memory; look into the workers' logs or raise their memory_limit"
+                )
+        return found
+
+
+def _result(future: Future, split: Split, timeout: float | None = None) -> Any:
+    try:
+        return future.result(timeout)
+    except KilledWorker as error:
+        raise ClusterError(
+            f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps for want of "
+            "memory; look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call "
+            "again"
+        ) from error
+    except CancelledError as error:
+        raise ClusterError(_lost(error)) from error
+
+
+def _version() -> str:
+    return dkfeat.__version__
+
+
+def _other_versions(driver: str, workers: dict[str, str]) -> str:
+    some = ", ".join(f"{version} on {address}" for address, version in list(workers.items())[:3])
+    return f"the driver runs dkfeat {driver}, but workers run another version: {some}; install the same on all"
+
+
+def _lost(error: BaseException) -> str:
+    return (
+        f"the Dask scheduler was lost or gave the run up ({error}); what is committed is kept, "
+        "run the same call again on a running cluster to go on"
+    )

@@ -1,0 +1,284 @@
+"""Runner on Dask's schedulers of this machine: threads, processes, synchronous."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Protocol
+
+import dask
+import dask.multiprocessing
+import dask.threaded
+from dask.local import get_sync
+from dask.system import CPU_COUNT
+from threadpoolctl import threadpool_limits
+
+from dkfeat.errors import ClusterError
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+
+
+GRAPH_TASKS = 1024
+"""Tasks in one graph of a local scheduler; it starts the next ones only as earlier ones end."""
+
+
+class Stopped(Exception):
+    """A task gave up between two pieces because its run was given up."""
+
+
+class SplitTask(Protocol):
+    """Function that runs on workers: small, picklable, sent to each worker once."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
+        """Work on one split; raise `Stopped` between pieces once `stopped()` is true. Return little."""
+        ...
+
+
+Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
+"""Given the threads of each worker by its address, the address for each split by its number."""
+
+
+class Runner(Protocol):
+    """Runs a task over splits; made by `open_runner`."""
+
+    @property
+    def description(self) -> str:
+        """Workers, for people."""
+        ...
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that one task may use at most, where the scheduler sets a limit."""
+        ...
+
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time."""
+        ...
+
+    def run(
+        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+    ) -> None:
+        """Run `task` on every split.
+
+        `done(split, result)` is called in the calling thread as results come, in any order. The first error stops
+        submission, gives up what runs and is raised here as the worker raised it. Where workers have addresses, `home`
+        tells which of them each split should run on while it lives.
+
+        Raises
+        ------
+        ClusterError
+            If workers or the scheduler were lost.
+        """
+        ...
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """Call a function once in every process that runs tasks; a worker that is lost meanwhile is left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRunner:
+    """Dask's schedulers of one machine: "synchronous", "threads" or "processes"."""
+
+    scheduler: str
+    n_workers: int
+    in_flight: int
+    pool: ThreadPoolExecutor | None
+    stop: threading.Event
+    memory_limit: None = None
+
+    @property
+    def description(self) -> str:
+        """Workers, for people."""
+        if self.scheduler == "synchronous":
+            return "this thread"
+        return f"{self.n_workers} {self.scheduler.removesuffix('es' if self.n_workers == 1 else '')}"
+
+    @property
+    def n_threads(self) -> int:
+        """Tasks that run at a time."""
+        return self.n_workers
+
+    def run(
+        self,
+        task: SplitTask,
+        splits: Sequence[Split],
+        done: Callable[[Split, Any], None],
+        home: Homes | None = None,  # noqa: ARG002 - workers of one machine have no addresses
+    ) -> None:
+        """See `Runner.run`."""
+        with self._opened(task) as (get, function):
+            for group in _groups(splits, self.in_flight):
+                _run_group(get, function, group, done)
+
+    def run_everywhere(self, function: Callable[[], Any]) -> None:
+        """See `Runner.run_everywhere`; the processes of a pool end with each run."""
+        function()
+
+    @contextmanager
+    def _opened(self, task: SplitTask) -> Iterator[tuple[Callable[..., object], Callable[[Split], Any]]]:
+        """Give Dask's function that runs a graph, and what its tasks call with a split."""
+        if self.scheduler == "processes":
+            with _process_pool(self.n_workers, task) as pool:
+                get = partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False)
+                yield get, _run_in_process
+        elif self.scheduler == "threads":
+            yield partial(dask.threaded.get, pool=self.pool), partial(task, stopped=self.stop.is_set)
+        else:
+            yield get_sync, partial(task, stopped=self.stop.is_set)
+
+
+def _run_group(
+    get: Callable[..., object],
+    function: Callable[[Split], Any],
+    group: Sequence[Split],
+    done: Callable[[Split, Any], None],
+) -> None:
+    token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
+    # of equal tasks, these schedulers start the one with the highest key first
+    by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
+
+    def posttask(key: str, result: Any, *_: Any) -> None:
+        done(by_key[key], result)
+
+    try:
+        # given here, callbacks are those of this graph alone; the registry that Dask has for them is the process's
+        get(
+            {key: (function, split) for key, split in by_key.items()},
+            list(by_key),
+            callbacks=[(None, None, None, posttask, None)],
+        )
+    except BrokenProcessPool as error:
+        raise ClusterError(
+            "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
+            "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
+        ) from error
+
+
+def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
+    iterator = iter(splits)
+    while group := list(islice(iterator, size)):
+        yield group
+
+
+@contextmanager
+def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
+    """Yield a runner, for threads with its pool; on the way out no task runs any more."""
+    stop = threading.Event()
+    if scheduler != "threads":
+        yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
+        return
+    threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
+    with threadpool_limits(_blas_threads(n_workers)):
+        try:
+            yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
+        finally:
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _process_pool(n_workers: int, task: SplitTask) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool whose processes hold `task`, sent once to each; an error ends them at once."""
+    context = dask.multiprocessing.get_context()
+    pool = ProcessPoolExecutor(n_workers, context, _start_process, (task, _blas_threads(n_workers)))
+    try:
+        yield pool
+    except BaseException:
+        _end(pool)
+        raise
+    pool.shutdown()
+
+
+def _blas_threads(n_workers: int) -> int:
+    return max(1, CPU_COUNT // n_workers)
+
+
+_process_task: SplitTask | None = None
+"""In a process of a pool: what it runs."""
+"""In a process of a pool: what it runs."""
+
+
+def _start_process(task: SplitTask, blas_threads: int) -> None:
+    global _process_task
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
+    dask.multiprocessing.initialize_worker_process()
+    threadpool_limits(blas_threads)
+    _process_task = task
+
+
+def _run_in_process(split: Split) -> Any:
+    assert _process_task is not None  # the pool's initializer ran
+    try:
+        return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+    except Exception as error:
+        if _travels(error):
+            raise
+        message = f"{type(error).__name__}: {error}"
+    raise RuntimeError(message)
+
+
+def _travels(error: Exception) -> bool:
+    """Test if an error can be pickled; any other would break the pool on its way to the driver."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))
+    except Exception:  # whatever its own methods raise
+        return False
+    return True
+
+
+def _never() -> bool:
+    return False
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Stop the processes of a pool at once: what they were writing is staged, never half published."""
+    processes: list[multiprocessing.Process] = list((pool._processes or {}).values())  # no public way before 3.14
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+class InOrder:
+    """`done` for `Runner.run` that takes results in the order of tasks, whichever ends first.
+
+    Parameters
+    ----------
+    add : callable
+        Given each result, that of task 0 first.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> found = []
+    >>> done = InOrder(found.append)
+    >>> for number in (1, 2, 0):
+    ...     done(SimpleNamespace(number=number), f"result {number}")
+    >>> found
+    ['result 0', 'result 1', 'result 2']
+    """
+
+    def __init__(self, add: Callable[[Any], object]) -> None:
+        self._add, self._next = add, 0
+        self._waiting: dict[int, Any] = {}
+
+    def __call__(self, task: Any, result: Any) -> None:
+        """Keep a task's result until all before it have come."""
+        self._waiting[task.number] = result
+        while self._next in self._waiting:
+            self._add(self._waiting.pop(self._next))
+            self._next += 1

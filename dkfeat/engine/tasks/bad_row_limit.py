@@ -1,0 +1,157 @@
+"""Limit on the bad rows that a run sets aside, and reading of those rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dkfeat.errors import ConfigError, ParquetError, ParseError
+from dkfeat.io.shards.bad_rows import QuarantinedRow
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+    from dkfeat.io.shards.bad_rows import BadRow
+    from dkfeat.io.shards.reader import ShardReader
+    from dkfeat.io.sources.base import Source
+
+
+class BadRowLimit:
+    """A bound on the bad rows of a batch, absolute or as a share of its rows.
+
+    Parameters
+    ----------
+    most : int, float or str
+        An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0, which sets no limit. Text is
+        one of these, or such as "1%".
+    source : Source
+        Makes the error, with the place of a row.
+
+    Examples
+    --------
+    >>> from dkfeat.io.libsvm.source import LibsvmSource
+    >>> source = LibsvmSource("rows.svm")
+    >>> BadRowLimit("1%", source).share, BadRowLimit(20, source).rows
+    (0.01, 20)
+    """
+
+    def __init__(self, most: float | str, source: Source) -> None:
+        self._source = source
+        self.rows: int | None = None
+        self.share: float | None = None
+        value = _number(most)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            self.rows = value
+        elif isinstance(value, float) and 0 <= value <= 1:
+            self.share = value
+        else:
+            raise ConfigError(
+                f"max_bad_rows={most!r}, but it must be a number of rows such as 100 or a share of them such as 0.01"
+            )
+        self._text = f"{self.share:.6g} of the rows" if self.rows is None else f"{self.rows:,}"
+
+    def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
+        """Refuse too many bad rows.
+
+        Parameters
+        ----------
+        n_bad : int
+            Bad rows found.
+        n_rows : int or None
+            All rows, bad ones among them, of the batch, read or not; None while they are not known: a share waits.
+        first : tuple of SourceFile and BadRow, or None
+            One of them, to be named; None if there is none.
+
+        Raises
+        ------
+        ParseError, ParquetError
+            With the place of that one.
+        """
+        if self.rows is not None:
+            within = n_bad <= self.rows
+        else:
+            within = n_rows is None or n_bad <= (self.share or 0.0) * n_rows
+        if within or first is None:
+            return
+        of = "" if n_rows is None else f" of {n_rows:,}"
+        file, bad = first
+        reason = (
+            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}, this one for instance: {bad.message}. "
+            "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
+        )
+        raise self._source.bad_row_error(file, bad, reason)
+
+
+def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
+    """Rows that were set aside, in the source's order; reads their shards alone, one at a time.
+
+    Raises
+    ------
+    ShardError
+        A shard is missing or damaged.
+    """
+    names = [source.name for source in reader.manifest.sources]
+    positions = {name: position for position, name in enumerate(names)}
+    seen: Counter[str] = Counter()  # lines of each file in the splits before, for these count from their own first line
+    before = 0
+    for entry in reader.manifest.shards:
+        if entry.piece == 0:
+            before = seen[entry.source]
+        seen[entry.source] += entry.lines or 0
+        for bad in reader.bad_rows(entry) if entry.bad_rows else ():
+            yield QuarantinedRow(
+                source=names[positions[entry.source] + bad.file],
+                line=before + bad.line,
+                column=bad.column,
+                offset=bad.offset,
+                reason=bad.reason,
+                message=bad.message,
+                text=bad.text,
+            )
+
+
+@contextmanager
+def suggesting_quarantine(source: Source) -> Iterator[None]:
+    """Let errors about single rows, which end a run, say that these can be set aside instead."""
+    try:
+        yield
+    except (ParseError, ParquetError) as error:
+        if source.can_quarantine and source.on_bad_row == "raise" and _is_of_a_row(error):
+            error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and goes on')
+        raise
+
+
+def _is_of_a_row(error: ParseError | ParquetError) -> bool:
+    if isinstance(error, ParquetError):
+        return error.row is not None
+    return error.line is not None and "max_line_bytes" not in error.reason  # where such a line ends is not looked for
+
+
+def _number(most: object) -> object:
+    if not isinstance(most, str):
+        return most
+    text = most.strip()
+    try:
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return None
+
+
+def treating(source: Source, on_bad_row: str | None) -> Source:
+    """Source that treats bad rows as asked.
+
+    Raises
+    ------
+    ConfigError
+        For another treatment than "raise" and "quarantine", and where the source offers no quarantine.
+    """
+    if on_bad_row is None or on_bad_row == source.on_bad_row:
+        return source
+    if on_bad_row not in ("raise", "quarantine"):
+        raise ConfigError(f"on_bad_row={on_bad_row!r}, but it must be 'raise', 'quarantine' or None")
+    if on_bad_row == "quarantine" and not source.can_quarantine:
+        raise ConfigError(f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out")
+    return source.replaced(on_bad_row=on_bad_row)

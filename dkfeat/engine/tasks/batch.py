@@ -1,0 +1,215 @@
+"""Run of a plan, from the lock on its target to the commit of its batch."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_info
+
+from dkfeat.engine.progress.report import Progress
+from dkfeat.engine.runners.local import Runner
+from dkfeat.engine.scan import largest_first
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
+from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels
+from dkfeat.io.commit import begin as commit
+from dkfeat.io.shards import codec as shards
+from dkfeat.io.storage.urls import is_url, shown_url
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.engine.plan import Plan
+    from dkfeat.engine.resolve.resolve import Resolved
+    from dkfeat.engine.runners.open import LazyRunner
+    from dkfeat.io.commit.batch import Batch
+    from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+    from dkfeat.io.shards.bad_rows import BadRow
+    from dkfeat.io.sources.base import Source
+    from dkfeat.io.storage.base import Storage
+
+
+logger = logging.getLogger(__name__)
+
+MOST_PLACES = 20_000
+"""Characters of a source's patterns, beyond which a log leaves them out."""
+
+
+def run_plan(
+    plan: Plan,
+    settings: Resolved,
+    storage: Storage,
+    runners: LazyRunner,
+    limit: BadRowLimit,
+    reporter: Progress,
+    *,
+    schema: Mapping[str, str],
+    sidecars: Mapping[str, bytes],
+    resume: bool,
+    keep_changed: bool = False,
+    job: type[Job] = Job,
+    stage: str = "featurize",
+) -> Manifest:
+    """Hold the target, run what is not done of a plan and commit it.
+
+    Parameters
+    ----------
+    plan : Plan
+        Made from `settings`.
+    settings : Resolved
+    storage : Storage
+        The target.
+    runners : LazyRunner
+        Asked only if there is something to do, and closed while the target is still held.
+    limit, reporter, schema, stage
+        See `run_batch`.
+    sidecars, resume, keep_changed
+        See `dkfeat.io.commit.begin.begin`.
+    job : type
+        Of the tasks.
+
+    Raises
+    ------
+    dkfeat.errors.DkfeatError
+        As `begin`, `Plan.check` and `run_batch` raise them.
+    """
+    held = commit.begin(
+        storage,
+        settings.spec,
+        plan.files,
+        partial(_cut, plan, settings.source),
+        sidecars=sidecars,
+        resume=resume,
+        keep_changed=keep_changed,
+    )
+    with held as batch, runners:
+        if batch.is_done and batch.manifest is not None:
+            reporter.note(f"{storage.url} is complete already: {batch.manifest.rows:,} rows; nothing to do")
+            return batch.manifest
+        runner = runners.get()
+        plan.check(runner.memory_limit)
+        tasks = job(
+            source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
+        )
+        n_features = settings.map.n_features_in_
+        return run_batch(tasks, batch, runner, limit, reporter, schema=schema, n_features=n_features, stage=stage)
+
+
+def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
+    """Give the splits of the plan if they are of these files, else cut these: others are committed."""
+    return plan.splits if tuple(files) == plan.files else source.splits(files)
+
+
+def run_batch(
+    job: Job,
+    run: Batch,
+    runner: Runner,
+    limit: BadRowLimit,
+    reporter: Progress,
+    *,
+    schema: Mapping[str, str],
+    n_features: int,
+    stage: str = "featurize",
+) -> Manifest:
+    """Run a job over the splits of a batch and commit what comes of them.
+
+    Parameters
+    ----------
+    job : Job
+    run : Batch
+        Not done.
+    runner : Runner
+    limit : BadRowLimit
+        On the rows that this batch sets aside.
+    reporter : Progress
+    schema : mapping
+        Columns and types of every shard.
+    n_features : int
+        Columns of the source.
+    stage : str
+        What is being done, for people.
+
+    Raises
+    ------
+    dkfeat.errors.DkfeatError
+        As tasks, limit and commit raise them; nothing is committed then.
+    """
+    source, storage = job.source, job.storage
+    entries: list[ShardEntry] = []
+    labels = run.manifest.labels if run.manifest is not None else ()
+    accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
+    n_rows = n_bad = n_again = n_found = 0
+    first: tuple[Split, BadRow] | None = None
+    n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
+    total_bytes = sum(map(source.split_bytes, run.splits))
+    where = runner.description  # a cluster of its own is gone by the time the log is kept
+    run.log_with(
+        lambda: {
+            "where": where,
+            "sources": _places(source),
+            "shards": len(entries),
+            "found": n_found,
+            "retries": n_again,
+            "stages": reporter.logs(),
+        }
+    )
+    with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
+
+        def done(split: Split, result: SplitResult) -> None:
+            nonlocal labels, n_rows, n_bad, n_again, n_found, first
+            n_again += result.retries
+            n_found += result.found
+            entries.extend(result.entries)
+            labels = merge_labels(labels, result.labels)
+            if split.number not in accepted:
+                n_rows += result.rows + result.n_bad_rows
+                n_bad += result.n_bad_rows
+                if result.first_bad is not None and (first is None or split.number < first[0].number):
+                    first = split, result.first_bad
+                limit.check(n_bad, n_known, _in_file(first))
+            told.advance(rows=result.rows, source_bytes=source.split_bytes(split))
+
+        with suggesting_quarantine(source):
+            runner.run(job, largest_first(source, run.splits), done)
+    limit.check(n_bad, n_rows, _in_file(first))
+    if n_bad:
+        note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
+        reporter.note(note)
+    if n_again:
+        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
+    if source.labels is not None:  # what was declared is a law, what was found a fact
+        labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
+    return run.commit(
+        entries,
+        schema=schema,
+        n_features=n_features,
+        labels=labels,
+        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
+        numeric_env=_numeric_env(),
+    )
+
+
+def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
+    return None if first is None else (first[0].files[first[1].file], first[1])
+
+
+def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
+    """Rows of splits where the source knows them unread, None where it does not."""
+    counts = [source.rows_of(split) for split in splits] if source.on_bad_row == "quarantine" else [None]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _places(source: Source) -> tuple[str, ...]:
+    """Say what the source was given as, for a report that reads it again; nothing where that is too long for a log."""
+    places = [shown_url(place) if is_url(place) else str(Path(place).absolute()) for place in source.patterns]
+    return tuple(places) if sum(map(len, places)) <= MOST_PLACES else ()
+
+
+def _numeric_env() -> str:
+    """Say what the arithmetic ran on, for the manifest's run block."""
+    blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
+    return ", ".join([platform.machine(), *sorted(blas)])

@@ -1,0 +1,317 @@
+"""Task of one split: read it piece by piece, encode, publish and return the records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.tasks.landmarks import map_of
+from dkfeat.errors import InputError
+from dkfeat.io.commit.publish import existing_entry, publish
+from dkfeat.io.shards import codec as shards
+from dkfeat.io.shards.bad_rows import REFUSED
+from dkfeat.io.sources.base import RejectedRow
+from dkfeat.io.storage.retries import made_again
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.shards.bad_rows import BadRow
+    from dkfeat.io.sources.base import Piece, Source
+    from dkfeat.io.storage.base import Storage
+
+
+MAX_LABELS = 10_000
+"""Labels beyond this number are not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitResult:
+    """Result of a task: small, whatever the split holds."""
+
+    entries: tuple[ShardEntry, ...]
+    """Records of the split's shards, in order."""
+    labels: tuple[int | float, ...] | None
+    """Sorted labels that occur in it, or None beyond `MAX_LABELS`."""
+    first_bad: BadRow | None = None
+    """First row that was set aside."""
+    retries: int = 0
+    """Requests to stores that failed and were made again."""
+    found: int = field(default=0, compare=False)
+    """Shards that were there already."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in these shards."""
+        return sum(entry.rows for entry in self.entries)
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows that were set aside."""
+        return sum(entry.n_bad_rows for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """All that the tasks of a run have in common; sent to each worker once."""
+
+    source: Source
+    """Source whose options are resolved."""
+    storage: Storage
+    """Storage of the target."""
+    spec: Mapping[str, Any]
+    """Decides the shards' bytes."""
+    spec_fp: str
+    """Fingerprint of `spec`."""
+    run_id: str
+    """Names the run to the storage; not part of any result."""
+
+    def encoder(self) -> Callable[[Any], Any]:
+        """Give what turns the rows of a block into what their shard holds; what it needs is loaded once a process."""
+        fitted = map_of(self.spec["map"], self.storage)
+        return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
+
+    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for others
+        """Columns kept beside; `before` are the rows of each of the split's files in the pieces before."""
+        return piece.block.kept
+
+    @property
+    def keeps_labels(self) -> bool:
+        """True if shards have the column of labels."""
+        return True
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
+        """Work on one split, see `run_split`."""
+        return run_split(self, split, stopped)
+
+
+def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:
+    """Turn a split into shards.
+
+    Pieces whose shard exists and is whole are read over but neither encoded nor written, so a call may be repeated, at
+    any time and on several workers at once. One piece is in memory at a time.
+
+    Parameters
+    ----------
+    job : Job
+    split : Split
+    stopped : callable
+        Asked between pieces whether to give up.
+
+    Returns
+    -------
+    result : SplitResult
+
+    Raises
+    ------
+    Stopped
+        Once `stopped()` is true; what is published stays and is found again.
+    dkfeat.errors.DkfeatError
+        As source, map and storage raise them.
+    """
+    retries = made_again()
+    encode = job.encoder()
+    before = [0] * len(split.files)
+    entries: list[ShardEntry] = []
+    found = 0
+    labels: tuple[int | float, ...] | None = ()
+    first_bad: BadRow | None = None
+    pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
+    while (piece := next(pieces, None)) is not None:
+        if stopped():
+            raise Stopped
+        entry, piece, was_there = _publish(job, split, piece, encode, before)
+        found += was_there
+        entries.append(replace(entry, lines=piece.lines))
+        before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
+        if job.keeps_labels:
+            labels = merge_labels(labels, _labels(piece.block.y))
+        first_bad = first_bad or next(iter(piece.bad_rows), None)
+        del piece  # before the next one is read
+    again = made_again() - retries
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=again, found=found)
+
+
+def _publish(
+    job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
+) -> tuple[ShardEntry, Piece, bool]:
+    """Give the record of the piece's shard, the piece without the rows that the map refuses, and if it was there."""
+    output = job.spec["output"]
+    name = shards.shard_name(job.spec_fp, split, piece.number)
+    existing = existing_entry(
+        job.storage,
+        name,
+        job.spec_fp,
+        split.number,
+        piece.number,
+        run_id=job.run_id,
+        span=(piece.start, piece.stop),
+        source_sha256=piece.source_sha256,
+        last=piece.last,
+    )
+    if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
+        return existing, piece, True
+    encoded, piece = accepted(encode, job.source, split, piece)
+    if existing is not None:
+        return existing, piece, True
+    block = piece.block
+    footer = shards.ShardFooter(
+        spec_fp=job.spec_fp,
+        split=split.number,
+        piece=piece.number,
+        last=piece.last,
+        source=split.file.name,
+        range=(piece.start, piece.stop),
+        source_sha256=piece.source_sha256,
+        rows=block.n_rows,
+        nnz=int(getattr(block.X, "nnz", 0)),
+        n_empty=_count_empty(block.X if output["layout"] == "predictions" else encoded),
+        versions=shards.versions(),
+        rows_by_file=piece.rows_by_file,
+        bad_rows=piece.bad_rows,
+    )
+    shard = shards.encode_shard(
+        layout=output["layout"],
+        encoded=encoded,
+        labels=block.y if job.keeps_labels else None,
+        label_offsets=block.label_offsets,
+        qid=block.qid,
+        weight=block.weight,
+        kept=job.kept(split, piece, before),
+        values=output.get("values", True),
+        footer=footer,
+    )
+    return publish(job.storage, name, shard, run_id=job.run_id), piece, False
+
+
+def _count_empty(encoded: Any) -> int:
+    """Count rows without features: null codes, no stored columns, or zeros alone; what the source held is not asked."""
+    if isinstance(encoded, PackedCodes):
+        return int(np.count_nonzero(encoded.empty))
+    if issparse(encoded):
+        return int(np.count_nonzero(np.diff(encoded.indptr) == 0))
+    return int(np.count_nonzero(~encoded.any(axis=1)))
+
+
+def merge_labels(
+    one: tuple[int | float, ...] | None, other: tuple[int | float, ...] | None
+) -> tuple[int | float, ...] | None:
+    """Sorted union of two label sets; None, which stands for too many, stays None.
+
+    Examples
+    --------
+    >>> merge_labels((1, 3), (2, 3))
+    (1, 2, 3)
+    >>> merge_labels((1,), None) is None
+    True
+    """
+    if one is None or other is None:
+        return None
+    both = one if set(other) <= set(one) else tuple(sorted({*one, *other}))
+    return both if len(both) <= MAX_LABELS else None
+
+
+def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
+    found = np.unique(y)
+    return tuple(found.tolist()) if len(found) <= MAX_LABELS else None
+
+
+MOST_REJECTED = 1 << 13
+"""Rows of one piece that a map may reject before they count as a wrong map rather than as wrong rows."""
+
+_ROWS_AT_A_TIME = 1024
+_CELL = re.compile(r" at row [\d,]+, column [\d,]+ \(counted from 0\)")
+_ROW = re.compile(r"\brow [\d,]+ \(counted from 0\)")
+
+
+def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: Piece) -> tuple[Any, Piece]:
+    """Encode a piece without the rows that the map refuses.
+
+    A row is refused if `encode` raises an `InputError` that names it: whether it does depends on that row alone.
+
+    Parameters
+    ----------
+    encode : callable
+        From the rows of a block to their features.
+    source : Source
+        With ``on_bad_row="raise"`` the first such row is an error, at its place in the source.
+    split, piece
+        What is encoded.
+
+    Returns
+    -------
+    encoded
+        What `encode` gave for the rows that are left.
+    piece : Piece
+        With these rows, the others among its bad ones.
+
+    Raises
+    ------
+    dkfeat.errors.DkfeatError
+        A row is refused and the source is to raise; too many are.
+    """
+    try:
+        return encode(piece.block.X), piece
+    except InputError as error:
+        if error.row is None:
+            raise
+        if source.on_bad_row == "raise":
+            first = RejectedRow(error.row, error.column, _reason(encode, piece.block.X, error.row))
+            raise source.rejected_row_error(split, piece, first) from None
+    found = rejected_rows(encode, piece.block.X)
+    left = piece.without([rejected.row for rejected in found], source.rejected_rows(split, piece, found))
+    return encode(left.block.X), left
+
+
+def rejected_rows(encode: Callable[[Any], Any], X: Any) -> list[RejectedRow]:
+    """All rows that `encode` refuses, in order.
+
+    Raises
+    ------
+    InputError
+        For more than `MOST_REJECTED`, and where `encode` blames no row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def encode(X):
+    ...     for row in np.flatnonzero(X[:, 0] < 0):
+    ...         raise InputError("a negative value", row=int(row), column=0)
+    >>> rejected_rows(encode, np.array([[1.0], [-1.0], [2.0], [-2.0]]))
+    [RejectedRow(row=1, column=0, reason='a negative value'), RejectedRow(row=3, column=0, reason='a negative value')]
+    """
+    found: list[RejectedRow] = []
+    for stop in range(_ROWS_AT_A_TIME, X.shape[0] + _ROWS_AT_A_TIME, _ROWS_AT_A_TIME):
+        start = stop - _ROWS_AT_A_TIME
+        while start < X.shape[0]:
+            try:
+                encode(X[start:stop])
+                break
+            except InputError as error:
+                if error.row is None:
+                    raise
+                row = start + error.row
+                found.append(RejectedRow(row, error.column, _reason(encode, X, row)))
+                start = row + 1
+        if len(found) > MOST_REJECTED:
+            raise InputError(
+                f"the map refuses more than {MOST_REJECTED:,} rows of one piece, the first for this: "
+                f"{found[0].reason}; choose another map, or lower blocksize if so many are to be set aside"
+            )
+    return found
+
+
+def _reason(encode: Callable[[Any], Any], X: Any, row: int) -> str:
+    """Say why a row is refused, in words that do not depend on the block that it stands in."""
+    try:
+        encode(X[row : row + 1])
+    except InputError as error:
+        return _ROW.sub("the row", _CELL.sub("", str(error)))
+    raise InputError(f"the map refuses row {row:,} of a block, but takes it alone")

@@ -1,0 +1,143 @@
+"""Landmarks of a map: drawn from a source by tasks, and loaded once by each process that needs the map."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from dkfeat.archives import pack_arrays
+from dkfeat.engine.progress.report import Progress
+from dkfeat.engine.runners.local import Runner, Stopped
+from dkfeat.engine.scan import largest_first
+from dkfeat.engine.tasks.process_cache import ProcessCache
+from dkfeat.errors import SpecConflictError
+from dkfeat.io.manifest.sidecar import read_sidecar, sidecar_name
+from dkfeat.io.sources.base import Scan, Source
+from dkfeat.io.storage.base import META, Storage
+from dkfeat.maps import FeatureMap, from_spec
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+
+
+_KEPT_MAPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRows:
+    """Takes chosen rows of a split; sent to each worker once."""
+
+    source: Source
+    places: Mapping[int, NDArray[np.int64]]
+    """By the number of a split, the ascending places of its rows that are wanted; at least one for each split."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
+        """Rows of one split; it is read up to the last one."""
+        wanted = self.places[split.number]
+        parts, first = [], 0
+        for piece in self.source.read(split, checksum=False):
+            if stopped():
+                raise Stopped
+            stop = first + piece.block.n_rows
+            here = wanted[(wanted >= first) & (wanted < stop)]
+            parts.append(piece.block.X[here - first])
+            first = stop
+            if first > wanted[-1]:
+                return sp.vstack(parts, format="csr")
+        raise SpecConflictError(
+            f"{split.title}: {first:,} rows were read, but it had more than {int(wanted[-1]):,} when it was scanned; "
+            "run again when nothing writes to it"
+        )
+
+
+def draw_rows(
+    source: Source, scan: Scan, numbers: NDArray[np.int64], runner: Runner, progress: Progress
+) -> sp.csr_matrix:
+    """Take rows from a scanned source; only splits that hold one are read.
+
+    Parameters
+    ----------
+    source : Source
+        With resolved options.
+    scan : Scan
+        Of its files as they are now.
+    numbers : ndarray of shape (n_taken,), int64
+        Row numbers over all splits in order, ascending.
+
+    Returns
+    -------
+    rows : csr_matrix of shape (n_taken, n_features)
+
+    Raises
+    ------
+    dkfeat.errors.SpecConflictError
+        A file changed since the scan.
+    """
+    starts = np.cumsum([0, *scan.rows_per_split])
+    cuts = np.searchsorted(numbers, starts)
+    places = {
+        split.number: numbers[cuts[i] : cuts[i + 1]] - starts[i]
+        for i, split in enumerate(scan.splits)
+        if cuts[i] < cuts[i + 1]
+    }
+    splits = [split for split in scan.splits if split.number in places]
+    taken: dict[int, sp.csr_matrix] = {}
+    with progress.stage(
+        "landmarks", total_tasks=len(splits), total_bytes=sum(map(source.split_bytes, splits))
+    ) as stage:
+
+        def done(split: Split, rows: sp.csr_matrix) -> None:
+            taken[split.number] = rows
+            stage.advance(rows=rows.shape[0], source_bytes=source.split_bytes(split))
+
+        runner.run(TakeRows(source, places), largest_first(source, splits), done)
+    return sp.vstack([taken[split.number] for split in splits], format="csr")
+
+
+def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
+    """Fit a copy of a map to rows that its seed draws from a scanned source; arguments as of `draw_rows`."""
+    draw = partial(draw_rows, source, scan, runner=runner, progress=progress)
+    return clone(map).fit_drawn(scan.n_rows, scan.n_features, draw)
+
+
+def sidecar_files(fitted: FeatureMap) -> dict[str, bytes]:
+    """Bytes of the files that the map's spec names, by their names in a data set."""
+    arrays = fitted.fitted_arrays()
+    if not arrays:
+        return {}
+    return {f"{META}/{sidecar_name('landmarks', fitted.to_spec()['landmarks'])}": pack_arrays(arrays)}
+
+
+def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
+    """Make the map of a spec, with its landmarks from the first folder of shards or of a model that has them.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        The landmarks are missing or damaged.
+    """
+    sha256 = spec.get("landmarks")
+    if sha256 is None:
+        return from_spec(spec)
+    base = sidecar_name("landmarks", sha256)
+    for storage in storages:
+        for folder in (META, ""):
+            if storage.size(f"{folder}/{base}" if folder else base) is not None:
+                return from_spec(spec, read_sidecar(storage, "landmarks", sha256, folder))
+    return from_spec(spec, read_sidecar(storages[0], "landmarks", sha256))  # raises, and names what is missing
+
+
+_maps = ProcessCache[FeatureMap](_KEPT_MAPS)
+
+
+def map_of(spec: Mapping[str, Any], storage: Storage) -> FeatureMap:
+    """Map of a data set; loaded once in each process, however many threads ask for it at a time."""
+    return _maps.get((storage.url, json.dumps(spec, sort_keys=True)), lambda: load_map(spec, storage))

@@ -1,0 +1,215 @@
+"""Comparison of the sources of a data set with the bytes that its shards were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.resolve.arguments import as_source
+from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
+from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.engine.scan import largest_first
+from dkfeat.errors import DkfeatError
+from dkfeat.io.manifest import metadata
+from dkfeat.io.sources.base import Source
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import Storage
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.config import ExecutionConfig
+    from dkfeat.io.manifest.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReport:
+    """Result of `verify_inputs`."""
+
+    n_sources: int
+    """Source files that the manifest lists."""
+    n_pieces: int
+    """Ranges of them whose SHA-256 was compared."""
+    problems: tuple[str, ...]
+    """One line each, naming the source file and, where bytes differ, the shard made from them; empty if all agree."""
+    touched: tuple[str, ...]
+    """Source files of the same bytes, but with another time of change or version tag: a run would refuse them."""
+    new: tuple[str, ...]
+    """Files of the source that are not committed yet."""
+
+
+def verify_inputs(
+    target: str | PathLike[str] | Storage,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    client: Client | ExecutionConfig | None = None,
+    progress: bool | Callable[[ProgressState], object] = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> InputReport:
+    r"""Read the sources of a data set again and compare them with what its shards were made from.
+
+    Runs compare names, sizes and times of change alone. This compares the SHA-256 of every range that a shard covers,
+    as the manifest keeps it, and so finds what changed behind the same size and time. Nothing is written.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder that `dkfeat.featurize` wrote.
+    source : LibsvmSource, path, glob, URL, or a list of these
+        As it was given to `featurize`: a data set keeps the names of its sources, not where they are. Options left
+        open are the data set's.
+    client : distributed.Client or None, default=None
+        Where it runs, see `dkfeat.featurize`.
+    progress : bool or callable, default=False
+        See `dkfeat.featurize`.
+    storage_options, target_options : mapping or None
+        For sources given by URL, and for a target given by URL.
+
+    Returns
+    -------
+    report : InputReport
+        ``problems`` is empty if every source is there and unchanged.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        No file matches.
+    dkfeat.errors.ShardError
+        There is no data set, or nothing is committed.
+    dkfeat.errors.SpecConflictError
+        An option of the source is not the data set's.
+
+    Examples
+    --------
+    >>> import os, pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> rows = folder / "rows.svm"
+    >>> _ = rows.write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(rows, folder / "features", gcws, progress=False)
+    >>> dkfeat.verify_inputs(folder / "features", rows).problems
+    ()
+    >>> before = rows.stat().st_mtime_ns
+    >>> _ = rows.write_text("+1 1:0.5 4:3\n-1 2:1\n")
+    >>> os.utime(rows, ns=(before, before))
+    >>> len(dkfeat.verify_inputs(folder / "features", rows).problems)
+    1
+    """
+    storage = target if isinstance(target, Storage) else open_storage(target, target_options)
+    spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
+    resolved, files = resolved_source(storage, spec, manifest, source, storage_options)
+    problems, touched = _changes(manifest, files)
+    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
+    splits = [
+        split.with_files(files) for plan in plans for split in plan.splits if all(f.name in files for f in split.files)
+    ]
+    found: dict[int, _Found] = {}
+    with (
+        open_runner(client) as runner,
+        Progress(progress).stage(
+            "verify inputs", total_tasks=len(splits), total_bytes=sum(map(resolved.split_bytes, splits))
+        ) as stage,
+    ):
+
+        def done(split: Split, result: _Found) -> None:
+            found[split.number] = result
+            stage.advance(rows=result.rows, source_bytes=resolved.split_bytes(split))
+
+        runner.run(_InputTask(resolved, spec["split"]["max_piece_rows"]), largest_first(resolved, splits), done)
+    differing = _differences(manifest, {split.number: split for split in splits}, found)
+    faulty = {name for names, _ in differing for name in names}
+    return InputReport(
+        n_sources=len(manifest.sources),
+        n_pieces=sum(len(result.pieces) for result in found.values()),
+        problems=(*problems, *(line for _, line in differing)),
+        touched=tuple(name for name in touched if name not in faulty),
+        new=tuple(sorted(files.keys() - {entry.name for entry in manifest.sources})),
+    )
+
+
+def resolved_source(
+    storage: Storage,
+    spec: Mapping[str, Any],
+    manifest: Manifest,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    storage_options: Mapping[str, Any] | None,
+) -> tuple[Source, dict[str, SourceFile]]:
+    """Source of a data set, to be read as it was, and its files as they are now, by name."""
+    asked = as_source(source, storage_options, spec["input"].get("kind"))
+    files = {file.name: file for file in asked.files()}
+    existing = Existing(target=(storage.url, spec), folders=(storage,))
+    resolved = resolve(make_draft(asked, None, tuple(files.values()), existing=existing)).source
+    if manifest.n_bad_rows and resolved.can_quarantine:
+        resolved = resolved.replaced(on_bad_row="quarantine")
+    return resolved, files
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Checksums of a split, as it reads now."""
+
+    pieces: tuple[tuple[int, int, int, str], ...]
+    """Number, start, stop and SHA-256 of each piece."""
+    rows: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class _InputTask:
+    """Reads one split and keeps its checksums alone."""
+
+    source: Source
+    max_piece_rows: int
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> _Found:
+        pieces, rows = [], 0
+        try:
+            for piece in self.source.read(split, self.max_piece_rows):
+                if stopped():
+                    raise Stopped
+                pieces.append((piece.number, piece.start, piece.stop, piece.source_sha256))
+                rows += piece.block.n_rows
+                del piece  # before the next one is read
+        except DkfeatError as fault:
+            return _Found(tuple(pieces), rows, str(fault))
+        return _Found(tuple(pieces), rows, "")
+
+
+def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
+    """Compare names and identities; give problems, and the names of sources that differ in their times or tags only."""
+    problems, touched = [], []
+    for entry in manifest.sources:
+        file = files.get(entry.name)
+        if file is None:
+            problems.append(f"source {entry.name!a} is missing")
+        elif file.size != entry.size:
+            problems.append(f"source {entry.name!a}: {entry.size:,} bytes were committed, {file.size:,} are there")
+        elif file.identity != entry.identity:
+            touched.append(entry.name)
+    return problems, touched
+
+
+def _differences(
+    manifest: Manifest, splits: Mapping[int, Split], found: Mapping[int, _Found]
+) -> list[tuple[list[str], str]]:
+    """Compare checksums piece by piece; each difference with the files that it may lie in."""
+    lines = []
+    for entry in manifest.shards:
+        result = found.get(entry.split)
+        if result is None:  # a source of it is missing, and named
+            continue
+        if (entry.piece, *entry.range, entry.source_sha256) in result.pieces:
+            continue
+        split = splits[entry.split]
+        why = f"; {result.fault}" if result.fault else ""
+        line = (
+            f"source {split.title}, {entry.range[0]:,} to {entry.range[1]:,}: not what {entry.name} was made from{why}"
+        )
+        lines.append(([file.name for file in split.files], line))
+    return lines

@@ -1,0 +1,325 @@
+"""Batch under way: its plan, its lock, and the one act that commits it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
+from dkfeat.io.commit.run_logs import RunLog, keep_log, short
+from dkfeat.io.commit.status import planned_shards
+from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
+from dkfeat.io.manifest.manifest import Manifest, PreviousManifest, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.io.storage import crash_points
+from dkfeat.io.storage.base import DATA, META, SUCCESS, Lock, Storage, faults_as
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dkfeat.blocks import Split
+
+
+logger = logging.getLogger(__name__)
+
+BAD_INPUT = ConfigError.exit_code
+"""Of errors in data or settings, which the same run would meet again."""
+STORAGE = ShardError.exit_code
+"""Of faults of the storage."""
+
+
+class Batch:
+    """A batch under way, or nothing to do; made by `begin`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        lock: Lock,
+        run_id: str,
+        started: str,
+        spec_fp: str,
+        manifest: Manifest | None,
+        plan: BatchPlan | None,
+        repairs: Sequence[Split] = (),
+        changed: Sequence[str] = (),
+    ) -> None:
+        self.id = run_id
+        """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
+        self.spec_fp = spec_fp
+        """Fingerprint of the spec."""
+        self.manifest = manifest
+        """Newest manifest, or None before the first commit."""
+        self.plan = plan
+        """Plan of what this batch adds to the newest manifest, or None if there is nothing new."""
+        self.repairs = tuple(repairs)
+        """Splits of committed shards that are missing or cut: they are made again."""
+        self.changed = tuple(changed)
+        """Committed sources that changed or vanished since, and whose rows stay as they are committed."""
+        self._storage = storage
+        self._lock = lock
+        self._started = started
+        self._facts: Callable[[], Mapping[str, Any]] | None = None
+        self._committed = False
+
+    @property
+    def is_done(self) -> bool:
+        """True if the newest manifest lists every source already and every shard of it is there."""
+        return not self.repairs and self.plan is None
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Pinned splits that are to be read; empty if there is nothing to do."""
+        return self.repairs if self.plan is None else (*self.repairs, *self.plan.splits)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, DkfeatError) and error.exit_code == BAD_INPUT:
+                with suppress(OSError):  # the error itself is what matters
+                    self._withdraw()
+            self._keep_log(error)
+        finally:
+            self.close()
+
+    def log_with(self, facts: Callable[[], Mapping[str, Any]]) -> None:
+        """Leave a log when the run ends, with these facts as they are then: fields of `RunLog`."""
+        self._facts = facts
+
+    def _keep_log(self, error: BaseException | None) -> None:
+        storage_failed = error is not None and getattr(error, "exit_code", STORAGE) == STORAGE
+        if self._facts is None or (storage_failed and isinstance(error, OSError)):  # then it is not asked for more
+            return
+        failed = isinstance(error, Exception)
+        newest = self.manifest.number if self.manifest is not None else 0
+        log = RunLog(
+            batch=newest if self.plan is None else self.plan.number,
+            run_id=self.id,
+            host=socket.gethostname(),
+            started=self._started,
+            ended=now(),
+            outcome="committed" if self._committed else "failed" if failed else "interrupted",
+            error=short(f"{type(error).__name__}: {error}") if failed else "",
+            **self._facts(),
+        )
+        keep_log(self._storage, log)
+
+    def _withdraw(self) -> None:
+        """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
+        holder = self._storage.holder()
+        if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may be another run's by now
+            return
+        if self.plan is None or planned_shards(self.plan, self._storage.list(DATA)):
+            return
+        self._storage.remove(f"{META}/{plan_name(self.plan.number)}")
+        if self.manifest is not None and not self.repairs:
+            mark_success(self._storage, self.manifest)
+
+    def close(self) -> None:
+        """Free the target; a second call does nothing."""
+        crash_points.passed("before_unlock")
+        self._lock.release()
+
+    def commit(
+        self,
+        entries: Iterable[ShardEntry | Mapping[str, Any]],
+        *,
+        schema: Mapping[str, str],
+        n_features: int,
+        labels: Sequence[int | float] | None = None,
+        versions: Mapping[str, str],
+        numeric_env: str = "",
+    ) -> Manifest:
+        """Make the batch part of the data set: one exclusive create of the next manifest, then ``_SUCCESS``.
+
+        Before: the shards of the batch, listed by no manifest. After: listed. If the call dies half-way, a reader
+        sees the state before or the state after; calling again, or resuming, finishes it.
+
+        Parameters
+        ----------
+        entries : iterable of ShardEntry or their mappings
+            Every shard of `splits`, in any order.
+        schema : mapping
+            Columns and types, from ``shards.schema_of``.
+        n_features : int
+            Columns of the source.
+        labels : sequence of int or float, optional
+            Sorted label set, if known and of at most 10,000 values.
+        versions : mapping
+            Versions of the software that ran.
+        numeric_env : str
+            What the arithmetic ran on, in words.
+
+        Returns
+        -------
+        manifest : Manifest
+            As committed; `manifest` holds it too. Where shards were repaired and nothing was new, the former one.
+
+        Raises
+        ------
+        CommitError
+            When shards are missing, doubled or of another size than reported, when a committed shard got lost
+            meanwhile or was made again with other bytes, or when the storage refuses.
+        CommitConflictError
+            When another run committed first.
+        """
+        if self.is_done:
+            raise CommitError("there is nothing to commit: the newest manifest lists every source already")
+        made = [entry if isinstance(entry, ShardEntry) else ShardEntry.from_mapping(entry) for entry in entries]
+        made.sort(key=lambda entry: (entry.split, entry.piece))
+        former, again = self.manifest, {split.number for split in self.repairs}
+        fresh = [entry for entry in made if entry.split not in again]
+        self._check_present(made)
+        if former is not None:
+            self._check_equal(former, [entry for entry in made if entry.split in again])
+            if self.plan is None:
+                self._confirm(former)
+                self._committed = True
+                return former
+        assert self.plan is not None  # what is repaired is in a manifest
+        shards = (*(former.shards if former else ()), *fresh)
+        run = {
+            "id": self.id,
+            "host": socket.gethostname(),
+            "started": self._started,
+            "ended": now(),
+            "versions": dict(versions),
+            "numeric_env": numeric_env,
+            **({"changed_sources": list(self.changed)} if self.changed else {}),
+        }
+        try:
+            manifest = Manifest(
+                number=self.plan.number,
+                spec_fp=self.spec_fp,
+                schema=dict(schema),
+                n_features=n_features,
+                labels=None if labels is None else tuple(labels),
+                rows=sum(entry.rows for entry in shards),
+                nnz=sum(entry.nnz for entry in shards),
+                n_empty_rows=sum(entry.n_empty for entry in shards),
+                shards=shards,
+                sources=(*(former.sources if former else ()), *_sources(self.plan, fresh)),
+                previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
+                run=run,
+            )
+        except ShardError as fault:
+            raise CommitError(f"{self._storage.url}: the batch is not complete: {fault}") from fault
+        self.manifest = self._publish(manifest)
+        self._committed = True
+        return self.manifest
+
+    def _confirm(self, manifest: Manifest) -> None:
+        with faults_as(CommitError, f"{self._storage.url}: cannot repair {manifest.name}"):
+            mark_success(self._storage, manifest)
+            self._storage.sweep()
+
+    def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
+        """Refuse shards that were made again with other bytes than are committed, and set them aside."""
+        listed = {entry.name: entry for entry in manifest.shards}
+        others = [entry.name for entry in entries if listed.get(entry.name) != entry]
+        with faults_as(CommitError, f"{self._storage.url}: cannot repair {manifest.name}"):
+            for name in others:
+                self._storage.set_aside(f"{DATA}/{name}")
+        if others:
+            raise CommitError(
+                f"{self._storage.url}: {others[0]} was made again, with other bytes than were committed by versions "
+                f"{manifest.run.get('versions')}; run those versions, or restore it from a copy"
+            )
+
+    def _check_present(self, entries: Sequence[ShardEntry]) -> None:
+        expected = [split.number for split in self.splits]
+        got = sorted({entry.split for entry in entries})
+        if got != expected:
+            wrong = sorted(set(expected) ^ set(got))[:5]
+            raise CommitError(
+                f"{self._storage.url}: {len(expected):,} splits were planned, {len(got):,} came; see {wrong}"
+            )
+        with faults_as(CommitError, f"{self._storage.url}/{DATA} cannot be listed"):
+            sizes = self._storage.list(DATA)
+        again = {split.number for split in self.repairs}  # these are compared with what was made instead
+        kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in again]
+        for entry in (*kept, *entries):
+            if sizes.get(check_shard_name(entry.name)) != entry.size:
+                raise CommitError(
+                    f"{self._storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
+                    f"{sizes.get(entry.name, 'none')} are there; run again"
+                )
+
+    def _publish(self, manifest: Manifest) -> Manifest:
+        text = manifest.to_json()
+        manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
+        name = f"{META}/{manifest.name}"
+        crash_points.passed("before_manifest")
+        with faults_as(CommitError, f"{self._storage.url}: cannot commit {manifest.name}"):
+            if self._storage.size(f"{META}/{plan_name(manifest.number)}") is None:  # no manifest is read without it
+                raise CommitConflictError(
+                    f"{self._storage.url}: batch {manifest.number} was given up by another run meanwhile; run again"
+                )
+            try:
+                self._storage.create(name, text)
+            except (FileExistsError, FileNotFoundError):  # the latter: a rival that won swept our temporary file
+                if self._storage.size(name) is None:
+                    raise
+                there = Manifest.from_json(self._storage.read(name), name)
+                if there.run.get("id") != self.id:
+                    raise CommitConflictError(
+                        f"{self._storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
+                    ) from None
+                manifest = there
+            crash_points.passed("after_manifest")
+            mark_success(self._storage, manifest)
+            crash_points.passed("after_success")
+            self._storage.sweep()
+        return manifest
+
+
+def mark_success(storage: Storage, manifest: Manifest) -> None:
+    """Write ``_SUCCESS``, or put right one that names another manifest; only the lock's holder may."""
+    text = metadata.success_text(manifest)
+    try:
+        storage.create(SUCCESS, text)
+    except FileExistsError:
+        if storage.size(SUCCESS) != len(text) or storage.read(SUCCESS) != text:
+            logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
+            storage.remove(SUCCESS)
+            storage.create(SUCCESS, text)
+
+
+def _sources(plan: BatchPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
+    firsts = {split.number: split.file.name for split in plan.splits}
+    named = set(firsts.values())
+    positions = {file.name: position for position, file in enumerate(plan.files) if file.name in named}
+    rows = [0] * len(plan.files)
+    bad_rows: dict[int, dict[str, int]] = {}
+    for entry in entries:
+        first = positions[firsts[entry.split]]  # the files of a group follow one another in the plan
+        for place, count in enumerate(entry.rows_by_file or (entry.rows,)):
+            rows[first + place] += count
+        for place, reason, count in entry.bad_rows:
+            counts = bad_rows.setdefault(first + place, {})
+            counts[reason] = counts.get(reason, 0) + count
+    return [
+        SourceEntry(
+            name=file.name,
+            size=file.size,
+            mtime_ns=file.mtime_ns,
+            etag=file.etag,
+            rows=rows[position],
+            **({"bad_rows": dict(sorted(bad_rows[position].items()))} if position in bad_rows else {}),
+        )
+        for position, file in enumerate(plan.files)
+    ]
+
+
+def now() -> str:
+    """Tell the time, for the run block alone."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,317 @@
+"""Commit protocol: record a plan, publish shards in any order and any number of times, commit once.
+
+The driver calls `begin`, sends `Batch.splits` to workers and calls `Batch.commit` with their results. A worker calls
+`existing_entry`, and if that returns None, `publish`. No other code writes to a data set.
+
+A shard's name and bytes are functions of its inputs, so repeating a task is harmless. Only the exclusive creation of
+the next numbered manifest changes what a reader sees. A run that dies at any point leaves whole shards that no manifest
+lists; the next run finds and keeps them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import CommitConflictError, CommitError, ShardError, SpecConflictError
+from dkfeat.io.commit.batch import Batch, mark_success, now
+from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
+from dkfeat.io.manifest.manifest import Manifest, SourceEntry, check
+from dkfeat.io.manifest.sidecar import SIDECAR_NAME
+from dkfeat.io.storage import crash_points
+from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.io.storage.locks import busy
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile, Split
+
+    Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
+
+
+logger = logging.getLogger(__name__)
+
+
+def begin(
+    storage: Storage,
+    spec: Mapping[str, Any],
+    files: Sequence[SourceFile],
+    splits: Splits,
+    *,
+    sidecars: Mapping[str, bytes] | None = None,
+    resume: bool = True,
+    keep_changed: bool = False,
+) -> Batch:
+    """Lock a data set for writing, and record the plan of the next batch.
+
+    On disk before: nothing, a data set, or an unfinished one. After: the spec, which replaces a spec under which no
+    shard was planned, and the plan of the batch unless there is nothing to do. ``_SUCCESS`` is absent while a batch is
+    in progress. If the call dies half-way or is repeated, the result is the same, since every step finds the results of
+    earlier ones.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the target.
+    spec : mapping
+        All settings that affect values, as plain JSON values.
+    files : sequence of SourceFile
+        Source files as they are now, in order.
+    splits : sequence of Split, or callable
+        Splits of the files. Splits of files that a manifest lists already are left out; the others are numbered on from
+        that manifest. A callable receives the files that no manifest lists, and returns their splits.
+    sidecars : mapping of str to bytes, optional
+        Contents, by name, of the files that the spec names by their SHA-256. They are written before the spec, so that
+        a spec never lacks them.
+    resume : bool, default=True
+        Continue an unfinished batch; if False, such a batch is a conflict.
+    keep_changed : bool, default=False
+        Accept committed sources that have changed or vanished; their rows stay as committed.
+
+    Returns
+    -------
+    run : Batch
+        Batch to use in a ``with`` statement, which unlocks the target at its end.
+
+    Raises
+    ------
+    ConfigError
+        If the spec is too long.
+    CommitError
+        If the target cannot be written.
+    CommitConflictError
+        If another run holds the target; the message names it.
+    SpecConflictError
+        If the target has another spec, or a source changed or vanished.
+    ShardError
+        If the target's files contradict each other.
+    """
+    metadata.spec_text(spec)  # raises an error before anything is written
+    run_id = secrets.token_hex(16)
+    started = now()
+    with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
+        storage.prepare()
+    lock = hold(storage, run_id, started)
+    try:
+        with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
+            storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
+            storage.sweep()
+            _write_spec(storage, dict(spec), sidecars or {})
+            return _pin(
+                storage, lock, run_id, started, dict(spec), files, splits, resume=resume, keep_changed=keep_changed
+            )
+    except BaseException:
+        lock.release()
+        raise
+
+
+def hold(storage: Storage, run_id: str, since: str, break_lock: str | None = None) -> Lock:
+    """Lock a target whose folders exist.
+
+    Raises
+    ------
+    TargetBusyError
+        If another run holds the target; the message names it.
+    CommitError
+        If the storage fails.
+    """
+    holder = {"run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "since": since}
+    with faults_as(CommitError, f"{storage.url}: cannot lock it"):
+        return storage.acquire(holder, break_lock=break_lock)
+
+
+def check_free(storage: Storage) -> None:
+    """Raise an error, before any work, if a live run holds the target; only `hold` guarantees it.
+
+    Raises
+    ------
+    TargetBusyError
+        If a live run holds the target; the message names it.
+    """
+    holder = None
+    with suppress(OSError):  # `begin` reports storage errors
+        holder = storage.holder()
+    if holder is not None and holder.alive:
+        raise busy(storage.url, asdict(holder))
+
+
+def _pin(
+    storage: Storage,
+    lock: Lock,
+    run_id: str,
+    started: str,
+    spec: dict[str, Any],
+    files: Sequence[SourceFile],
+    splits: Splits,
+    *,
+    resume: bool,
+    keep_changed: bool,
+) -> Batch:
+    spec_fp = fingerprint(spec)
+    manifest = metadata.newest_manifest(storage)
+    if manifest is not None and manifest.spec_fp != spec_fp:
+        raise ShardError(f"{storage.url}: {manifest.name} was made for another spec")
+    listed = {source.name: source for source in manifest.sources} if manifest else {}
+    changed = () if manifest is None else changed_sources(storage, manifest, files, keep=keep_changed)
+    number = manifest.number + 1 if manifest else 1
+    fresh = [file for file in files if file.name not in listed]
+    pinned = metadata.pending_plan(storage, number)
+    repairs = () if manifest is None else splits_to_repair(storage, manifest, files)
+    if manifest is not None and pinned is None and not fresh:
+        if repairs:
+            storage.remove(SUCCESS)
+        else:
+            mark_success(storage, manifest)
+        return Batch(storage, lock, run_id, started, spec_fp, manifest, None, repairs, changed)
+    storage.remove(SUCCESS)
+    if pinned is None:
+        first = manifest.n_splits if manifest else 0
+        cut = splits(fresh) if callable(splits) else splits
+        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(fresh), splits=numbered(cut, fresh, first))
+        storage.create(f"{META}/{plan_name(number)}", plan.to_json())
+    else:
+        if not resume:
+            raise CommitConflictError(
+                f"{storage.url}: batch {number} was left half-way; allow resume, or choose another target"
+            )
+        follows = not pinned.splits or pinned.splits[0].number == (manifest.n_splits if manifest else 0)
+        where = f"{storage.url}/{META}/{plan_name(number)}"
+        check(
+            pinned.spec_fp == spec_fp and follows, f"{where}: does not follow the spec and the manifest that are there"
+        )
+        plan = pinned.located(files, f"give the interrupted batch up with `dkfeat abort {storage.url}`")
+        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
+    crash_points.passed("after_plan")
+    return Batch(storage, lock, run_id, started, spec_fp, manifest, plan, repairs, changed)
+
+
+def _write_spec(storage: Storage, spec: dict[str, Any], sidecars: Mapping[str, bytes]) -> None:
+    text = metadata.spec_text(spec)
+    try:
+        if storage.size(SPEC) is None:
+            strangers = [*storage.list(DATA)][:3]
+            if strangers:
+                raise CommitError(
+                    f"{storage.url}/{DATA} holds files that dkfeat did not write: {strangers}; choose another target"
+                )
+            for name, data in sidecars.items():
+                _write_sidecar(storage, name, data)
+        storage.create(SPEC, text)
+    except FileExistsError:
+        there = metadata.read_spec(storage)
+        lines = metadata.differences(there, spec)
+        if not lines:
+            return
+        remedy = metadata.ways_out(storage)
+        if remedy is not None:
+            raise SpecConflictError(
+                f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)
+            ) from None
+        for name, data in sidecars.items():
+            _write_sidecar(storage, name, data)
+        storage.remove(SPEC)
+        storage.create(SPEC, text)
+        for name in storage.list(META):
+            if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
+                storage.remove(f"{META}/{name}")  # it belonged to the former spec
+        logger.info("%s: nothing was made there with its former settings; they are replaced", storage.url)
+
+
+def _write_sidecar(storage: Storage, name: str, data: bytes) -> None:
+    """Create a file that the spec will name; keep an equal one of an earlier run that died before writing its spec."""
+    try:
+        storage.create(name, data)
+    except FileExistsError:
+        if storage.size(name) != len(data) or storage.read(name) != data:
+            aside = storage.set_aside(name)
+            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
+            storage.create(name, data)
+
+
+logger = logging.getLogger(__name__)
+
+KEEP = 'on_changed_source="keep", --on-changed-source keep'
+
+
+def changed_sources(
+    storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool
+) -> tuple[str, ...]:
+    """Names of the committed sources that have changed.
+
+    Raises
+    ------
+    SpecConflictError
+        If a source has changed and `keep` is False, or if a source was moved to another name of the same source.
+    """
+    found = {file.name: file for file in files}
+    changed = []
+    remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
+    for source in manifest.sources:
+        try:
+            check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
+        except SpecConflictError:
+            if not keep:
+                raise
+            changed.append(source.name)
+    if changed:
+        _refuse_moved(manifest, files)
+        logger.warning(
+            "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
+            storage.url,
+            len(changed),
+            len(manifest.sources),
+            changed[0],
+        )
+    return tuple(changed)
+
+
+def _refuse_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
+    """Raise an error if a committed file would be added again under another name."""
+    listed, found = {source.name for source in manifest.sources}, {file.name for file in files}
+    gone = {_known_by(source): source.name for source in manifest.sources if source.name not in found}
+    for file in files:
+        name = None if file.name in listed else gone.get(_known_by(file))
+        if name is not None:
+            raise SpecConflictError(
+                f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
+                "in twice. Name the source by the same paths and patterns as before, and move files to where none looks"
+            )
+
+
+def _known_by(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
+    return file.name.rpartition("/")[2], file.size, file.mtime_ns, file.etag
+
+
+def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
+    """Find the splits whose committed shards are missing or of another size.
+
+    Raises
+    ------
+    SpecConflictError
+        If a file of such a split has changed.
+    """
+    sizes = storage.list(DATA)
+    damaged = [entry for entry in manifest.shards if sizes.get(entry.name) != entry.size]
+    if not damaged:
+        return ()
+    logger.warning(
+        "%s: %d of %d committed shards are missing or cut, such as %s; making them again",
+        storage.url,
+        len(damaged),
+        len(manifest.shards),
+        damaged[0].name,
+    )
+    wanted = {entry.split for entry in damaged}
+    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
+    splits = [split for plan in plans for split in plan.splits if split.number in wanted]
+    found = {file.name: file for file in files}
+    for file in (file for split in splits for file in split.files):
+        check_pinned(file.identity, found.get(file.name), "since shards of it were committed that are missing now")
+    return tuple(split.with_files(found) for split in splits)

@@ -1,0 +1,301 @@
+"""Maintenance of a data set: giving a batch up, clearing leftovers, and breaking the lock of a dead run.
+
+Only this module deletes what runs have made. It holds the lock, so that no run goes on meanwhile, and deletes single
+files by name: never a folder, and nothing whose name dkfeat would not have given. Where deleting stops half-way, the
+same call again goes on.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from dkfeat.errors import CommitError, DkfeatError, cause_of
+from dkfeat.io.commit.batch import mark_success, now
+from dkfeat.io.commit.begin import hold
+from dkfeat.io.commit.run_logs import log_batch
+from dkfeat.io.commit.status import planned_shards
+from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.batch_plan import plan_name
+from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest
+from dkfeat.io.storage import crash_points, open_storage
+from dkfeat.io.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
+
+_SET_ASIDE = re.compile(SHARD_NAME.pattern + r"\.[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aborted:
+    """Result of `abort`."""
+
+    number: int | None
+    """The batch that was given up, or None if none was under way."""
+    removed: tuple[str, ...]
+    """Files that were deleted, relative to the target, in that order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """Result of `clean`."""
+
+    removed: tuple[str, ...]
+    """Files that were deleted, relative to the target."""
+    size: int
+    """Bytes of these."""
+    refused: tuple[str, ...]
+    """Foreign names, links and folders that stand where only dkfeat's files belong, and were left."""
+
+
+def abort(
+    target: str | PathLike[str] | Storage,
+    *,
+    dry_run: bool = False,
+    break_lock: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Aborted:
+    r"""Give up a batch that was interrupted, so that the next run plans afresh.
+
+    It is meant for a batch whose sources have changed, which can no longer be finished; where they are as they were,
+    run featurize again instead. What is committed stays as it is, and so do the settings of a data set; where nothing
+    is committed, the next run may have other settings.
+
+    On disk before: a plan that no manifest lists, and shards of it. After: neither, and ``_SUCCESS`` again if
+    something is committed. Shards go before the plan that vouches for them, so that if the call dies half-way a run
+    with the old sources resumes, and the same call again goes on. Called again when all is done, it changes nothing.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder that an interrupted `dkfeat.featurize` left.
+    dry_run : bool, default=False
+        Only tell what would be deleted.
+    break_lock : str or None
+        Id of a run on another host that holds the target and is known to be gone.
+    storage_options : mapping or None
+        Settings of the storage.
+
+    Returns
+    -------
+    aborted : Aborted
+        What was deleted.
+
+    Raises
+    ------
+    dkfeat.errors.TargetBusyError
+        A run holds the target.
+    dkfeat.errors.ShardError
+        There is no data set, or what it says of itself is damaged.
+    dkfeat.errors.CommitError
+        A file cannot be deleted.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:1\n" * 500 + "-1 9:1\n")
+    >>> options = {"n_features": 2, "zero_based": False, "label_dtype": "int64", "blocksize": 2000}
+    >>> source = dkfeat.LibsvmSource(folder / "rows.svm", **options)
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> dkfeat.featurize(source, folder / "features", gcws, progress=False)
+    Traceback (most recent call last):
+    dkfeat.errors.ParseError: ...rows.svm:501:4: ...
+    >>> dkfeat.abort(folder / "features").number
+    1
+    """
+    storage = _opened(target, storage_options)
+    with _held(storage, break_lock):
+        manifest = metadata.newest_manifest(storage)
+        number = manifest.number + 1 if manifest else 1
+        plan = metadata.pending_plan(storage, number)
+        names = [] if plan is None else [f"{DATA}/{name}" for name in planned_shards(plan, storage.list(DATA))]
+        if dry_run:
+            return _aborted(number, names, planned=plan is not None)
+        if plan is not None:
+            storage.remove(SUCCESS)
+            for name in names:
+                crash_points.passed("abort_before_shard")
+                storage.remove(name)
+            crash_points.passed("abort_before_plan")
+            storage.remove(f"{META}/{plan_name(number)}")
+            crash_points.passed("abort_after_plan")
+        if manifest is not None and _is_there(storage, manifest):
+            mark_success(storage, manifest)
+            crash_points.passed("abort_after_success")
+        storage.sweep()
+        return _aborted(number, names, planned=plan is not None)
+
+
+def clean(
+    target: str | PathLike[str] | Storage,
+    *,
+    set_aside: bool = False,
+    dry_run: bool = False,
+    break_lock: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Cleaned:
+    r"""Delete what dead runs left behind: shards that neither a manifest nor a plan lists, and temporary files.
+
+    Nothing of it can be read through dkfeat, but it takes room, and plain Parquet readers of ``data/`` would find the
+    shards. Shards of an interrupted batch stay, for a run to go on with; see `abort`. Logs of runs go where their batch
+    was given up, and stay otherwise. Foreign files are left alone, and so are links and folders, whatever their names.
+    If the call dies half-way, the same call again goes on.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder that `dkfeat.featurize` wrote.
+    set_aside : bool, default=False
+        Delete damaged shards too that runs have set aside.
+    dry_run : bool, default=False
+        Only tell what would be deleted.
+    break_lock : str or None
+        Id of a run on another host that holds the target and is known to be gone.
+    storage_options : mapping or None
+        Settings of the storage.
+
+    Returns
+    -------
+    cleaned : Cleaned
+        What was deleted, and what was left.
+
+    Raises
+    ------
+    dkfeat.errors.TargetBusyError
+        A run holds the target.
+    dkfeat.errors.ShardError
+        There is no data set, or what it says of itself is damaged.
+    dkfeat.errors.CommitError
+        A file cannot be deleted.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> dkfeat.clean(folder / "features").removed
+    ()
+    """
+    storage = _opened(target, storage_options)
+    with _held(storage, break_lock):
+        manifest = metadata.newest_manifest(storage)
+        plan = metadata.pending_plan(storage, manifest.number + 1 if manifest else 1)
+        sizes = storage.list(DATA)
+        kept = {entry.name for entry in manifest.shards} if manifest else set()
+        kept |= set(planned_shards(plan, sizes)) if plan else set()
+        found = {f"{DATA}/{name}": SHARD_NAME.fullmatch(name) is not None for name in sizes if name not in kept}
+        if set_aside:
+            found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
+        last = (manifest.number if manifest else 0) + (plan is not None)
+        found |= {f"{META}/{name}": True for name in storage.list(META) if (log_batch(name) or 0) > last}
+        found |= dict.fromkeys(storage.leftovers(), True)
+        ours = {name: named and _is_file(storage, name) for name, named in found.items()}
+        removed = tuple(name for name, is_ours in ours.items() if is_ours)
+        size = sum(storage.size(name) or 0 for name in removed)
+        if not dry_run:
+            for name in removed:
+                storage.remove(name)
+        return Cleaned(removed=removed, size=size, refused=tuple(name for name, is_ours in ours.items() if not is_ours))
+
+
+def break_lock(
+    target: str | PathLike[str] | Storage, run_id: str, *, target_options: Mapping[str, Any] | None = None
+) -> bool:
+    """Free a target that is locked by a run on another host which is known to be gone.
+
+    The lock of a run that ended on this host is taken over by the next run anyway. Of a run on another host only its
+    owner can know: make sure that it has ended, then call this with the id that the error of the refused run names.
+
+    On disk before: a lock that names `run_id`. After: none, so that the next `featurize` or `predict` finds the target
+    free. Nothing else changes. If the call dies half-way, the same call again finishes it; on a free target it does
+    nothing.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder or URL that the run was writing to.
+    run_id : str
+        Id of the run that holds the lock, as `dkfeat.status` and the error of a refused run name it.
+    target_options : mapping or None
+        Settings of the storage.
+
+    Returns
+    -------
+    broken : bool
+        Whether there was a lock; False for a target that was free.
+
+    Raises
+    ------
+    dkfeat.errors.TargetBusyError
+        The lock names another run, or a process that holds it is alive.
+    dkfeat.errors.CommitError
+        The lock cannot be read or removed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> (folder / "_dkfeat").mkdir()
+    >>> _ = (folder / "_dkfeat" / "lock.json").write_text('{"run_id": "7f3a", "host": "node7", "pid": 12}')
+    >>> dkfeat.break_lock(folder, "7f3a"), dkfeat.break_lock(folder, "7f3a")
+    (True, False)
+    """
+    storage = target if isinstance(target, Storage) else open_storage(target, target_options)
+    with _reported_faults(storage):
+        if storage.holder() is None:
+            return False
+        hold(storage, secrets.token_hex(16), now(), run_id).release()
+        return True
+
+
+def _opened(target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None) -> Storage:
+    storage = target if isinstance(target, Storage) else open_storage(target, storage_options)
+    metadata.read_spec(storage)  # anything without one is none of ours, and gets no lock
+    return storage
+
+
+@contextmanager
+def _held(storage: Storage, break_lock: str | None) -> Iterator[None]:
+    with _reported_faults(storage):
+        storage.prepare()  # folders that a copy of the data set left out, because they were empty
+        lock = hold(storage, secrets.token_hex(16), now(), break_lock)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+@contextmanager
+def _reported_faults(storage: Storage) -> Iterator[None]:
+    """Turn a fault of the storage into a `CommitError` that names the file."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        name = f"/{fault.filename}" if isinstance(fault.filename, str) else ""
+        raise CommitError(f"{storage.url}{name}: {cause_of(fault)}; put that right and call again to go on") from fault
+
+
+def _aborted(number: int, names: list[str], *, planned: bool) -> Aborted:
+    if not planned:
+        return Aborted(number=None, removed=())
+    return Aborted(number=number, removed=(*names, f"{META}/{plan_name(number)}"))
+
+
+def _is_there(storage: Storage, manifest: Manifest) -> bool:
+    """Tell if every committed shard is there; where one is not, a run repairs it and sets the mark."""
+    sizes = storage.list(DATA)
+    return all(sizes.get(entry.name) == entry.size for entry in manifest.shards)
+
+
+def _is_file(storage: Storage, name: str) -> bool:
+    with suppress(OSError), storage.open(name):
+        return True
+    return False

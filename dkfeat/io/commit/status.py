@@ -1,0 +1,222 @@
+"""Status of a data set: its newest commit, the run that writes to it, and its unfinished batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+from dkfeat.errors import ShardError
+from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.batch_plan import BatchPlan
+from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, manifest_name
+from dkfeat.io.shards.codec import read_footer, shard_name
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import DATA, META, SUCCESS, Holder, Storage, faults_as
+
+_THREADS = 16
+"""Footers read in parallel: an object store takes 30 ms or more for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Summary of the newest manifest."""
+
+    number: int
+    """Number of committed batches."""
+    rows: int
+    """Number of rows in all shards."""
+    shards: int
+    """Number of shards."""
+    size: int
+    """Size of the shards in bytes."""
+    sources: int
+    """Number of source files covered."""
+    at: str
+    """Time of the commit, as an ISO date and time."""
+    run_id: str
+    """Id of the run that committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Batch that is planned and not committed."""
+
+    number: int
+    """Number of the plan, and of the manifest that will commit it."""
+    sources: tuple[str, ...]
+    """Names of the source files in the batch."""
+    splits: int
+    """Number of planned splits."""
+    splits_done: int
+    """Number of splits whose shards are all present, by their footers."""
+    shards: tuple[str, ...]
+    """Shards of the batch that are in ``data/`` so far; no manifest lists them."""
+
+    @property
+    def splits_left(self) -> int:
+        """Number of splits still to do."""
+        return self.splits - self.splits_done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Status of a data set."""
+
+    target: str
+    """Path or URL of the data set."""
+    committed: Committed | None
+    """Newest commit; None before the first."""
+    marked: bool
+    """True if ``_SUCCESS`` exists, which tells other Parquet readers that the data set is complete."""
+    holder: Holder | None
+    """Run that holds the target, or held it and died; None if there is none."""
+    unfinished: Unfinished | None
+    """Batch that is in progress or was interrupted; None if there is none."""
+    missing: tuple[str, ...]
+    """Committed shards that are missing or of another size."""
+    unlisted: tuple[str, ...]
+    """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
+
+    @property
+    def state(self) -> str:
+        """One word: the first that applies of "running", "damaged", "unfinished", "empty" and "complete".
+
+        "complete": everything planned is committed and marked by ``_SUCCESS``, and no run is writing. If the state is
+        "unfinished" or "damaged", the same run again completes the data set.
+        """
+        if self.holder is not None and self.holder.alive is not False:
+            return "running"
+        if self.missing:
+            return "damaged"
+        if self.unfinished is not None or (self.committed is not None and not self.marked):
+            return "unfinished"
+        return "empty" if self.committed is None else "complete"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values, including `state`."""
+        values: dict[str, Any] = {"state": self.state, **asdict(self)}
+        if self.unfinished is not None:
+            values["unfinished"]["splits_left"] = self.unfinished.splits_left
+        return values
+
+
+def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[str, Any] | None = None) -> Status:
+    r"""Report the status of a data set, also while a run writes to it.
+
+    The function reads manifests, plans, names and sizes, and one footer for each split of an unfinished batch. It reads
+    no shard in full; `verify` does. It writes nothing and takes no lock.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder or URL that `dkfeat.featurize` wrote or is writing.
+    storage_options : mapping or None
+        Options of fsspec for a URL.
+
+    Returns
+    -------
+    status : Status
+        Status; its ``state`` is a summary in one word.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        If there is no data set, or its metadata is damaged.
+    dkfeat.errors.SpecConflictError
+        If a newer version of dkfeat wrote it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> found = dkfeat.status(folder / "features")
+    >>> found.state, found.committed.rows, found.unfinished
+    ('complete', 2, None)
+    """
+    storage = target if isinstance(target, Storage) else open_storage(target, storage_options)
+    with faults_as(ShardError, f"{storage.url}: cannot be looked at"):
+        holder = storage.holder()
+        manifest, plan = _newest(storage)
+        sizes = storage.list(DATA) if manifest or plan else {}
+        marked = storage.size(SUCCESS) is not None
+        listed = {entry.name: entry.size for entry in manifest.shards} if manifest else {}
+        planned = planned_shards(plan, sizes) if plan else {}
+        return Status(
+            target=storage.url,
+            committed=None
+            if manifest is None
+            else Committed(
+                number=manifest.number,
+                rows=manifest.rows,
+                shards=len(manifest.shards),
+                size=sum(listed.values()),
+                sources=len(manifest.sources),
+                at=str(manifest.run.get("ended", "")),
+                run_id=str(manifest.run.get("id", "")),
+            ),
+            marked=marked,
+            holder=holder,
+            unfinished=None if plan is None else _unfinished(storage, plan, planned),
+            missing=tuple(name for name, size in listed.items() if sizes.get(name) != size),
+            unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
+        )
+
+
+def planned_shards(plan: BatchPlan, names: Iterable[str]) -> dict[str, int]:
+    """Select the names of a plan's shards, each with the number of its split.
+
+    A name contains a hash of spec, source, range and piece, so a shard of other settings or sources has another name.
+    """
+    splits = {split.number: split for split in plan.splits}
+    found = {}
+    for name in names:
+        match = SHARD_NAME.fullmatch(name)
+        split = splits.get(int(match[1])) if match else None
+        if match and split and shard_name(plan.spec_fp, split, int(match[2])) == name:
+            found[name] = split.number
+    return found
+
+
+def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:
+    """Newest manifest, and the plan that follows it; read again if a run commits in between."""
+    while True:
+        manifest = metadata.newest_manifest(storage)
+        number = manifest.number + 1 if manifest else 1
+        plan = metadata.pending_plan(storage, number)
+        if plan is None or storage.size(f"{META}/{manifest_name(number)}") is None:
+            return manifest, plan
+
+
+def _unfinished(storage: Storage, plan: BatchPlan, planned: Mapping[str, int]) -> Unfinished:
+    pieces: dict[int, list[str]] = {}
+    for name in sorted(planned):
+        pieces.setdefault(planned[name], []).append(name)
+    # pieces are made in order: a split is complete if its highest piece is marked as the last
+    whole = [names[-1] for names in pieces.values() if _piece(names[-1]) == len(names) - 1]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        done = sum(pool.map(lambda name: _is_last(storage, name), whole))
+    return Unfinished(
+        number=plan.number,
+        sources=tuple(file.name for file in plan.files),
+        splits=len(plan.splits),
+        splits_done=done,
+        shards=tuple(sorted(planned)),
+    )
+
+
+def _piece(name: str) -> int:
+    return int(name.split("-")[2])
+
+
+def _is_last(storage: Storage, name: str) -> bool:
+    try:
+        with storage.open(f"{DATA}/{name}") as file:
+            return read_footer(file, name).last
+    except OSError:  # damaged, or removed meanwhile: the piece will be made again
+        return False

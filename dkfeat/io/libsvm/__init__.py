@@ -1,0 +1,1 @@
+"""LIBSVM text as a source: parsing, scanning and locating of errors."""

@@ -1,0 +1,103 @@
+"""Messages about LIBSVM text that is wrong, with line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dkfeat.blocks import SourceFile
+from dkfeat.compiled.text import libsvm as loop
+from dkfeat.errors import ParseError
+from dkfeat.io.files.find import open_content
+from dkfeat.io.libsvm.options import LibsvmOptions
+from dkfeat.io.storage.urls import printable
+
+_SHOWN_CHARACTERS = 60
+_COUNT_BYTES = 1 << 20
+_TOKEN_ENDS = b" \t\r\n#"
+_COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
+
+_MESSAGES = {
+    loop.BAD_LABEL: "expected a number as label, got {token}",
+    loop.INFINITE_LABEL: "the label {token} is infinite in float64",
+    loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; labels stand in column 1",
+    loop.BAD_QID: "expected qid: and an integer from 0 to 2^63 - 1, got {token}",
+    loop.MISSING_QID: "expected qid:n behind the label, got {token}; with query_id=True each row has one",
+    loop.UNEXPECTED_QID: "the row has a query id, {token}; pass query_id=True to keep it",
+    loop.BAD_FEATURE: "expected index:value with an index of digits only, got {token}",
+    loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1 and beyond the source's n_features, {n_features}",
+    loop.INDEX_ZERO: "{token} has index 0, but the first index of this source is 1; pass zero_based=True if it is 0",
+    loop.INDEX_RANGE: "{token} is beyond the source's n_features, {n_features}, whose highest index is {highest:,}; "
+    "repair the row or raise n_features; rows that follow others (like) need it raised there, from the start",
+    loop.DUPLICATE_INDEX: "{token} repeats the index before it; indices must ascend within a row",
+    loop.UNSORTED_INDEX: "indices must ascend within a row: {token} follows index {last:,}",
+    loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",
+    loop.INFINITE_VALUE: "the value of {token} overflows {dtype}{remedy}",
+    loop.LONE_CR: "a carriage return without a line feed; end lines with LF or CR LF",
+    loop.NUL_BYTE: "a comment holds a NUL byte: this is not LIBSVM text",
+}
+
+
+LABEL_NOT_ALLOWED = "label not allowed"
+_REASONS = {
+    **dict.fromkeys((loop.BAD_LABEL, loop.INFINITE_LABEL, loop.NO_LABEL), "bad label"),
+    **dict.fromkeys((loop.BAD_QID, loop.MISSING_QID, loop.UNEXPECTED_QID), "bad query id"),
+    loop.BAD_FEATURE: "bad feature",
+    **dict.fromkeys((loop.HUGE_INDEX, loop.INDEX_ZERO, loop.INDEX_RANGE), "index out of range"),
+    **dict.fromkeys((loop.DUPLICATE_INDEX, loop.UNSORTED_INDEX), "indices not ascending"),
+    **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
+    **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
+}
+
+
+def parse_error(
+    reason: str,
+    file: SourceFile,
+    line_offset: int,
+    column: int,
+    storage_options: Mapping[str, Any] | None,
+) -> ParseError:
+    """Make the error at a 1-based byte column of the line that begins at an offset of the decompressed file."""
+    line = 1
+    with open_content(file, 0, storage_options) as stream:
+        buffer = bytearray(_COUNT_BYTES)
+        left = line_offset
+        while left > 0 and (n := stream.readinto(memoryview(buffer)[: min(left, _COUNT_BYTES)])):
+            line += buffer.count(b"\n", 0, n)
+            left -= n
+    return ParseError(reason, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
+
+
+def token_at(text: memoryview, start: int) -> str:
+    """Quote the token at a byte of the text so that it is safe to print, cut at 60 characters."""
+    shown = printable(_token(text, start).decode("utf-8", "backslashreplace"))
+    return f"'{shown}'" if len(shown) <= _SHOWN_CHARACTERS else f"'{shown[:_SHOWN_CHARACTERS]}'..."
+
+
+def reason_of(status: int) -> str:
+    """Word by which an error status of the parser is counted."""
+    return _REASONS[status]
+
+
+def message_of(status: int, text: memoryview, start: int, *, options: LibsvmOptions, highest: int, last: int) -> str:
+    """Say what an error status of the parser means for the token at `start`."""
+    token = token_at(text, start)
+    if status in (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID):
+        strange = next((byte for byte in _token(text, start) if byte < 32 or byte > 126), None)
+        if strange is not None:
+            return f"this is not LIBSVM text: byte 0x{strange:02X} in {token}"
+    has_commas = status == loop.BAD_LABEL and not options.multilabel and b"," in _token(text, start)
+    return _MESSAGES[status].format(
+        token=f"{token}; {_COMMAS}" if has_commas else token,
+        n_features="not given" if options.n_features is None else f"{options.n_features:,}",
+        highest=highest,
+        last=last,
+        dtype=options.dtype,
+        remedy='; pass dtype="float64" if it is meant' if options.dtype == "float32" else "",
+    )
+
+
+def _token(text: memoryview, start: int) -> bytes:
+    token = bytes(text[start : start + 4 * _SHOWN_CHARACTERS + 1])  # UTF-8 takes four bytes a character at most
+    end = next((i for i, byte in enumerate(token) if byte in _TOKEN_ENDS), len(token))
+    return token[:end]

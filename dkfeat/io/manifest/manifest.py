@@ -1,0 +1,392 @@
+"""Manifest of a data set: the shards and sources that a commit lists."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, parse_object, typed
+from dkfeat.errors import ShardError, SpecConflictError
+from dkfeat.html import card, sparkline
+from dkfeat.messages import counted, show_bytes
+
+SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
+MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
+BadCount = tuple[Count, str, Count]
+"""Position of a file in its split, reason, and number of rows set aside."""
+_NO_BAD_ROWS: dict[str, int] = {}  # one for all: there may be a million sources
+_RARE = ("rows_by_file", "bad_rows", "lines")
+
+
+def manifest_name(number: int) -> str:
+    """Name of manifest `number` inside the metadata folder.
+
+    Examples
+    --------
+    >>> manifest_name(3)
+    'manifest-000003.json'
+    """
+    return f"manifest-{number:06d}.json"
+
+
+def check_shard_name(name: object) -> str:
+    """Return `name` if it can be a shard's; anything else, a path above all, is refused.
+
+    Raises
+    ------
+    ShardError
+        For any name that dkfeat would not give to a shard.
+
+    Examples
+    --------
+    >>> check_shard_name("part-000000-0000-3f9c2a71b0de.parquet")
+    'part-000000-0000-3f9c2a71b0de.parquet'
+    """
+    if not isinstance(name, str) or SHARD_NAME.fullmatch(name) is None:
+        raise ShardError(
+            f"{str(name)[:80]!a} is not a shard's name: expected part-<split>-<piece>-<12 hex digits>.parquet"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """Record of one shard in the manifest."""
+
+    split: Count
+    """Number of the split that it was made from."""
+    piece: Count
+    """Position within the split, from 0."""
+    last: bool
+    """True for the split's last piece."""
+    name: str
+    """File name inside ``data/``."""
+    size: Count
+    """Bytes of the file."""
+    sha256: Sha256
+    """SHA-256 of the file, 64 lowercase hexadecimal digits."""
+    rows: Count
+    """Number of rows, empty ones included."""
+    nnz: Count
+    """Nonzeros of the source's rows."""
+    n_empty: Count
+    """Rows without features."""
+    source: str
+    """Name of the source file, the first of a group."""
+    range: tuple[Count, Count]
+    """First and past-the-end byte of the piece's rows in the decompressed source; of a group, in its files' joined."""
+    source_sha256: Sha256
+    """SHA-256 of those bytes."""
+    rows_by_file: tuple[Count, ...] = ()
+    """Rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadCount, ...] = ()
+    """Rows that were set aside, counted by file and reason."""
+    lines: Count | None = field(default=None, compare=False)
+    """Lines of the piece's text, where bad rows are set aside: what line numbers are made of."""
+
+    def __post_init__(self) -> None:
+        check_shard_name(self.name)
+        where = f"shard {self.name}"
+        check_fields(self, where)
+        check_tuples(self, where)
+        split, piece = map(int, self.name.split("-")[1:3])
+        named = (split, piece) == (self.split, self.piece)
+        check(named, f"{where}: its name is not that of split {self.split}, piece {self.piece}")
+        check(self.n_empty <= self.rows, f"{where}: {self.n_empty:,} empty rows of {self.rows:,}")
+        check(self.range[0] <= self.range[1], f"{where}: range {self.range} runs backwards")
+        total = sum(self.rows_by_file)
+        check(not self.rows_by_file or total == self.rows, f"{where}: its files have {total:,} rows of {self.rows:,}")
+        known, last = max(len(self.rows_by_file), 1), max((file for file, _, _ in self.bad_rows), default=0)
+        check(last < known, f"{where}: bad_rows counts file {last:,} of {known:,}")
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows of its text that were set aside."""
+        return sum(count for _, _, count in self.bad_rows)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values; what only groups and quarantine know is left out elsewhere."""
+        left_out = {key for key in _RARE if getattr(self, key) in ((), None)}
+        mapping: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__ if key not in left_out}
+        mapping["range"] = list(self.range)
+        return mapping
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
+        return typed(mapping, cls, "shard entry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """A source file that the data set covers, pinned by what tells whether it changed."""
+
+    name: Name
+    """Path relative to the source's root."""
+    size: Count
+    """Bytes as stored."""
+    mtime_ns: int | None
+    """Time of last change in nanoseconds, or None on an object store."""
+    etag: str | None
+    """Version tag, or None on a file system."""
+    rows: Count
+    """Rows that came from it."""
+    bad_rows: Mapping[str, Count] = field(default_factory=lambda: _NO_BAD_ROWS)
+    """Rows of it that were set aside, by reason."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"source {str(self.name)[:80]!a}")
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows of it that were set aside."""
+        return sum(self.bad_rows.values())
+
+    @property
+    def identity(self) -> dict[str, str | int | None]:
+        """Values that must be equal for the file to count as unchanged; compare with ``SourceFile.identity``."""
+        return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        bad_rows = {"bad_rows": dict(self.bad_rows)} if self.bad_rows else {}
+        return {**self.identity, "rows": self.rows, **bad_rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousManifest:
+    """The manifest that this one extends."""
+
+    name: str
+    """File name inside the metadata folder."""
+    sha256: Sha256
+    """SHA-256 of that file."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "previous")
+        check(MANIFEST_NAME.fullmatch(self.name) is not None, f"previous: {self.name[:80]!a} is not a manifest's name")
+
+
+def check(holds: bool, message: str) -> None:
+    """Raise `ShardError` with `message` unless it holds."""
+    if not holds:
+        raise ShardError(message)
+
+
+def check_tuples(record: Any, where: str) -> None:
+    """Refuse lists where a shard's record holds tuples, which can be hashed and do not change."""
+    wrong = [key for key in ("range", "rows_by_file", "bad_rows") if not isinstance(getattr(record, key), tuple)]
+    check(not wrong, f"{where}: {wrong} are no tuples")
+
+
+FORMAT = 1
+GROUPS = "groups"
+"""Feature that a plan requires of its reader where a split is a group of files."""
+KNOWN_REQUIREMENTS = frozenset({GROUPS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A committed state of a data set: all its shards, in the source's row order."""
+
+    requires: tuple[str, ...] = ()
+    """Features that a reader must know of to read the shards."""
+    number: Count
+    """Number of the commit, from 1."""
+    previous: PreviousManifest | None
+    """None for number 1."""
+    spec_fp: Sha256
+    """Fingerprint of the spec that every shard follows."""
+    schema: Mapping[str, str]
+    """Parquet columns and their types."""
+    n_features: Count
+    """Columns of the source."""
+    labels: tuple[int | float, ...] | None
+    """Sorted label set, or None where it is not known or beyond 10,000 values."""
+    rows: Count
+    """Total over all shards."""
+    nnz: Count
+    """Total over all shards."""
+    n_empty_rows: Count
+    """Total over all shards."""
+    shards: tuple[ShardEntry, ...]
+    """Ordered by split, then piece."""
+    sources: tuple[SourceEntry, ...]
+    """Every source file that is covered, also those without rows, in plan order."""
+    run: Mapping[str, Any]
+    """Run that wrote it: host, times and versions, the only part that differs between equal runs."""
+    sha256: str = field(default="", compare=False)
+    """SHA-256 of the file that this was read from; empty before it is written."""
+
+    def __post_init__(self) -> None:
+        where = f"manifest {str(self.number)[:20]}"
+        check_fields(self, where)
+        check((self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: its predecessor is missing")
+        if self.previous is not None:
+            check(self.previous.name == manifest_name(self.number - 1), f"{where}: follows {self.previous.name}")
+        check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
+        self._check_shards(where)
+
+    def _check_shards(self, where: str) -> None:
+        expected = (0, 0)
+        for entry in self.shards:
+            if (entry.split, entry.piece) != expected:
+                raise ShardError(
+                    f"{where}: expected split {expected[0]}, piece {expected[1]}, got split {entry.split}, piece "
+                    f"{entry.piece} ({entry.name}); a shard is missing, listed twice or out of order"
+                )
+            expected = (entry.split + 1, 0) if entry.last else (entry.split, entry.piece + 1)
+        check(expected[1] == 0, f"{where}: the last piece of split {expected[0]} is missing")
+        names = Counter(source.name for source in self.sources)
+        twice = [name for name, count in names.items() if count > 1]
+        check(not twice, f"{where}: source listed twice: {twice[:3]}")
+        for key, own in (("rows", "rows"), ("nnz", "nnz"), ("n_empty_rows", "n_empty")):
+            total, stated = sum(getattr(entry, own) for entry in self.shards), getattr(self, key)
+            check(total == stated, f"{where}: {key}={stated:,}, but its shards add up to {total:,}")
+
+    @property
+    def n_splits(self) -> int:
+        """Splits covered; they are numbered from 0."""
+        return self.shards[-1].split + 1 if self.shards else 0
+
+    @property
+    def bad_rows(self) -> dict[str, int]:
+        """Rows that were set aside, by reason, over all sources."""
+        counts: Counter[str] = Counter()
+        for source in self.sources:
+            counts.update(source.bad_rows)
+        return dict(sorted(counts.items()))
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Rows that were set aside."""
+        return sum(source.n_bad_rows for source in self.sources)
+
+    @property
+    def name(self) -> str:
+        """File name inside the metadata folder."""
+        return manifest_name(self.number)
+
+    def __repr__(self) -> str:
+        size = show_bytes(sum(entry.size for entry in self.shards))
+        held = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
+        return f"Manifest(number={self.number}, {held})"
+
+    def facts(self) -> dict[str, str]:
+        """Tell counts and sizes, for people; what is rare where there is some."""
+        size = sum(entry.size for entry in self.shards)
+        each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
+        facts = {
+            "rows": f"{self.rows:,}",
+            "shards": f"{len(self.shards):,}",
+            "size": f"{show_bytes(size)}{each}",
+            "source files": f"{len(self.sources):,}",
+        }
+        if self.n_empty_rows:
+            facts["rows without features"] = f"{self.n_empty_rows:,}"
+        if self.n_bad_rows:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.bad_rows.items())
+            facts["rows set aside"] = f"{self.n_bad_rows:,} ({reasons})"
+        return facts
+
+    def pictures(self) -> dict[str, str]:
+        """Sparkline of the rows of each shard, for cards."""
+        rows = [entry.rows for entry in self.shards]
+        if len(rows) < 2:  # a bar alone tells nothing
+            return {}
+        return {"rows by shard": sparkline(rows, f"rows by shard, {min(rows):,} to {max(rows):,}")}
+
+    def _repr_html_(self) -> str:
+        columns = {"columns of the source": f"{self.n_features:,}", "labels": labels_shown(self.labels)}
+        shards = [
+            {"shard": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "source": entry.source}
+            for entry in self.shards[:_SHOWN]
+        ]
+        sources = [
+            {"source": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "set aside": entry.n_bad_rows}
+            for entry in self.sources[:_SHOWN]
+        ]
+        run = {
+            key: ", ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, Mapping) else value
+            for key, value in self.run.items()
+        }
+        return card(
+            "Manifest",
+            {**self.facts(), **columns, "spec": self.spec_fp[:12]},
+            note=f"number {self.number:,}",
+            pictures=self.pictures(),
+            details={_heading("Shards", self.shards): shards, _heading("Sources", self.sources): sources, "Run": run},
+        )
+
+    def to_json(self) -> bytes:
+        """Text of the file; what `from_json` reads."""
+        values = {key: getattr(self, key) for key in self.__slots__ if key != "sha256"}
+        values["previous"] = None if self.previous is None else asdict(self.previous)
+        values |= {"schema": dict(self.schema), "run": dict(self.run)}
+        values["shards"] = map(ShardEntry.to_mapping, self.shards)
+        values["sources"] = map(SourceEntry.to_mapping, self.sources)
+        return dumps({"format": FORMAT, **values})
+
+    @classmethod
+    def from_json(cls, data: bytes, what: str = "manifest") -> Self:
+        """Read and check the text of a manifest.
+
+        Parameters
+        ----------
+        data : bytes
+            The file.
+        what : str
+            Its name, for messages.
+
+        Raises
+        ------
+        ShardError
+            When it is damaged or contradicts itself.
+        SpecConflictError
+            When a newer dkfeat wrote it.
+        """
+        values = parse_object(data, what)
+        check_format(values, what)
+        check("requires" in values, f"{what}: key 'requires' is missing")
+        return typed({**values, "sha256": hashlib.sha256(data).hexdigest()}, cls, what)
+
+
+def check_format(values: Mapping[str, Any], what: str) -> None:
+    """Refuse metadata of a newer format, or one that requires a feature unknown here.
+
+    Raises
+    ------
+    SpecConflictError
+        Naming what is too new.
+    """
+    number = typed(values.get("format"), Count, f"{what}: format")
+    check(number >= 1, f"{what}: format 0 does not exist")
+    if number > FORMAT:
+        raise SpecConflictError(
+            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: upgrade dkfeat"
+        )
+    unknown = sorted(set(typed(values.get("requires", []), list[str], f"{what}: requires")) - KNOWN_REQUIREMENTS)
+    if unknown:
+        raise SpecConflictError(f"{what}: requires {unknown}, written by a newer dkfeat: upgrade dkfeat")
+
+
+_SHOWN = 10
+"""Shards, sources and labels that are listed."""
+
+
+def labels_shown(labels: Sequence[int | float] | None) -> str:
+    """Label set, for people: all of a few, of more their number and range."""
+    if labels is None:
+        return "more than 10,000 values, or not known"
+    if len(labels) <= _SHOWN:
+        return ", ".join(f"{label:g}" for label in labels) or "none"
+    return f"{len(labels):,} values from {min(labels):g} to {max(labels):g}"
+
+
+def _heading(name: str, items: Sequence[Any]) -> str:
+    return f"{name}: the first {_SHOWN} of {len(items):,}" if len(items) > _SHOWN else name

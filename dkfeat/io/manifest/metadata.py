@@ -1,0 +1,241 @@
+"""Metadata of a data set: its spec, its newest manifest checked against spec and plans, and ``_SUCCESS``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from dkfeat import canonical as strict_json
+from dkfeat.canonical import Sha256, fingerprint, typed
+from dkfeat.errors import ConfigError, ShardError, cause_of
+from dkfeat.io.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name
+from dkfeat.io.manifest.manifest import MANIFEST_NAME, Manifest, check, check_format, manifest_name
+from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
+
+_SMALL = 1 << 24
+
+
+class _Success(TypedDict):
+    manifest: str
+    sha256: Sha256
+
+
+def read_spec(storage: Storage) -> dict[str, Any]:
+    """Spec of a data set: all that affects its values.
+
+    Raises
+    ------
+    ShardError
+        When there is none or it is damaged.
+    SpecConflictError
+        When a newer dkfeat wrote it.
+    """
+    where = f"{storage.url}/{SPEC}"
+    text = _read(storage, SPEC, "it is no data set of dkfeat", _SMALL)
+    spec = strict_json.parse_object(text, where, max_bytes=_SMALL)
+    check_format(spec, where)
+    return spec
+
+
+def ways_out(storage: Storage) -> str | None:
+    """Say what may be done about a spec that is there and is not the one asked for.
+
+    None where nothing was planned, committed or published under it: then it binds nobody, and may be replaced.
+    """
+    if storage.size(f"{META}/{manifest_name(1)}") is not None:
+        return OTHER_TARGET
+    if storage.size(f"{META}/{plan_name(1)}") is not None:
+        return f"give up what was begun there, of which nothing is committed, with `dkfeat abort {storage.url}`"
+    try:
+        left = storage.list(DATA)
+    except FileNotFoundError:
+        left = {}
+    return f"delete what dead runs left there with `dkfeat clean {storage.url}`" if left else None
+
+
+def spec_text(spec: Mapping[str, Any]) -> bytes:
+    """Text of a spec's file; what `read_spec` reads.
+
+    Raises
+    ------
+    ConfigError
+        When it would be too long to be read again.
+    """
+    text = strict_json.dumps(dict(spec))
+    if len(text) > _SMALL:
+        raise ConfigError(
+            f"the settings of a data set take {len(text):,} bytes as text, but at most {_SMALL:,} are kept; a long "
+            "list among them, such as `center`, takes fewer with fewer digits, or center the source's values themselves"
+        )
+    return text
+
+
+def read_manifest(storage: Storage) -> Manifest:
+    """Newest committed manifest, after every check that needs no shard.
+
+    The chain of manifests back to the first has no gap and no changed byte; spec, plans and totals agree with it; if
+    ``_SUCCESS`` is there it names this manifest. ``_SUCCESS`` may be missing while a batch runs or after one failed.
+
+    Raises
+    ------
+    ShardError
+        When nothing was committed, or something does not agree.
+    SpecConflictError
+        When a newer dkfeat wrote it.
+    """
+    while True:
+        success = _read_success(storage)
+        manifest = newest_manifest(storage)
+        if manifest is None:
+            raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize on it to the end")
+        if success is None or success == (manifest.name, manifest.sha256):
+            return manifest
+        if _read_success(storage) == success:
+            raise ShardError(
+                f"{storage.url}/{SUCCESS} vouches for another {success[0]} than the {manifest.name} that is here"
+            )
+        # else a batch began or was committed while we looked
+
+
+def newest_manifest(storage: Storage) -> Manifest | None:
+    """As `read_manifest`, without ``_SUCCESS``; None where nothing was committed."""
+    with faults_as(ShardError, f"{storage.url}: no data set of dkfeat"):
+        names = storage.list(META)
+    numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
+    if not numbers:
+        if _read_success(storage) is not None:
+            raise ShardError(f"{storage.url}/{SUCCESS} is there, but the manifest that it names is gone")
+        return None
+    check(numbers == list(range(1, numbers[-1] + 1)), f"{storage.url}: manifests {numbers[:5]}… have a gap")
+    spec_fp = fingerprint(read_spec(storage))
+    newest = manifest = _parse(storage, numbers[-1])
+    plans = []
+    while True:
+        check(manifest.spec_fp == spec_fp, f"{storage.url}/{META}/{manifest.name}: made for another spec than {SPEC}")
+        plans.append(read_plan(storage, manifest.number))
+        if manifest.previous is None:
+            break
+        former = _parse(storage, manifest.number - 1)
+        agrees = former.sha256 == manifest.previous.sha256
+        check(agrees, f"{storage.url}/{META}/{former.name}: changed since {manifest.name} was written")
+        manifest = former
+    _check_plans(storage, newest, plans[::-1])
+    return newest
+
+
+def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
+    """Manifest that was the newest one earlier, or still is, without the checks of `read_manifest`.
+
+    Raises
+    ------
+    ShardError
+        When it is gone or is not the one with that hash.
+    """
+    manifest = _parse(storage, number)
+    check(manifest.sha256 == sha256, f"{storage.url}/{META}/{manifest.name}: changed since it was first read")
+    return manifest
+
+
+def read_plan(storage: Storage, number: int) -> BatchPlan:
+    """Plan of one batch."""
+    name = f"{META}/{plan_name(number)}"
+    where = f"{storage.url}/{name}"
+    plan = BatchPlan.from_json(_read(storage, name, "a batch's plan must stay beside its manifest"), where)
+    check(plan.number == number, f"{where}: holds plan {plan.number}")
+    return plan
+
+
+def pending_plan(storage: Storage, number: int) -> BatchPlan | None:
+    """Plan of batch `number`, which no manifest lists yet; None if there is none."""
+    if storage.size(f"{META}/{plan_name(number)}") is None:
+        return None
+    return read_plan(storage, number)
+
+
+def success_text(manifest: Manifest) -> bytes:
+    """Text of ``_SUCCESS`` after this manifest."""
+    return strict_json.dumps({"manifest": manifest.name, "sha256": manifest.sha256})
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Keys on which two specs differ, each with its old and new value.
+
+    Examples
+    --------
+    >>> differences({"map": {"seed": 0, "p": 1.0}}, {"map": {"seed": 1, "p": 1.0}})
+    ['map.seed: 0 there, 1 asked']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        lines = []
+        for key in sorted(old.keys() | new.keys()):
+            inner = f"{path}.{key}" if path else key
+            if key not in old or key not in new:
+                values = [json.dumps(spec[key])[:200] if key in spec else "nothing" for spec in (old, new)]
+                lines.append(f"{inner}: {values[0]} there, {values[1]} asked")
+            else:
+                lines += differences(old[key], new[key], inner)
+        return lines
+    if fingerprint(old) == fingerprint(new):
+        return []
+    return [f"{path}: {json.dumps(old)[:200]} there, {json.dumps(new)[:200]} asked"]
+
+
+def _parse(storage: Storage, number: int) -> Manifest:
+    name = f"{META}/{manifest_name(number)}"
+    where = f"{storage.url}/{name}"
+    manifest = Manifest.from_json(_read(storage, name, "a manifest went missing while it was read"), where)
+    check(manifest.number == number, f"{where}: holds manifest {manifest.number}")
+    return manifest
+
+
+def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -> None:
+    where = f"{storage.url}/{META}/{manifest.name}"
+    splits = [split for plan in plans for split in plan.splits]
+    numbers = [split.number for split in splits]
+    check(
+        numbers == list(range(manifest.n_splits)),
+        f"{where}: covers {manifest.n_splits:,} splits, its plans {len(numbers):,}",
+    )
+    for entry in manifest.shards:
+        split = splits[entry.split]
+        n_files = len(split.files) if split.others else 0
+        agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
+        check(agrees, f"{where}: {entry.name} is of {entry.source!a}, planned otherwise")
+    planned = [file for plan in plans for file in plan.files]
+    agrees = len(planned) == len(manifest.sources)
+    agrees = agrees and all(a.identity == b.identity for a, b in zip(planned, manifest.sources, strict=True))
+    check(agrees, f"{where}: lists other sources than its plans")
+
+
+def _read_success(storage: Storage) -> tuple[str, str] | None:
+    where = f"{storage.url}/{SUCCESS}"
+    try:
+        _check_length(storage, SUCCESS, _SMALL)
+        data = storage.read(SUCCESS)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ShardError:
+        raise
+    except OSError as fault:
+        raise ShardError(f"{where}: cannot be read: {cause_of(fault)}") from fault
+    values = strict_json.parse_object(data, where, max_bytes=_SMALL)
+    named = typed(values, _Success, where)
+    return named["manifest"], named["sha256"]
+
+
+def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.MAX_BYTES) -> bytes:
+    try:
+        _check_length(storage, name, max_bytes)
+        return storage.read(name)
+    except ShardError:
+        raise
+    except FileNotFoundError as fault:
+        raise ShardError(f"{storage.url}/{name} is missing: {hint}") from fault
+    except OSError as fault:
+        raise ShardError(f"{storage.url}/{name} cannot be read: {cause_of(fault)}") from fault
+
+
+def _check_length(storage: Storage, name: str, max_bytes: int) -> None:
+    """Refuse an absurdly long file before it is in memory."""
+    strict_json.check_length(storage.size(name) or 0, f"{storage.url}/{name}", max_bytes)

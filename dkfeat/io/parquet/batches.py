@@ -1,0 +1,295 @@
+"""Batches of Parquet rows, and their columns as plain arrays and numbers, with locations for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.errors import ParquetError
+from dkfeat.io.files.find import check_unchanged
+from dkfeat.io.parquet.files import Footer, may_match, open_parquet, reading
+from dkfeat.io.parquet.filters import condition_of
+from dkfeat.io.parquet.options import ParquetOptions
+from dkfeat.io.parquet.schema import Schema, check_schema
+from dkfeat.io.storage.urls import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+BATCH_BYTES = 8 << 20
+"""Values decoded at a time, by the footer's counts."""
+_MOST_BATCH_ROWS = 1 << 16
+_VALUE_BYTES = 8
+_ROW_BYTES = 16
+
+
+class RowError(ParquetError):
+    """Error about one row, by a look at that row alone; `word` is one of ``dkfeat.io.shards.bad_rows.REASONS``."""
+
+    word = "bad value"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Columns of consecutive rows of a row group, those that a filter passed over left out."""
+
+    file: SourceFile
+    """The file."""
+    row_group: int
+    """Number of the row group."""
+    rows: NDArray[np.int64]
+    """Number of each row in the row group."""
+    columns: dict[str, pa.Array]
+    """Plain arrays by column name: no dictionaries, no extensions."""
+
+    def error(self, column: str | None, row: int, reason: str, word: str = RowError.word) -> RowError:
+        """Make an error about the row at a position of the batch, or about its value of a column."""
+        error = RowError(
+            reason,
+            path=printable(self.file.url),
+            row_group=self.row_group,
+            row=int(self.rows[row]),
+            column=None if column is None else printable(column),
+        )
+        error.word = word
+        return error
+
+    def column(self, name: str) -> Column:
+        """Column of one value a row."""
+        return Column(self, name, self.columns[name])
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Rows from `start` to `stop`, as views."""
+        columns = {name: array.slice(start, stop - start) for name, array in self.columns.items()}
+        return replace(self, rows=self.rows[start:stop], columns=columns)
+
+    def without(self, positions: Sequence[int]) -> Batch:
+        """Copy without some rows."""
+        kept = np.delete(np.arange(len(self.rows)), positions)
+        columns = {name: array.take(pa.array(kept)) for name, array in self.columns.items()}
+        return replace(self, rows=self.rows[kept], columns=columns)
+
+
+class Column(NamedTuple):
+    """A column of a batch, or the values of its lists end to end.
+
+    Raises
+    ------
+    RowError
+        From its methods, with the location of the first bad value.
+    """
+
+    batch: Batch
+    name: str
+    array: pa.Array
+    """Plain array."""
+    lengths: NDArray[np.int64] | None = None
+    """Values of each row, where rows have lists of them."""
+
+    def error(self, position: int, reason: str, word: str = RowError.word) -> RowError:
+        """Make an error about the value at a position of the array."""
+        if self.lengths is not None:
+            position = int(np.searchsorted(np.cumsum(self.lengths), position, side="right"))
+        return self.batch.error(self.name, position, reason, word)
+
+    def refuse(self, bad: NDArray[np.bool_], values: Any, expected: str, word: str) -> None:
+        """Raise an error about the first bad value, if there is one."""
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise self.error(first, f"{values[first]}, but {expected}", word)
+
+    def without_nulls(self, reason: str, word: str = RowError.word) -> Self:
+        """Return the column if it holds no nulls."""
+        if self.array.null_count:
+            first = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
+            raise self.error(first, reason, word)
+        return self
+
+    def lists(self, word: str = "bad feature") -> tuple[Column, NDArray[np.int64]]:
+        """Values of lists, and how many each row has."""
+        array = self.without_nulls("a null in place of a list; an empty list is one of no values", word).array
+        if pa.types.is_fixed_size_list(array.type):
+            lengths = np.full(len(array), array.type.list_size, np.int64)
+        else:
+            lengths = array.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+        return self._replace(array=plain(array.flatten()), lengths=lengths), lengths
+
+    def floats(self) -> NDArray[Any]:
+        """Numbers without nulls as float32 or float64."""
+        array, kind = self.array, self.array.type
+        if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+            array = array.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
+        numbers = array.to_numpy(zero_copy_only=False)
+        if numbers.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+            return numbers
+        return numbers.astype(np.float32 if numbers.dtype == np.float16 else np.float64)
+
+    def int64(self, word: str) -> NDArray[np.int64]:
+        """Integers without nulls as int64."""
+        array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
+        numbers = array.to_numpy(zero_copy_only=False)
+        if numbers.dtype == np.uint64:
+            self.refuse(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", word)
+        return numbers.astype(np.int64, copy=False)
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Array without extension, dictionary or view."""
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        return plain(array.dictionary_decode())
+    kind = array.type
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return array.cast(pa.large_list(kind.value_type))
+    return array
+
+
+def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
+    """Check a file's schema and count what its row groups hold; no row is read.
+
+    Raises
+    ------
+    ParquetError
+        A column is not what the source reads.
+    """
+    check_schema(options, Schema(parquet.schema_arrow, file))
+    metadata = parquet.metadata
+    groups = range(metadata.num_row_groups)
+    rows = tuple(metadata.row_group(group).num_rows for group in groups)
+    first = str((options.features or ("",))[0])  # features are resolved
+    if options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
+        n_values = [count * int(options.n_features or 1) for count in rows]
+    else:
+        leaf = _first_leaf(parquet.schema_arrow, first)
+        n_values = [max(0, metadata.row_group(group).column(leaf).num_values) for group in groups]
+    chosen = set(groups)
+    if options.filters is not None:
+        condition = condition_of(options.filters, parquet.schema_arrow, file)
+        chosen = may_match(parquet, file, condition, options.storage_options)
+    return Footer(
+        rows=rows,
+        row_bytes=tuple(_VALUE_BYTES * n + _ROW_BYTES * m for n, m in zip(n_values, rows, strict=True)),
+        chosen=tuple(group in chosen for group in groups),
+    )
+
+
+@contextmanager
+def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) -> Iterator[SplitReader]:
+    """Open a split to read some columns of it.
+
+    Raises
+    ------
+    ParquetError
+        Damage, or a schema that is not the source's.
+    SpecConflictError
+        The file is not as it was listed.
+    """
+    file = split.file
+    check_unchanged(file, options.storage_options)
+    with open_parquet(file, options.storage_options, len(columns)) as parquet:
+        with reading(file):
+            footer, condition = footer_of(options, file, parquet), None
+            if options.filters is not None:
+                condition = condition_of(options.filters, parquet.schema_arrow, file)
+        if split.stop > len(footer.rows):
+            raise ParquetError(
+                f"has {len(footer.rows):,} row groups, but the plan reads up to {split.stop:,}",
+                path=printable(file.url),
+            )
+        yield SplitReader(parquet, split, footer, list(columns), condition)
+
+
+class SplitReader:
+    """Rows of a split, batch by batch; made by `open_split`."""
+
+    def __init__(
+        self, parquet: pq.ParquetFile, split: Split, footer: Footer, columns: list[str], condition: Any
+    ) -> None:
+        self._parquet, self._split, self._footer = parquet, split, footer
+        self._columns, self._condition = columns, condition
+        self.first_row = sum(footer.rows[: split.start])
+        """Number in the file of the split's first row."""
+        self.stop_row = sum(footer.rows[: split.stop])
+        """Number of the first row behind it."""
+
+    def batches(self) -> Iterator[tuple[Batch, int]]:
+        """Read the split.
+
+        Yields
+        ------
+        batch : Batch
+            Rows that pass the filters; at least one.
+        first_row : int
+            Number in the file of the first row of the batch's row group.
+        """
+        first_row = self.first_row
+        for group in range(self._split.start, self._split.stop):
+            for batch in self._of_group(group):
+                yield batch, first_row
+            first_row += self._footer.rows[group]
+
+    def _of_group(self, group: int) -> Iterator[Batch]:
+        file, declared, start = self._split.file, self._footer.rows[group], 0
+        size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
+        with reading(file, group):
+            parts = iter(self._parquet.iter_batches(size, [group], self._columns, use_threads=False))
+        while declared:  # a group of no rows is not read: some writers give it no pages
+            with reading(file, group):
+                part = next(parts, None)
+                if part is None:
+                    break
+                rows = np.arange(start, start + part.num_rows)
+                start += part.num_rows
+                rows, columns = self._selected(part, rows)
+            if start > declared:
+                break
+            if len(rows):
+                yield Batch(file, group, rows, columns)
+        if start != declared:
+            raise ParquetError(
+                f"damaged: the footer declares {declared:,} rows, {start:,} are there",
+                path=printable(file.url),
+                row_group=group,
+            )
+
+    def _selected(self, part: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
+        """Row numbers and plain columns of the rows that pass the filters."""
+        arrays = {name: plain(part.column(name)) for name in self._columns}
+        if self._condition is None or not len(rows):
+            return rows, arrays
+        number = "row"
+        while number in arrays:
+            number += "_"
+        table = pa.table({**arrays, number: rows}).filter(self._condition).combine_chunks()
+        found = {
+            name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        return found.pop(number).to_numpy(), found
+
+
+def _first_leaf(schema: pa.Schema, column: str) -> int:
+    """Find the number of the first column chunk that holds a part of a column."""
+    place = 0
+    for item in schema:
+        if item.name == column:
+            return place
+        place += _n_leaves(item.type)
+    raise KeyError(column)  # the schema was checked
+
+
+def _n_leaves(kind: pa.DataType) -> int:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _n_leaves(kind.storage_type)
+    if pa.types.is_dictionary(kind) or not pa.types.is_nested(kind):
+        return 1
+    return sum(_n_leaves(kind.field(place).type) for place in range(kind.num_fields))

@@ -1,0 +1,377 @@
+"""Decoder of Parquet batches: conversion of rows to numbers, with checks; bad rows are raised or quarantined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dkfeat.errors import ParquetError
+from dkfeat.io.parquet.batches import Batch, Column, RowError, plain
+from dkfeat.io.parquet.options import ParquetOptions
+from dkfeat.io.shards.bad_rows import BadRow, cut_message, shown_text
+from dkfeat.io.shards.columns import KEPT_TYPES
+from dkfeat.io.sources.base import exact_integers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+NOT_ALLOWED, BAD_FEATURE, OUT_OF_RANGE = "label not allowed", "bad feature", "index out of range"
+_NULL_FEATURE = "a null, but features are finite numbers"
+
+ROW_BYTES = 16
+"""Bytes that a row counts toward a piece besides its values: for its label and table entries."""
+_FEW_ROWS = 8
+"""Maximum number of rows that are decoded one by one after an error; halving them further would cost as much."""
+_SHOWN_ITEMS = 40
+"""Maximum columns of a row, and values of a list, used for the text of a record, which is cut at 160 characters."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedRows:
+    """Checked rows of a batch as numbers."""
+
+    number: NDArray[np.int64]
+    """Number of each row in the file."""
+    n_bytes: NDArray[np.int64]
+    """Number of bytes that each row counts toward a piece."""
+    lengths: NDArray[np.int64]
+    """Number of stored values of each row."""
+    indices: NDArray[Any]
+    """Columns of all values, concatenated, ascending in each row."""
+    values: NDArray[Any]
+    """All values, concatenated; none is zero."""
+    labels: NDArray[Any]
+    """Labels, concatenated."""
+    label_lengths: NDArray[np.int64] | None
+    """Number of labels of each row, if rows have several; else None."""
+    qid: NDArray[np.int64] | None
+    """Query ids; None if not kept."""
+    weight: NDArray[np.float64] | None
+    """Row weights; None if there are none."""
+    kept: dict[str, pa.Array] = field(default_factory=dict)
+    """Kept columns by their names in shards."""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, start: int, stop: int) -> DecodedRows:
+        """Return rows `start` to `stop` as views."""
+        begin, end = int(self.lengths[:start].sum()), int(self.lengths[:stop].sum())
+        first, last = start, stop
+        if self.label_lengths is not None:
+            first, last = int(self.label_lengths[:start].sum()), int(self.label_lengths[:stop].sum())
+        return DecodedRows(
+            number=self.number[start:stop],
+            n_bytes=self.n_bytes[start:stop],
+            lengths=self.lengths[start:stop],
+            indices=self.indices[begin:end],
+            values=self.values[begin:end],
+            labels=self.labels[first:last],
+            label_lengths=None if self.label_lengths is None else self.label_lengths[start:stop],
+            qid=None if self.qid is None else self.qid[start:stop],
+            weight=None if self.weight is None else self.weight[start:stop],
+            kept={name: column.slice(start, stop - start) for name, column in self.kept.items()},
+        )
+
+
+def decode(options: ParquetOptions, batch: Batch, first_row: int) -> DecodedRows:
+    """Decode a batch; `first_row` is the number in the file of the row group's first row."""
+    read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
+    lengths, indices, values = read(options, batch)
+    n_values = lengths
+    keep = values != 0
+    if not keep.all():
+        ends = np.concatenate([[0], np.cumsum(keep)])[np.concatenate([[0], np.cumsum(lengths)])]
+        lengths, indices, values = np.diff(ends), indices[keep], values[keep]
+    labels, label_lengths = decode_labels(options, batch)
+    kept, text_bytes = _kept(options, batch)
+    item_bytes = np.dtype(index_dtype(options)).itemsize + np.dtype(options.dtype).itemsize
+    return DecodedRows(
+        number=first_row + batch.rows,
+        n_bytes=ROW_BYTES + n_values * item_bytes + text_bytes,
+        lengths=lengths.astype(np.int64, copy=False),
+        indices=indices.astype(index_dtype(options), copy=False),
+        values=values,
+        labels=labels,
+        label_lengths=label_lengths,
+        qid=None if options.query_id is None else _query_ids(batch, options.query_id),
+        weight=None if options.weight is None else _weights(batch, options.weight),
+        kept=kept,
+    )
+
+
+def decode_labels(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    """Decode labels, concatenated, and the number of labels per row; float64 while the label type is unknown."""
+    dtype = "float64" if options.label_dtype == "auto" else options.label_dtype
+    if options.label is None:
+        return np.zeros(len(batch.rows), dtype), None
+    column, lengths, word = batch.column(options.label), None, "bad label"
+    if options.multilabel:
+        column, lengths = column.lists(word)
+    kind = column.without_nulls("a null, but each row has a label", word).array.type
+    is_integer = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    if is_integer and dtype == "int64":
+        labels: NDArray[Any] = column.int64(word)
+    else:
+        labels = column.floats().astype(np.float64, copy=False)
+    if not is_integer:
+        column.refuse(~np.isfinite(labels), labels, "labels are finite numbers", word)
+    if options.labels is not None:
+        expected = f"the labels allowed are {', '.join(map(str, options.labels))}"
+        column.refuse(~np.isin(labels, options.labels), labels, expected, NOT_ALLOWED)
+    if dtype == "int64" and labels.dtype != np.int64:
+        expected = 'the source has integer labels; pass label_dtype="float64"'
+        column.refuse(~exact_integers(labels), labels, expected, NOT_ALLOWED)
+        labels = labels.astype(np.int64)
+    return labels, lengths
+
+
+def highest_index(options: ParquetOptions, batch: Batch) -> int | None:
+    """Highest index of sparse rows, or last position of vectors; None if there are none."""
+    if options.features_as == "vector":
+        _, lengths = batch.column(str((options.features or ())[0])).lists()
+        return int(lengths.max()) - 1 if len(lengths) and lengths.max() else None
+    _, indices, _ = _indices(_pair(options, batch)[0])
+    return int(indices.max()) if len(indices) else None
+
+
+def index_dtype(options: ParquetOptions) -> type[np.signedinteger[Any]]:
+    """Type of column indices: int32 if they fit, else int64."""
+    return np.int32 if int(options.n_features or 0) < 2**31 else np.int64
+
+
+def _dense(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+    """Read one number from each of many columns."""
+    columns = [batch.column(name).without_nulls(_NULL_FEATURE) for name in options.features or ()]
+    arrays = [_for_tensor(column) for column in columns]
+    block = pa.record_batch(arrays, names=[str(position) for position in range(len(arrays))]).to_tensor().to_numpy()
+    rows, width = block.shape
+    return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, block.ravel(), columns)
+
+
+def _vectors(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+    """Read a list of all values in one column."""
+    width = int(options.n_features or 0)
+    column = batch.column(str((options.features or ())[0])).without_nulls(_NULL_FEATURE)
+    array = column.array
+    if pa.types.is_fixed_size_binary(array.type):
+        if array.type.byte_width != 4 * width:
+            raise column.error(0, f"{array.type.byte_width} bytes, but {width:,} float32 values take {4 * width:,}")
+        start = array.offset * 4 * width
+        raw = np.frombuffer(array.buffers()[1] or b"", np.uint8)[start : start + len(array) * 4 * width]
+        numbers: Any = raw.view("<f4")
+        column = column._replace(lengths=np.full(len(array), width, np.int64))
+    else:
+        column, lengths = column.lists()
+        if (wrong := lengths != width).any():
+            row = int(np.argmax(wrong))
+            is_sparse = pa.types.is_integer(column.array.type)
+            hint = '; pass features_as="sparse" if these are column numbers' if is_sparse else ""
+            reason = f"{lengths[row]:,} values, but the source has n_features={width:,}{hint}"
+            raise batch.error(column.name, row, reason, BAD_FEATURE)
+        numbers = column.without_nulls("a null in a vector, but features are finite numbers").floats()
+    rows = len(array)
+    return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, numbers, [column])
+
+
+def _pairs(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+    """Read a list of indices and a list of values."""
+    index_column, value_column = _pair(options, batch)
+    column, indices, lengths = _indices(index_column)
+    base = 0 if options.zero_based else 1
+    if len(indices):
+        reason = f"indices are numbered from {base}" + ("; pass zero_based=True if from 0" if base else "")
+        column.refuse(indices < base, indices, reason, OUT_OF_RANGE)
+        highest = int(options.n_features or 0) - 1 + base
+        column.refuse(indices > highest, indices, f"the highest index is {highest:,}, by n_features", OUT_OF_RANGE)
+        falls = np.diff(indices) <= 0
+        starts = np.cumsum(lengths)[:-1]
+        falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
+        if falls.any():
+            first = int(np.argmax(falls)) + 1
+            now, last = int(indices[first]), int(indices[first - 1])
+            what = f"index {now} twice" if now == last else f"index {now} after {last}"
+            raise column.error(first, f"{what}, but indices must ascend within a row", "indices not ascending")
+    if value_column is None:
+        return lengths, indices - base, np.ones(len(indices), options.dtype)
+    items, value_lengths = value_column.lists()
+    if (wrong := value_lengths != lengths).any():
+        row = int(np.argmax(wrong))
+        reason = f"{value_lengths[row]:,} values for {lengths[row]:,} indices"
+        raise batch.error(items.name, row, reason, BAD_FEATURE)
+    numbers = items.without_nulls("a null among values").floats()
+    return lengths, indices - base, _finite(options, numbers, [items])
+
+
+def _pair(options: ParquetOptions, batch: Batch) -> tuple[Column, Column | None]:
+    """Columns of the indices and of the values."""
+    columns = [batch.column(name) for name in options.features or () if name in batch.columns]  # a scan reads only one
+    array = columns[0].array
+    if pa.types.is_struct(array.type):
+        columns[0].without_nulls("a null, but each row has features; an empty row has none in its lists", BAD_FEATURE)
+        parts = ("indices", "values")
+        columns = [Column(batch, f"{columns[0].name}.{part}", plain(array.field(part))) for part in parts]
+    return columns[0], columns[1] if len(columns) > 1 else None
+
+
+def _indices(column: Column) -> tuple[Column, NDArray[np.int64], NDArray[np.int64]]:
+    """Flat column of the indices, its integers, and the number of indices per row."""
+    column, lengths = column.lists()
+    column.without_nulls("a null among indices", BAD_FEATURE)
+    return column, column.int64(OUT_OF_RANGE), lengths
+
+
+def _counted(options: ParquetOptions, rows: int, width: int) -> NDArray[Any]:
+    """Column indices for rows with a value in every column."""
+    return np.tile(np.arange(width, dtype=index_dtype(options)), rows)
+
+
+def _finite(options: ParquetOptions, numbers: NDArray[Any], columns: Sequence[Column]) -> NDArray[Any]:
+    """Check that numbers are finite and cast them to the source's type; they come from all columns in turn."""
+    with np.errstate(over="ignore"):  # an overflow is raised below, with its location
+        values = numbers.astype(options.dtype, copy=False)
+    good = np.isfinite(values)
+    if not good.all():
+        first = int(np.argmin(good))
+        reason = f"{numbers[first]}, but features are finite numbers"
+        if np.isfinite(numbers[first]):
+            reason = f'{numbers[first]} overflows float32; pass dtype="float64" if it is meant'
+        raise columns[first % len(columns)].error(first // len(columns), reason)
+    return values
+
+
+def _for_tensor(column: Column) -> pa.Array:
+    """Array of a type that promotes without loss where possible: 64-bit integers are rounded once, to float64."""
+    kind = column.array.type
+    is_exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    if is_exact or (pa.types.is_integer(kind) and kind.bit_width <= 32):
+        return column.array
+    return pa.array(column.floats())
+
+
+def _query_ids(batch: Batch, name: str) -> NDArray[np.int64]:
+    word = "bad query id"
+    return batch.column(name).without_nulls("a null, but query ids are integers", word).int64(word)
+
+
+def _weights(batch: Batch, name: str) -> NDArray[np.float64]:
+    word = "bad weight"
+    column = batch.column(name).without_nulls("a null, but each row has a weight", word)
+    weights = column.floats().astype(np.float64, copy=False)
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    column.refuse(bad, weights, "weights are finite and at least 0", word)
+    return weights
+
+
+def _kept(options: ParquetOptions, batch: Batch) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
+    """Kept columns as stored in shards, and the bytes of text in each row."""
+    kept = {}
+    text_bytes = np.zeros(len(batch.rows), np.int64)
+    for (name, column), kind in zip(options.kept_columns.items(), options.kept_types or (), strict=True):
+        kept[name] = array = _cast_kept(batch, column, KEPT_TYPES[kind])
+        if kind == "string":
+            text_bytes += pc.fill_null(pc.binary_length(array), 0).to_numpy().astype(np.int64)
+    return kept, text_bytes
+
+
+def _cast_kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
+    array = batch.columns[name]
+
+    def cast(part: pa.Array) -> pa.Array:
+        made = part.cast(pa.float32()).cast(kind) if pa.types.is_float16(part.type) else part.cast(kind)
+        if pa.types.is_string(kind):
+            made.validate(full=True)  # text columns may hold invalid UTF-8
+        return made
+
+    try:
+        return cast(array)
+    except (pa.ArrowException, ValueError) as fault:
+        for row in range(len(array)):
+            try:
+                cast(array.slice(row, 1))
+            except (pa.ArrowException, ValueError) as cause:
+                reason = f"cannot be kept as {kind}: {str(cause)[:120]}"
+                raise batch.error(name, row, reason, "bad kept value") from fault
+        raise
+
+
+def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[Batch, DecodedRows, list[BadRow]]:
+    """Decode a batch without its bad rows, which are listed in order.
+
+    The status of a row, and the reason if it is bad, depend on that row alone: a batch that cannot be decoded is halved
+    until few rows are left, which are decoded one by one. So a batch without bad rows is decoded once, and a few bad
+    rows cost little.
+
+    Parameters
+    ----------
+    options : ParquetOptions
+    batch : Batch
+        Batch of at least one row.
+    first_row : int
+        Number in the file of the first row of the batch's row group.
+
+    Returns
+    -------
+    batch : Batch
+        Batch of the good rows.
+    rows : DecodedRows
+    bad_rows : list of BadRow
+    """
+    bad: dict[int, BadRow] = {}
+    pending = [(0, len(batch.rows))]
+    while pending:
+        start, stop = pending.pop()
+        try:
+            rows = decode(options, batch.part(start, stop), first_row)
+        except RowError as error:
+            if stop - start == 1:
+                bad[start] = bad_row(batch, start, first_row, error)
+            elif stop - start <= _FEW_ROWS:
+                pending += [(row, row + 1) for row in reversed(range(start, stop))]
+            else:
+                middle = (start + stop) // 2
+                pending += [(middle, stop), (start, middle)]
+    if not bad:
+        return batch, rows, []
+    good = batch.without(list(bad))
+    return good, decode(options, good, first_row), list(bad.values())
+
+
+def bad_row(batch: Batch, position: int, first_row: int, error: RowError) -> BadRow:
+    """Make the record of a bad row; `first_row` is the number in the file of the row group's first row."""
+    number = first_row + int(batch.rows[position])
+    location = {"row_group": error.row_group, "row": error.row, "column": error.column}
+    return BadRow(
+        file=0,
+        offset=number,
+        line=number + 1,
+        column=0,
+        reason=error.word,
+        message=cut_message(str(ParquetError(error.reason, path="", **location))),  # type: ignore[arg-type]  # its own values
+        text=shown_text(_text(batch.part(position, position + 1), error.column or "").encode()),
+    )
+
+
+def _text(row: Batch, blamed: str) -> str:
+    """Text with the values of a row as read, beginning with the column that caused the error."""
+    names = sorted(islice(row.columns, _SHOWN_ITEMS), key=lambda name: name != blamed)
+    if blamed in row.columns and blamed not in names:
+        names.insert(0, blamed)
+    return ", ".join(f"{name}={_shown(row.columns[name])}" for name in names)
+
+
+def _shown(array: pa.Array) -> str:
+    """Text of the value in an array of length one; of a list, only its beginning."""
+    if not array.null_count and hasattr(array, "flatten") and not pa.types.is_struct(array.type):
+        items = array.flatten()
+        dots = ", ..." if len(items) > _SHOWN_ITEMS else ""
+        return "[" + ", ".join(str(item) for item in items.slice(0, _SHOWN_ITEMS).to_pylist()) + dots + "]"
+    value: Any = array[0].as_py()
+    return repr(value[:_SHOWN_ITEMS] if isinstance(value, bytes | str) else value)

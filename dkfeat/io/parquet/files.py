@@ -1,0 +1,233 @@
+"""Parquet files: opened under limits, their footers, their faults as errors, and their cut into splits."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
+from dkfeat.io.files.find import open_bytes
+from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
+
+MOST_GROUP_ROWS = 2**31 - 1
+"""Rows that a row group may declare: beyond what any writer makes, within what is counted in 32 bits."""
+
+_LIMITS = {"thrift_string_size_limit": 1 << 26, "thrift_container_size_limit": 1 << 22}
+_BUFFER_BYTES = 64 << 20
+_FOOTER_THREADS = 16
+_MOST_FOOTERS = 20_000
+_FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Counts of a file's row groups, in order."""
+
+    rows: tuple[int, ...]
+    """Rows."""
+    row_bytes: tuple[int, ...]
+    """Bytes of the values of all its rows as they will be held in memory, by the footer's own counts."""
+    chosen: tuple[bool, ...]
+    """True if rows of it may pass the source's filters, by its statistics."""
+
+
+@contextmanager
+def open_parquet(
+    file: SourceFile, storage_options: Mapping[str, Any] | None, n_columns: int = 1
+) -> Iterator[pq.ParquetFile]:
+    """Open a file to read `n_columns` of it: a local one in parts of about 64 MiB in all, a remote one by row groups.
+
+    Raises
+    ------
+    ParquetError
+        It is no Parquet file, or damaged.
+    SourceError, SpecConflictError
+        It cannot be read, or is gone.
+    """
+    with _opened(file, storage_options) as source:
+        is_local = isinstance(source, pa.OSFile)
+        with reading(file):
+            parquet = pq.ParquetFile(
+                source,
+                buffer_size=min(max(_BUFFER_BYTES // max(n_columns, 1), 1 << 14), 1 << 20) if is_local else 0,
+                pre_buffer=not is_local,  # few large requests: the columns of a row group, as they are stored
+                page_checksum_verification=True,
+                **_LIMITS,
+            )
+        with parquet:
+            _check_counts(parquet.metadata, file)
+            yield parquet
+
+
+@contextmanager
+def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
+    """Turn what pyarrow raises on damaged bytes into a `ParquetError` with its location."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except _FAULTS as fault:
+        if isinstance(fault, OSError) and fault.errno is not None:
+            raise SourceError(f"{printable(file.url)} cannot be read: {cause_of(fault)}") from fault
+        detail = printable(" ".join(str(fault).split()))[:200]
+        if isinstance(fault, MemoryError):
+            reason = f"rows need more memory than there is: {detail or 'out of memory'}"
+        else:
+            reason = f"damaged, or no Parquet file: {detail}"
+        raise ParquetError(reason, path=printable(file.url), row_group=row_group) from fault
+
+
+def footers(
+    files: Sequence[SourceFile],
+    storage_options: Mapping[str, Any] | None,
+    token: str,
+    read: Callable[[SourceFile, pq.ParquetFile], Footer],
+) -> list[Footer]:
+    """Footers of files, read side by side and remembered while the files are unchanged.
+
+    `token` names what `read` depends on beside the file.
+    """
+
+    def one(file: SourceFile) -> Footer:
+        key = (file.url, *file.identity.values(), token)
+        found = _known.get(key)
+        if found is None:
+            with open_parquet(file, storage_options) as parquet:
+                found = read(file, parquet)
+            with _known_lock:
+                _known[key] = found
+                if len(_known) > _MOST_FOOTERS:
+                    _known.popitem(last=False)
+        return found
+
+    if len(files) == 1:
+        return [one(files[0])]
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(pool.map(one, files))
+
+
+def may_match(parquet: pq.ParquetFile, file: SourceFile, condition: Any, options: Mapping[str, Any] | None) -> set[int]:
+    """Row groups that may hold rows for which an expression is true, by the statistics in the footer."""
+    with _opened(file, options) as source, reading(file):
+        fragment = ds.ParquetFileFormat().make_fragment(source)
+        subset = fragment.subset(filter=condition, schema=parquet.schema_arrow)
+        return {group.id for group in subset.row_groups}
+
+
+@contextmanager
+def _opened(file: SourceFile, storage_options: Mapping[str, Any] | None) -> Iterator[pa.NativeFile]:
+    with open_bytes(file, storage_options) as raw:
+        if isinstance(raw, io.FileIO):  # a local file, which pyarrow reads without Python's lock
+            with reading(file):
+                source = pa.OSFile(file.url)
+            with source:
+                yield source
+        else:
+            yield pa.PythonFile(io.BufferedReader(raw), mode="r")  # type: ignore[type-var]  # what is opened is raw
+
+
+def _check_counts(metadata: pq.FileMetaData, file: SourceFile) -> None:
+    total = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if not 0 <= rows <= MOST_GROUP_ROWS:
+            raise ParquetError(
+                f"the row group declares {rows:,} rows; at most {MOST_GROUP_ROWS:,} are read",
+                path=printable(file.url),
+                row_group=group,
+            )
+        total += rows
+    if total != metadata.num_rows:
+        raise ParquetError(
+            f"damaged: its row groups declare {total:,} rows, the file {metadata.num_rows:,}", path=printable(file.url)
+        )
+
+
+_known: OrderedDict[tuple[Any, ...], Footer] = OrderedDict()
+"""Footers read last."""
+_known_lock = Lock()
+
+
+ENDINGS = (".parquet", ".parq", ".pq")
+
+
+def cut_file(file: SourceFile, footer: Footer, blocksize: int, first_number: int) -> Iterator[Split]:
+    """Cut a file into runs of row groups of up to `blocksize` bytes of rows each; at least one split.
+
+    Examples
+    --------
+    >>> footer = Footer(rows=(5, 5, 5), row_bytes=(400, 500, 900), chosen=(True, True, True))
+    >>> file = SourceFile(name="a.parquet", url="a.parquet", size=900)
+    >>> [(split.start, split.stop) for split in cut_file(file, footer, 1000, 0)]
+    [(0, 2), (2, 3)]
+    """
+    runs: list[list[int]] = []
+    for group, is_chosen in enumerate(footer.chosen):
+        adjoins = bool(runs) and runs[-1][1] == group
+        if not is_chosen or (not adjoins and not footer.rows[group]):
+            continue
+        if adjoins and sum(footer.row_bytes[runs[-1][0] : group + 1]) <= blocksize:
+            runs[-1][1] = group + 1
+        else:
+            runs.append([group, group + 1])
+    for number, (start, stop) in enumerate(runs or [[0, 0]], first_number):
+        yield Split(number=number, file=file, start=start, stop=stop)
+
+
+def folder_pattern(path: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Pattern that finds the Parquet files of a folder at any depth; what is no folder stays itself."""
+    if not _is_folder(path, storage_options):
+        return path
+    return (path if is_url(path) else glob.escape(path)).rstrip("/") + f"/**/*{ENDINGS[0]}"
+
+
+def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
+    """Tell whether paths are meant as Parquet: by their endings, or folders of this machine that hold such files.
+
+    Examples
+    --------
+    >>> looks_like_parquet(["day-*.parquet"]), looks_like_parquet(["rows.svm"])
+    (True, False)
+    """
+    return bool(urlpaths) and all(
+        path.rstrip("/").lower().endswith(ENDINGS) or _holds_parquet(path) for path in urlpaths
+    )
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file of a folder is none of its data, by the names on its path.
+
+    Examples
+    --------
+    >>> is_hidden("day=1/part-0.parquet"), is_hidden("_delta_log/00010.checkpoint.parquet")
+    (False, True)
+    """
+    return any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+def _is_folder(path: str, storage_options: Mapping[str, Any] | None) -> bool:
+    if not is_url(path):
+        return os.path.isdir(path)  # noqa: PTH112  # Path would change names like "a//b"
+    if glob.has_magic(path):
+        return False
+    system, place = open_filesystem(path, storage_options)
+    return bool(open_retries(path, storage_options or {}).call("look up", lambda: system.isdir(place)))
+
+
+def _holds_parquet(path: str) -> bool:
+    if not os.path.isdir(path):  # noqa: PTH112  # Path would change names like "a//b"
+        return False
+    return any(name.endswith(ENDINGS[0]) for _, _, names in os.walk(path) for name in names)

@@ -1,0 +1,267 @@
+"""Columns of a Parquet source: found in the schema of the first file, checked in every file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from dkfeat.blocks import SourceFile
+from dkfeat.errors import ConfigError, ParquetError
+from dkfeat.io.parquet.filters import storage_type
+from dkfeat.io.parquet.options import ParquetOptions
+from dkfeat.io.shards.columns import KEPT_TYPES
+from dkfeat.io.sources.options import dtype_of_labels
+from dkfeat.io.storage.urls import printable
+from dkfeat.messages import meant
+
+_VECTOR = "features"
+_PAIR = ("indices", "values")
+_SHOWN = 12
+_FLAGS = {"query_id": "--query-column"}
+"""Options of the command line that are not named like their parameter."""
+
+
+class Schema:
+    """Columns of one file by name, with the types that values have in memory.
+
+    Raises
+    ------
+    ParquetError
+        From its methods, naming the file and the column.
+    """
+
+    def __init__(self, schema: pa.Schema, file: SourceFile) -> None:
+        self._names = schema.names
+        self._types = {item.name: storage_type(item.type) for item in schema}
+        self._path = printable(file.url)
+
+    def error(self, column: str, reason: str) -> ParquetError:
+        """Make an error about a column."""
+        return ParquetError(reason, path=self._path, column=printable(column))
+
+    def type_of(self, column: str, use: str) -> pa.DataType:
+        """Type of a column that is read as `use`."""
+        if column not in self._types:
+            shown = ", ".join(map(printable, self._names[:_SHOWN])) + (", …" if len(self._names) > _SHOWN else "")
+            hint = "" if (use, column) == ("label", "label") else meant(column, self._names)
+            if not hint:
+                hint = f"; pass {use}= ({_FLAGS.get(use, f'--{use}')})"
+                hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
+            if f"/{column}=" in self._path:
+                hint = "; values in names of folders are not read: write them into the files as a column"
+            raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")
+        if self._names.count(column) > 1:
+            raise self.error(column, "the file has several columns of this name; rename them")
+        return self._types[column]
+
+    def numbers(self, leave_out: set[str]) -> list[str]:
+        """Names of all columns of numbers but some."""
+        return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
+
+    def has_vector(self, column: str) -> bool:
+        """Tell whether there is such a column, of vectors or of pairs."""
+        kind = self._types.get(column)
+        return kind is not None and (_vector_value(kind) is not None or pa.types.is_struct(kind))
+
+    def has_lists(self, column: str, *, integers: bool = False) -> bool:
+        """Tell whether there is such a column of lists of numbers."""
+        value = _list_value(self._types.get(column))
+        return value is not None and (pa.types.is_integer(value) if integers else is_number(value))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether values of a type are taken as numbers."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or _is_decimal(kind)
+
+
+def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]:
+    """Options of a source that the schema of its first file settles; those that need rows stay open.
+
+    Left out, features are the column ``features`` if it holds vectors or pairs, else the pair ``indices``
+    and ``values`` if they hold lists, else every column of numbers that is not label, weight, query id or kept.
+    """
+    features, features_as = options.features, str(options.features_as)
+    used = {name for name in (options.label, options.weight, options.query_id, *options.kept_columns.values()) if name}
+    if not features:
+        if schema.has_vector(_VECTOR):
+            features = (_VECTOR,)
+        elif schema.has_lists(_PAIR[0], integers=True):
+            features = tuple(name for name in _PAIR if schema.has_lists(name))
+            features_as = "sparse"
+        else:
+            features = tuple(schema.numbers(used))
+        if not features:
+            reason = (
+                "no column of numbers is left for features; name those to read by features= (--features), a column of "
+                "vectors for instance"
+            )
+            raise schema.error(_VECTOR, reason)
+    types = [schema.type_of(name, "features") for name in features]
+    if features_as == "auto":
+        features_as = _form(types)
+    found: dict[str, Any] = {"features": features, "features_as": features_as}
+    if options.n_features is None:
+        found["n_features"] = _width(types, features_as)
+    label = pa.int64() if options.label is None else schema.type_of(options.label, "label")
+    value = _list_value(label)
+    if options.multilabel == "auto":
+        found["multilabel"] = value is not None
+    label = label if value is None else value
+    if options.label_dtype == "auto" and (
+        options.labels is not None or pa.types.is_integer(label) or pa.types.is_boolean(label)
+    ):
+        found["label_dtype"] = dtype_of_labels(options.labels or ())
+    if options.kept_types is None:
+        found["kept_types"] = tuple(
+            _kept_type(schema.type_of(column, "keep"), column, schema) for column in options.kept_columns.values()
+        )
+    return found
+
+
+def check_schema(options: ParquetOptions, schema: Schema) -> None:
+    """Refuse a file whose columns are not what the source reads.
+
+    Raises
+    ------
+    ParquetError
+        Naming file and column.
+    """
+    _check_features(options, schema)
+    if options.label is not None:
+        _check_label(options, schema)
+    if options.weight is not None and not is_number(kind := schema.type_of(options.weight, "weight")):
+        raise schema.error(options.weight, f"is {kind}, but weights are numbers")
+    if options.query_id is not None and not pa.types.is_integer(kind := schema.type_of(options.query_id, "query_id")):
+        raise schema.error(options.query_id, f"is {kind}, but query ids are integers")
+    for column, wanted in zip(options.kept_columns.values(), options.kept_types or (), strict=True):
+        found = _kept_type(schema.type_of(column, "keep"), column, schema)
+        if found != wanted:
+            raise schema.error(column, f"is {found} when kept, but {wanted} in the source's first file")
+    for column in options.filter_columns:
+        schema.type_of(column, "filters")
+
+
+def _check_features(options: ParquetOptions, schema: Schema) -> None:
+    features = options.features or ()
+    types = [schema.type_of(name, "features") for name in features]
+    if options.features_as == "columns":
+        for name, kind in zip(features, types, strict=True):
+            if not is_number(kind):
+                raise schema.error(name, f"is {kind}, but a column of features is of numbers{_remedy(kind)}")
+        if len(types) != options.n_features:
+            raise ConfigError(
+                f"features are {len(types):,} columns, but n_features={options.n_features:,}; name as many columns"
+            )
+        return
+    if options.features_as == "vector":
+        kind = types[0]
+        if len(types) > 1 or _vector_value(kind) is None:
+            reason = f"is {kind}, but a vector is one column of lists of numbers, or of float32 as fixed-size binary"
+            raise schema.error(features[0], reason)
+        width = _width(types, "vector")
+        if width is not None and width != options.n_features:
+            raise schema.error(features[0], f"holds vectors of {width:,} values, but n_features={options.n_features:,}")
+        return
+    if len(types) == 1 and pa.types.is_struct(types[0]):
+        fields = {item.name: storage_type(item.type) for item in types[0]}
+        if not set(_PAIR) <= fields.keys():
+            reason = f"is a struct of {', '.join(fields)}, but sparse rows are one of indices and values"
+            raise schema.error(features[0], reason)
+        names, types = [f"{features[0]}.{name}" for name in _PAIR], [fields[name] for name in _PAIR]
+    else:
+        names = list(features)
+    if len(types) > 2:
+        raise schema.error(names[2], "sparse rows are two columns of lists, indices and values, or one struct of them")
+    value = _list_value(types[0])
+    if value is None or not pa.types.is_integer(value):
+        raise schema.error(names[0], f"is {types[0]}, but indices are lists of integers")
+    if len(types) == 2 and ((value := _list_value(types[1])) is None or not is_number(value)):
+        raise schema.error(names[1], f"is {types[1]}, but values are lists of numbers")
+
+
+def _check_label(options: ParquetOptions, schema: Schema) -> None:
+    name = str(options.label)
+    kind = schema.type_of(name, "label")
+    value = _list_value(kind)
+    if options.multilabel and value is None:
+        raise schema.error(name, f"is {kind}, but with multilabel=True labels are lists of numbers")
+    if not options.multilabel and value is not None:
+        raise schema.error(name, f"is {kind}; pass multilabel=True to read lists of labels")
+    kind = kind if value is None else value
+    if not is_number(kind):
+        hint = f"; number the classes first, and pass keep={name!r} if the names matter" if _is_text(kind) else ""
+        raise schema.error(name, f"is {kind}, but labels are numbers{hint}")
+
+
+def _form(types: list[pa.DataType]) -> str:
+    """Layout of the features by the types of their columns."""
+    lists = [_list_value(kind) for kind in types]
+    if len(types) == 2 and None not in lists and pa.types.is_integer(lists[0]):
+        return "sparse"
+    if len(types) == 1 and pa.types.is_struct(types[0]):
+        return "sparse"
+    return "vector" if len(types) == 1 and _vector_value(types[0]) is not None else "columns"
+
+
+def _width(types: list[pa.DataType], features_as: str) -> int | None:
+    """Count the columns of the features, where types determine it."""
+    if features_as == "columns":
+        return len(types)
+    if features_as == "vector" and pa.types.is_fixed_size_list(types[0]):
+        return int(types[0].list_size)
+    if features_as == "vector" and pa.types.is_fixed_size_binary(types[0]):
+        return int(types[0].byte_width) // 4
+    return None
+
+
+def _kept_type(kind: pa.DataType, column: str, schema: Schema) -> str:
+    """Type that a column has in shards."""
+    kept = next((kept for is_kind, kept in _KEPT if is_kind(kind)), None)
+    if pa.types.is_timestamp(kind):
+        kept = pa.timestamp("us", None if kind.tz is None else "UTC")
+    if kept is None:
+        raise schema.error(column, f"is {kind}, which cannot be kept; {', '.join(KEPT_TYPES)} can")
+    return next(word for word, known in KEPT_TYPES.items() if known == kept)
+
+
+def _vector_value(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_fixed_size_binary(kind) and not _is_decimal(kind):
+        return pa.float32() if kind.byte_width and kind.byte_width % 4 == 0 else None
+    value = _list_value(kind)
+    return value if value is not None and is_number(value) else None
+
+
+def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
+    """Type of what lists of any kind hold; None for what is no list."""
+    if kind is None:
+        return None
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return storage_type(kind.value_type) if is_list or _is_view(kind) else None
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+
+
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _remedy(kind: pa.DataType) -> str:
+    if _is_text(kind):
+        return "; leave it out, encode it as numbers, or pass it as keep="
+    return "; leave it out"
+
+
+_KEPT = (
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_floating, pa.float64()),
+    (pa.types.is_boolean, pa.bool_()),
+    (_is_text, pa.string()),
+    (pa.types.is_date, pa.date32()),
+)

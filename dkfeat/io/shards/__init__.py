@@ -1,0 +1,1 @@
+"""Parquet shards: encoding, sealing, decoding and reading."""

@@ -1,0 +1,389 @@
+"""Parquet encoding of one shard: encoding, sealing, and decoding with integrity checks.
+
+The footer holds the key ``dkfeat.seal``. Its value is the SHA-256 of the whole file with that value replaced by 64
+zeros, so that a file can be verified without any other file. Page checksums alone do not cover page headers and the
+footer; the seal detects any changed bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import dkfeat
+from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed
+from dkfeat.errors import InputError, ShardError
+from dkfeat.io.manifest.manifest import ShardEntry, check, check_tuples
+from dkfeat.io.shards import columns
+from dkfeat.io.shards.bad_rows import BadRow, count_bad_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import Split
+
+
+FORMAT = 1
+PREFIX = "dkfeat."
+KEY = "dkfeat.seal"
+BLANK = "0" * 64
+
+_LIMITS = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
+_FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, MemoryError)
+_MAGIC = b"PAR1"
+# In Thrift's compact protocol a key-value pair is a length-prefixed key, then 0x18 (a string field), then the value.
+_PATTERN = bytes([len(KEY)]) + KEY.encode() + b"\x18" + bytes([len(BLANK)])
+
+
+def seal(data: memoryview) -> str:
+    """Write the seal into a Parquet file whose footer holds `KEY` with the value `BLANK`.
+
+    Parameters
+    ----------
+    data : memoryview
+        Whole file, writable, with one-byte items.
+
+    Returns
+    -------
+    sha256 : str
+        SHA-256 of the sealed file.
+    """
+    place = _find(data)
+    if place is None or bytes(data[place : place + 64]) != BLANK.encode():
+        raise ValueError(f"the Parquet footer holds no blank {KEY}")
+    prefix = hashlib.sha256(data[:place])
+    digest = _digest(prefix, data, place)
+    data[place : place + 64] = digest.encode()
+    prefix.update(data[place:])
+    return prefix.hexdigest()
+
+
+def check_seal(data: memoryview) -> str | None:
+    """Return the SHA-256 of a sealed file, or None if its seal is missing or broken."""
+    place = _find(data)
+    if place is None:
+        return None
+    prefix = hashlib.sha256(data[:place])
+    if _digest(prefix, data, place).encode() != bytes(data[place : place + 64]):
+        return None
+    prefix.update(data[place:])
+    return prefix.hexdigest()
+
+
+def _digest(prefix: hashlib._Hash, data: memoryview, place: int) -> str:
+    state = prefix.copy()
+    state.update(BLANK.encode())
+    state.update(data[place + 64 :])
+    return state.hexdigest()
+
+
+def _find(data: memoryview) -> int | None:
+    if len(data) < 12 or bytes(data[-4:]) != _MAGIC:
+        return None
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    if start < 4:
+        return None
+    at = bytes(data[start:-8]).rfind(_PATTERN)
+    place = start + at + len(_PATTERN)
+    return place if at >= 0 and place + 64 <= len(data) - 8 else None
+
+
+def shard_name(spec_fp: str, split: Split, piece: int) -> str:
+    """Name of a shard: a function of its inputs, which sorts in the source's row order.
+
+    Parameters
+    ----------
+    spec_fp : str
+        Fingerprint of the spec.
+    split : Split
+        Split as recorded in the plan.
+    piece : int
+        Position of the piece within the split, from 0.
+
+    Examples
+    --------
+    >>> from dkfeat.blocks import SourceFile, Split
+    >>> file = SourceFile(name="day1.svm", url="", size=120, mtime_ns=1)
+    >>> shard_name("0" * 64, Split(number=3, file=file, start=0, stop=120), 1)
+    'part-000003-0001-d111afcece5c.parquet'
+    """
+    identities = [file.identity for file in split.files]
+    made_from = [spec_fp, identities if split.others else identities[0], [split.start, split.stop], piece]
+    return f"part-{split.number:06d}-{piece:04d}-{fingerprint(made_from)[:12]}.parquet"
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that determines a shard's bytes."""
+    return {"dkfeat": dkfeat.__version__, "numpy": np.__version__, "pyarrow": pa.__version__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFooter:
+    """Footer of a shard, with everything that a resumed run needs to list the shard in a manifest."""
+
+    spec_fp: Sha256
+    """Fingerprint of the spec."""
+    split: Count
+    """Number of the split."""
+    piece: Count
+    """Position of the piece within the split, from 0."""
+    last: bool
+    """True for the last piece of the split."""
+    source: str
+    """Name of the source file; of the first file of a group."""
+    range: tuple[Count, Count]
+    """First and past-the-end byte of its rows in the decompressed source; for a group, in the joined files."""
+    source_sha256: Sha256
+    """SHA-256 of those bytes."""
+    rows: Count
+    """Number of rows, including empty ones."""
+    nnz: Count
+    """Number of nonzeros in the source's rows."""
+    n_empty: Count
+    """Number of rows without features: null codes, no stored columns, or only zeros."""
+    versions: Mapping[str, Any]
+    """Versions of the software that wrote the shard, from `versions`."""
+    rows_by_file: tuple[Count, ...] = ()
+    """Number of rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadRow, ...] = ()
+    """Quarantined rows of its text, in order."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "shard footer")
+        check_tuples(self, "shard footer")
+
+    def to_metadata(self) -> dict[str, str]:
+        """Key-value pairs of the Parquet footer, in a fixed order."""
+        values = {"format": FORMAT, **{key: getattr(self, key) for key in self.__slots__}}
+        values["versions"] = dict(self.versions)
+        return {PREFIX + key: dumps(value).decode().strip() for key, value in values.items() if value != ()}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None, what: str) -> ShardFooter:
+        """Read the key-value pairs of `to_metadata`; unknown keys are ignored.
+
+        Raises
+        ------
+        ShardError
+            If keys are missing or ill-formed, or the format is newer.
+        """
+        known = {(PREFIX + key).encode(): key for key in ("format", *cls.__slots__)}
+        texts = {known[key]: text for key, text in (metadata or {}).items() if key in known}
+        values = {key: parse_object(b'{"value":%b}' % text, what)["value"] for key, text in texts.items()}
+        check(values.pop("format", None) == FORMAT, f"{what}: not of shard format {FORMAT}")
+        return typed(values, cls, f"{what}: footer")
+
+    def entry(self, name: str, size: int, sha256: str) -> ShardEntry:
+        """Make the manifest's record of the shard."""
+        shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions", "bad_rows")}
+        return ShardEntry(name=name, size=size, sha256=sha256, bad_rows=count_bad_rows(self.bad_rows), **shared)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedShard:
+    """Encoded shard in memory, ready to be published."""
+
+    data: memoryview
+    """Bytes of the whole file."""
+    sha256: str
+    """SHA-256 of `data`."""
+    footer: ShardFooter
+    """Footer of the shard."""
+
+    def entry(self, name: str) -> ShardEntry:
+        """Make the manifest's record of the shard under this name."""
+        return self.footer.entry(name, len(self.data), self.sha256)
+
+
+def encode_shard(
+    *,
+    layout: str,
+    encoded: Any,
+    labels: NDArray[Any] | None,
+    label_offsets: NDArray[np.int64] | None = None,
+    qid: NDArray[np.int64] | None = None,
+    weight: NDArray[np.float64] | None = None,
+    kept: Mapping[str, pa.Array] | None = None,
+    values: bool = True,
+    footer: ShardFooter,
+) -> EncodedShard:
+    """Encode rows as canonical Parquet bytes of one shard, with a seal.
+
+    Parameters
+    ----------
+    layout : {"codes", "sparse", "dense", "predictions"}
+        Layout of the features, or "predictions" for columns of predictions.
+    encoded : PackedCodes, csr_matrix, ndarray of float32, or mapping of str to pyarrow.Array
+        Features of the rows as codes, sparse or dense; or columns of predictions.
+    labels : ndarray of int64 or float64, or None
+        Labels of shape (n_rows,), or with `label_offsets` all labels concatenated. None: no label column.
+    label_offsets : ndarray of int64, shape (n_rows + 1,), optional
+        Start of each row's labels. Multi-label only.
+    qid : ndarray of int64, shape (n_rows,), optional
+        Query id of each row.
+    weight : ndarray of float64, shape (n_rows,), optional
+        Weight of each row.
+    kept : mapping of str to pyarrow.Array of n_rows, optional
+        More columns, with types in ``columns.KEPT_TYPES``.
+    values : bool, default=True
+        Store values; sparse layout only. If False, all values must be 1, as in one-hot rows.
+    footer : ShardFooter
+        Footer; its counts must be those of the rows.
+
+    Returns
+    -------
+    shard : EncodedShard
+        Encoded shard. It takes as much memory as one more copy of the features.
+
+    Raises
+    ------
+    InputError
+        If the parts disagree about the rows.
+    """
+    table, settings = columns.to_table(
+        layout, encoded, labels, label_offsets, qid, weight=weight, kept=kept, values=values
+    )
+    if table.num_rows != footer.rows:
+        raise InputError(f"the shard's footer states {footer.rows:,} rows, its columns have {table.num_rows:,}")
+    if layout == "codes" and footer.n_empty != int(encoded.empty.sum()):
+        raise InputError(
+            f"the shard's footer states {footer.n_empty:,} empty rows, its mask has {int(encoded.empty.sum()):,}"
+        )
+    told = footer.to_metadata()
+    footer_bytes = sum(map(len, told.values()))
+    # no encoding makes data more than an eighth larger
+    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
+    sink = pa.FixedSizeBufferWriter(buffer)
+    with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
+        writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
+        writer.add_key_value_metadata({**told, KEY: BLANK})
+    data = memoryview(buffer)[: sink.tell()].cast("B")
+    return EncodedShard(data, seal(data), footer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardData:
+    """Rows of a shard, or of a part of it."""
+
+    encoded: Any
+    """PackedCodes, csr_matrix or ndarray of float32, by layout; None if not requested."""
+    y: NDArray[Any] | None
+    """Labels, shape (n_rows,), or with `label_offsets` all labels concatenated."""
+    label_offsets: NDArray[np.int64] | None
+    """Start of each row's labels, shape (n_rows + 1,); multi-label only."""
+    qid: NDArray[np.int64] | None
+    """Query id of each row, if stored."""
+    weight: NDArray[np.float64] | None = None
+    """Weight of each row, if stored."""
+    kept: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Kept columns, by name."""
+
+
+def read_footer(data: bytes | memoryview | BinaryIO, what: str) -> ShardFooter:
+    """Read a shard's footer without checking it against the rows; from an open file only the end is read."""
+    return ShardFooter.from_metadata(_open(data, what).metadata.metadata, what)
+
+
+def check_whole(data: memoryview, what: str) -> tuple[ShardFooter, str]:
+    """Check a shard by its own contents alone: seal, page checksums, rows.
+
+    Returns
+    -------
+    footer : ShardFooter
+        Footer of the shard.
+    sha256 : str
+        SHA-256 of the file.
+
+    Raises
+    ------
+    ShardError
+        If any check fails.
+    """
+    sha256 = check_seal(data)
+    if sha256 is None:
+        raise ShardError(f"{what}: damaged or cut: its own checksum does not hold")
+    file = _open(data, what)
+    footer = ShardFooter.from_metadata(file.metadata.metadata, what)
+    table = _table(file, None, what)
+    if table.num_rows != footer.rows or file.metadata.num_rows != footer.rows:
+        raise ShardError(f"{what}: its footer states {footer.rows:,} rows, {table.num_rows:,} are there")
+    return footer, sha256
+
+
+def decode(
+    data: bytes | memoryview,
+    entry: ShardEntry,
+    *,
+    spec_fp: str,
+    schema: Mapping[str, str],
+    n_columns: int,
+    only: Sequence[str] | None = None,
+    page_checksums: bool = True,
+) -> ShardData:
+    """Decode rows of a shard whose bytes are verified, and check them against the manifest.
+
+    Parameters
+    ----------
+    data : bytes or memoryview
+        Bytes of the whole file.
+    entry : ShardEntry
+        Entry of the shard in the manifest.
+    spec_fp : str
+        Fingerprint of the spec.
+    schema : mapping
+        Columns and their types, as in the manifest.
+    n_columns : int
+        Width of the features: bytes per row for codes, else number of columns.
+    only : sequence of str, optional
+        Columns to read; default all. The features are named "encoded".
+    page_checksums : bool, default=True
+        Verify page checksums; unnecessary if the SHA-256 of these bytes was just verified.
+
+    Raises
+    ------
+    ShardError
+        If footer, schema, rows or values are wrong.
+    """
+    what = entry.name
+    file = _open(data, what, page_checksums=page_checksums)
+    footer = ShardFooter.from_metadata(file.metadata.metadata, what)
+    if footer.spec_fp != spec_fp or footer.entry(what, entry.size, entry.sha256) != entry:
+        raise ShardError(f"{what}: its footer does not agree with the manifest")
+    if file.metadata.num_rows != entry.rows:
+        raise ShardError(f"{what}: has {file.metadata.num_rows:,} rows, the manifest states {entry.rows:,}")
+    kinds = columns.kinds(file.schema_arrow)
+    if kinds != dict(schema):
+        raise ShardError(f"{what}: its columns are {kinds}, the manifest states {dict(schema)}")
+    table = _table(file, _chosen(kinds, only), what)
+    try:
+        return ShardData(*columns.from_table(table, n_columns))
+    except ShardError as fault:
+        raise ShardError(f"{what}: {fault}") from fault
+
+
+def _chosen(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] | None:
+    if only is None:
+        return None
+    features = {"codes", "indices", "values", "features"}
+    return [name for name in kinds if name in only or (name in features and "encoded" in only)]
+
+
+def _open(data: bytes | memoryview | BinaryIO, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:
+    try:
+        source = pa.BufferReader(pa.py_buffer(data)) if isinstance(data, bytes | memoryview) else data
+        return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
+    except _FAULTS as fault:
+        raise ShardError(f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}") from fault
+
+
+def _table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> pa.Table:
+    try:
+        return file.read(columns=only, use_threads=False)
+    except _FAULTS as fault:
+        raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault

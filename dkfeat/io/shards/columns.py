@@ -1,0 +1,350 @@
+"""Parquet columns of a shard: layouts of the features, and codec and encoding of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_matrix
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.errors import InputError, ShardError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+LAYOUTS = ("codes", "sparse", "dense")
+
+RESERVED = ("label", "qid", "weight", "codes", "indices", "values", "features")
+"""Names of a shard's own columns."""
+
+KEPT_TYPES = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "date32[day]": pa.date32(),
+    "timestamp[us]": pa.timestamp("us"),
+    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+}
+"""Possible types of a kept column."""
+
+ROW_GROUP_ROWS = 1 << 20
+"""Rows after which a row group ends; nearly every shard is one row group."""
+
+WRITER_OPTIONS: dict[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "write_batch_size": 1024,
+    "use_dictionary": False,
+    "write_statistics": False,
+    "write_page_index": False,
+    "write_page_checksum": True,
+    "store_schema": False,
+}
+
+_CODECS = {
+    "codes": ("NONE", None),
+    "indices": ("ZSTD", 1),
+    "values": ("ZSTD", 1),
+    "features": ("ZSTD", 1),
+}
+_OTHER_CODEC = ("ZSTD", 3)
+_ENCODINGS = {"float": "BYTE_STREAM_SPLIT", "double": "BYTE_STREAM_SPLIT", "bool": "PLAIN", "string": "PLAIN"}
+_OTHER_ENCODING = "DELTA_BINARY_PACKED"  # integers, and dates and times, which are stored as integers
+_INT32_COLUMNS = 1 << 31
+
+
+def to_table(
+    layout: str,
+    encoded: Any,
+    labels: NDArray[Any] | None,
+    label_offsets: NDArray[np.int64] | None,
+    qid: NDArray[np.int64] | None,
+    *,
+    weight: NDArray[np.float64] | None = None,
+    kept: Mapping[str, pa.Array] | None = None,
+    values: bool = True,
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Make the columns of a shard, and the Parquet settings of each column.
+
+    Returns
+    -------
+    table : pyarrow.Table
+        Columns label, then qid, weight and kept columns if given, then those of the layout.
+    settings : dict
+        Codec, level and encoding of each column, for ``ParquetWriter``.
+
+    Raises
+    ------
+    InputError
+        For an unknown layout, a type that the layout cannot hold, or a kept column of another type.
+    """
+    found: dict[str, pa.Array] = {}
+    if labels is not None and labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
+        raise InputError(f"labels are {labels.dtype}, a shard keeps int64 or float64")
+    if labels is not None:
+        found["label"] = _label_column(labels, label_offsets)
+    if qid is not None:
+        found["qid"] = pa.array(np.ascontiguousarray(qid, dtype=np.int64))
+    if weight is not None:
+        found["weight"] = pa.array(np.ascontiguousarray(weight, dtype=np.float64))
+    for name, column in (kept or {}).items():
+        if name in RESERVED or column.type not in KEPT_TYPES.values():
+            raise InputError(
+                f"column {name!r} of type {column.type} cannot be kept: names {', '.join(RESERVED)} are taken"
+            )
+        found[name] = column
+    if layout == "codes":
+        found["codes"] = _codes_column(encoded)
+    elif layout == "sparse":
+        found.update(_sparse_columns(encoded, values))
+    elif layout == "dense":
+        found["features"] = _dense_column(encoded)
+    elif layout == "predictions":
+        found.update(encoded)
+    else:
+        raise InputError(f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)} or predictions")
+    lengths = {name: len(column) for name, column in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"the columns of a shard have equally many rows, got {lengths}")
+    nullable = {"codes", *(kept or {})}
+    schema = pa.schema([pa.field(name, column.type, nullable=name in nullable) for name, column in found.items()])
+    return pa.table(list(found.values()), schema=schema), _settings(schema)
+
+
+def schema_of(
+    layout: str,
+    n_columns: int,
+    label_dtype: str,
+    *,
+    multilabel: bool = False,
+    query_id: bool = False,
+    weight: bool = False,
+    kept: Mapping[str, str] | None = None,
+    values: bool = True,
+) -> dict[str, str]:
+    """Columns and types of every shard of a data set, as the manifest states them.
+
+    Parameters
+    ----------
+    layout : {"codes", "sparse", "dense"}
+        Layout of the features.
+    n_columns : int
+        Width of the features: bytes per row for codes, else number of columns.
+    label_dtype : {"int64", "float64"}
+        Type of one label.
+    multilabel, query_id, weight : bool, default=False
+        True if rows have lists of labels, query ids, weights.
+    kept : mapping of str to str, optional
+        Types of the kept columns by name, from `KEPT_TYPES`.
+    values : bool, default=True
+        False if values are not stored because all are 1; sparse layout only.
+
+    Examples
+    --------
+    >>> schema_of("codes", 256, "int64")
+    {'label': 'int64', 'codes': 'fixed_size_binary[256]'}
+    """
+    rows = np.zeros((0, n_columns if layout != "sparse" else 1), np.uint8 if layout == "codes" else np.float32)
+    encoded: Any = rows
+    if layout == "codes":
+        encoded = PackedCodes(rows, np.zeros(0, np.bool_))
+    elif layout == "sparse":
+        encoded = csr_matrix((0, n_columns), dtype=np.float32)
+    offsets = np.zeros(1, np.int64) if multilabel else None
+    qid = np.zeros(0, np.int64) if query_id else None
+    weights = np.zeros(0) if weight else None
+    columns = {name: pa.array([], KEPT_TYPES[kind]) for name, kind in (kept or {}).items()}
+    table, _ = to_table(
+        layout, encoded, np.zeros(0, label_dtype), offsets, qid, weight=weights, kept=columns, values=values
+    )
+    return kinds(table.schema)
+
+
+def kinds(schema: pa.Schema) -> dict[str, str]:
+    """Names and types of columns, in terms that do not depend on the version of pyarrow."""
+    return {
+        item.name: f"list<{_kind(item.type.value_type)}>" if pa.types.is_list(item.type) else _kind(item.type)
+        for item in schema
+    }
+
+
+def _kind(kind: pa.DataType) -> str:
+    names = {pa.float32(): "float32", pa.float64(): "float64"}
+    return names.get(kind, str(kind))
+
+
+def _settings(schema: pa.Schema) -> dict[str, Any]:
+    codecs, levels, encodings = {}, {}, {}
+    for item in schema:
+        nested = pa.types.is_list(item.type)
+        path = f"{item.name}.list.element" if nested else item.name
+        kind = str(item.type.value_type if nested else item.type)
+        codecs[path], level = _CODECS.get(item.name, _OTHER_CODEC)
+        if level is not None:
+            levels[path] = level
+        encodings[path] = "PLAIN" if item.name == "codes" else _ENCODINGS.get(kind, _OTHER_ENCODING)
+    return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
+
+
+def _label_column(labels: NDArray[Any], offsets: NDArray[np.int64] | None) -> pa.Array:
+    values = pa.array(np.ascontiguousarray(labels))
+    return values if offsets is None else lists(offsets, values)
+
+
+def lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
+    """Make lists without nulls from values, row i being ``values[offsets[i]:offsets[i + 1]]``; shape (n_rows + 1,)."""
+    if offsets[0] != 0 or offsets[-1] != len(values):
+        raise InputError(f"lists cover values {offsets[0]:,} to {offsets[-1]:,}, but there are {len(values):,}")
+    if len(values) > np.iinfo(np.int32).max:
+        raise InputError(f"a shard's lists hold at most {np.iinfo(np.int32).max:,} values, got {len(values):,}")
+    kind = pa.list_(pa.field("element", values.type, nullable=False))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=kind)
+
+
+def _codes_column(packed: PackedCodes) -> pa.Array:
+    codes = np.ascontiguousarray(packed.codes)
+    if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] == 0 or packed.empty.shape != codes.shape[:1]:
+        raise InputError(
+            f"codes are a uint8 array of rows of bytes with a mask, got {codes.dtype} of shape {codes.shape}"
+        )
+    valid = pa.py_buffer(np.packbits(~packed.empty, bitorder="little")) if packed.empty.any() else None
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
+
+
+def _sparse_columns(matrix: csr_matrix, values: bool) -> dict[str, pa.Array]:
+    kind = np.int32 if matrix.shape[1] < _INT32_COLUMNS else np.int64
+    if not matrix.has_canonical_format:
+        raise InputError("a sparse shard holds rows with sorted indices and no duplicates; call sum_duplicates first")
+    columns = {"indices": lists(matrix.indptr, pa.array(matrix.indices.astype(kind, copy=False)))}
+    if values:
+        columns["values"] = lists(matrix.indptr, pa.array(matrix.data.astype(np.float32, copy=False)))
+    elif not (matrix.data == 1).all():
+        raise InputError(f"a sparse shard without values holds ones only, got {matrix.data[matrix.data != 1][0]}")
+    return columns
+
+
+def _dense_column(features: NDArray[np.float32]) -> pa.Array:
+    if features.dtype != np.float32 or features.ndim != 2:
+        raise InputError(f"dense features are a float32 matrix, got {features.dtype} of shape {features.shape}")
+    rows, width = features.shape
+    return lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))
+
+
+def from_table(table: pa.Table, n_columns: int) -> tuple[Any, ...]:
+    """Read features, labels, label offsets, query ids, weights and kept columns from a table of ``columns.to_table``.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Table, possibly without some columns; a missing part is returned as None. Columns that no layout has are kept
+        columns.
+    n_columns : int
+        Width of the features: bytes per row for codes, else number of columns.
+
+    Raises
+    ------
+    ShardError
+        If values contradict the layout: wrong width, indices out of order or range, a value that is not finite, a
+        weight below 0.
+    """
+    parts = {name: _chunk(table, name) for name in table.column_names}
+    encoded: Any = None
+    if "codes" in parts:
+        encoded = _read_codes(parts["codes"], n_columns)
+    elif "indices" in parts:
+        encoded = _read_sparse(parts["indices"], parts.get("values"), n_columns)
+    elif "features" in parts:
+        encoded = _read_dense(parts["features"], n_columns)
+    labels, offsets = _read_labels(parts["label"]) if "label" in parts else (None, None)
+    qid = _numbers(parts["qid"]) if "qid" in parts else None
+    weight = _numbers(parts["weight"]) if "weight" in parts else None
+    if weight is not None:
+        _check_finite(weight)
+        if (weight < 0).any():
+            raise ShardError(f"weight {weight.min()} is below 0")
+    kept = {name: column for name, column in parts.items() if name not in RESERVED}
+    return encoded, labels, offsets, qid, weight, kept
+
+
+def _chunk(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    array = (
+        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )
+    if name in RESERVED and name != "codes" and array.null_count:
+        raise ShardError(f"column {name}: {array.null_count:,} nulls where none may be")
+    return array
+
+
+def _numbers(array: pa.Array) -> NDArray[Any]:
+    return array.to_numpy(zero_copy_only=True)
+
+
+def _read_lists(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    offsets = _numbers(array.offsets).astype(np.int64)
+    values = array.values
+    if values.null_count:
+        raise ShardError(f"{values.null_count:,} nulls inside lists where none may be")
+    return offsets - offsets[0], _numbers(values)[offsets[0] : offsets[-1]]
+
+
+def _read_labels(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    if pa.types.is_list(array.type):
+        offsets, values = _read_lists(array)
+        return values, offsets
+    return _numbers(array), None
+
+
+def _read_codes(array: pa.Array, row_bytes: int) -> PackedCodes:
+    if array.type != pa.binary(row_bytes):
+        raise ShardError(f"column codes is {array.type}, expected fixed_size_binary[{row_bytes}]")
+    raw = array.buffers()[1]
+    flat = np.frombuffer(raw, np.uint8) if raw is not None else np.empty(0, np.uint8)
+    codes = flat[array.offset * row_bytes : (array.offset + len(array)) * row_bytes].reshape(len(array), row_bytes)
+    if not array.null_count:
+        return PackedCodes(codes, np.zeros(len(array), np.bool_))
+    empty = array.is_null().to_numpy(zero_copy_only=False)
+    if codes[empty].any():
+        codes = codes.copy()
+        codes[empty] = 0
+    return PackedCodes(codes, empty)
+
+
+def _read_sparse(indices: pa.Array, values: pa.Array | None, n_columns: int) -> csr_matrix:
+    indptr, columns = _read_lists(indices)
+    if values is None:
+        data = np.ones(len(columns), np.float32)
+    else:
+        bounds, data = _read_lists(values)
+        if not np.array_equal(bounds, indptr):
+            raise ShardError("indices and values have lists of different lengths")
+    if len(columns):
+        rises = np.diff(columns) > 0
+        starts = indptr[1:-1]
+        rises[starts[(starts > 0) & (starts < len(columns))] - 1] = True
+        if not rises.all():
+            row = int(np.searchsorted(indptr, int(np.argmin(rises)), side="right")) - 1
+            raise ShardError(f"row {row:,}: indices do not ascend")
+        if columns.min() < 0 or columns.max() >= n_columns:
+            raise ShardError(f"indices run from {columns.min()} to {columns.max()}, expected 0 to {n_columns - 1}")
+    _check_finite(data)
+    return csr_matrix((data, columns, indptr.astype(columns.dtype)), shape=(len(indptr) - 1, n_columns))
+
+
+def _read_dense(array: pa.Array, n_columns: int) -> NDArray[np.float32]:
+    offsets, values = _read_lists(array)
+    if not np.array_equal(offsets, np.arange(len(offsets)) * n_columns):
+        raise ShardError(f"a row of features is not {n_columns:,} long")
+    _check_finite(values)
+    return values.reshape(-1, n_columns)
+
+
+def _check_finite(values: NDArray[Any]) -> None:
+    if not np.isfinite(values).all():
+        raise ShardError(f"value {values[~np.isfinite(values)][0]} is not finite")

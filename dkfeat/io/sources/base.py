@@ -1,0 +1,350 @@
+"""Contract of a source of rows, and the values that it deals in: scans, pieces, rejected rows, origins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from dkfeat.blocks import RowBlock, SourceFile, Split
+from dkfeat.errors import DkfeatError, InputError
+
+if TYPE_CHECKING:
+    from dkfeat.io.shards.bad_rows import BadRow
+
+
+MOST_LABELS = 10_000
+"""Labels beyond this number are not listed."""
+_MOST_FEATURES = 2**63 - 1
+_EXACT_INTEGERS = float(2**53)
+
+
+@dataclass(slots=True)
+class SplitScan:
+    """Counts and labels of one split, added up while it is scanned."""
+
+    n_rows: int = 0
+    nnz: int | None = None
+    """Values that are stored: zeros are not. None if they were not counted."""
+    n_empty_rows: int | None = None
+    """Rows without a stored value; None if they were not counted."""
+    min_index: int | None = None
+    """Lowest index written, also of zeros; None if there is none."""
+    max_index: int | None = None
+    """Highest index written."""
+    labels: set[float] | None = field(default_factory=set)
+    """Label set; None beyond 10,000 labels."""
+    has_integer_labels: bool = True
+    """Every label is an integer below 2**53 in magnitude."""
+    n_bad_rows: int = 0
+    """Rows that would be set aside; the other counts are without them."""
+    first_bad: BadRow | None = None
+    """The first of them."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """True if further labels may change the result."""
+        return self.labels is not None or self.has_integer_labels
+
+    def add_labels(self, labels: np.ndarray) -> None:
+        """Count distinct labels in."""
+        self.has_integer_labels = self.has_integer_labels and (labels.dtype.kind == "i" or are_integers(labels))
+        if self.labels is not None:
+            self.labels.update(labels.tolist())
+            self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
+
+    def add_bad_rows(self, bad: Sequence[BadRow]) -> None:
+        """Count bad rows in, which come in order."""
+        self.n_bad_rows += len(bad)
+        self.first_bad = self.first_bad or next(iter(bad), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Counts and labels of a whole source, and the values of the options that were left open."""
+
+    n_features: int
+    """Columns of the source, at least 1: as given, or up to the highest index written."""
+    zero_based: bool
+    """As given, or whether any index is 0."""
+    label_dtype: str
+    """As given, or "int64" if every label, found or declared, is an integer, else "float64"."""
+    labels: tuple[float, ...] | None
+    """Sorted label set, of int for integer labels; None beyond 10,000 labels."""
+    n_rows: int
+    nnz: int | None
+    """Values that are stored; None where the format counts rows without them, as Parquet does."""
+    n_empty_rows: int | None
+    """Rows without a stored value; None as above."""
+    rows_per_split: tuple[int, ...]
+    """Rows of each split, in the order of `splits`."""
+    files: tuple[SourceFile, ...]
+    splits: tuple[Split, ...]
+    n_bad_rows: int = 0
+    """Rows that would be set aside; the other counts are without them."""
+    first_bad: tuple[SourceFile, BadRow] | None = None
+    """The first of them, with its file."""
+
+    @classmethod
+    def merge(
+        cls,
+        source: Source,
+        files: Sequence[SourceFile],
+        splits: Sequence[Split],
+        parts: Sequence[SplitScan],
+    ) -> Self:
+        """Join the scans of all splits of a source; `parts` are in the order of `splits`."""
+        lowest = min((part.min_index for part in parts if part.min_index is not None), default=1)
+        highest = max((part.max_index for part in parts if part.max_index is not None), default=0)
+        zero_based = lowest == 0 if source.zero_based == "auto" else source.zero_based
+        n_features = max(highest + zero_based, 1) if source.n_features is None else source.n_features
+        if n_features > _MOST_FEATURES:
+            raise InputError(
+                f"the highest index of the source is {highest:,}, but a source has at most 2^63 - 1 features"
+            )
+        label_dtype = source.label_dtype
+        if label_dtype == "auto":
+            declared = are_integers(np.array(source.labels or (), np.float64))
+            label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
+        labels = None
+        if all(part.labels is not None for part in parts):
+            union = sorted({label for part in parts for label in part.labels or ()})
+            kind = int if label_dtype == "int64" else float
+            labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
+        bad = (
+            (split.files[part.first_bad.file], part.first_bad)
+            for split, part in zip(splits, parts, strict=True)
+            if part.first_bad
+        )
+        return cls(
+            n_bad_rows=sum(part.n_bad_rows for part in parts),
+            first_bad=next(bad, None),
+            n_features=n_features,
+            zero_based=zero_based,
+            label_dtype=label_dtype,
+            labels=labels,
+            n_rows=sum(part.n_rows for part in parts),
+            nnz=_sum(part.nnz for part in parts),
+            n_empty_rows=_sum(part.n_empty_rows for part in parts),
+            rows_per_split=tuple(part.n_rows for part in parts),
+            files=tuple(files),
+            splits=tuple(splits),
+        )
+
+
+def are_integers(labels: np.ndarray) -> bool:
+    """Tell whether float64 labels are exact as int64."""
+    return bool(np.all(exact_integers(labels)))
+
+
+def exact_integers(labels: np.ndarray) -> np.ndarray:
+    """Mask of the float64 labels that are exact as int64."""
+    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)
+    return exact
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """Consecutive rows of a split: what one shard holds."""
+
+    number: int
+    """Position in the split, from 0."""
+    last: bool
+    """True if the split ends with it."""
+    block: RowBlock
+    """The rows; none in the only piece of a split without rows."""
+    start: int
+    """Beginning of its rows in the file, the end of the piece before: a byte of decompressed text, a row of Parquet."""
+    stop: int
+    """End of its rows, exclusive."""
+    source_sha256: str
+    """SHA-256 of the text from start to stop, or of the rows as they were read from Parquet, as 64 hexadecimal digits;
+    empty if it was not asked for."""
+    rows_by_file: tuple[int, ...] = ()
+    """Rows of each file of a group; empty for a split of one file."""
+    bad_rows: tuple[BadRow, ...] = ()
+    """Rows among its text that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
+    lines: int | None = None
+    """Lines of its text, where bad rows are set aside."""
+
+    def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
+        """Copy without some rows, which are among its bad rows instead; `bad_rows` are theirs, in order."""
+        keep = np.ones(self.block.n_rows, np.bool_)
+        keep[list(rows)] = False
+        by_file = list(self.rows_by_file)
+        for bad in bad_rows if by_file else ():
+            by_file[bad.file] -= 1
+        merged = sorted((*self.bad_rows, *bad_rows), key=lambda bad: (bad.file, bad.offset))
+        return replace(self, block=self.block.take(keep), rows_by_file=tuple(by_file), bad_rows=tuple(merged))
+
+
+class RejectedRow(NamedTuple):
+    """A row of a piece that a map does not take."""
+
+    row: int
+    """In the piece, from 0."""
+    column: int | None
+    """Column of the value to blame, from 0; None where it is the whole row."""
+    reason: str
+    """Message of the map, without a location."""
+
+
+class Origin(NamedTuple):
+    """Location of consecutive rows in a source."""
+
+    file: str
+    """Name of their source file."""
+    split: int
+    """Number of the split that they were read in."""
+    first: int
+    """Position of the first one among the rows of that file in that split, from 0; rows set aside do not count."""
+    n_rows: int
+    """Number of rows."""
+
+
+class Source(ABC):
+    """Files of rows, and how they are read.
+
+    Concrete sources are frozen dataclasses whose fields are the options. Options that one split cannot know of the
+    whole are resolved before rows are read, in this order: from the spec of a data set, from the files' metadata, by a
+    scan.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """Name of the format: ``to_mapping()["kind"]``."""
+    can_quarantine: ClassVar[bool] = False
+    """True if bad rows can be set aside: `on_bad_row` is an option."""
+    row_options: ClassVar[frozenset[str]] = frozenset()
+    """Options that say which rows are read and what is kept beside them; `like` does not pass them on."""
+
+    urlpath: str | Sequence[str]
+    """Path, glob or fsspec URL, or several."""
+    n_features: int | None
+    """Number of columns; None until resolved."""
+    blocksize: int | str
+    """Bytes of rows in a split and in a piece."""
+    zero_based: Any
+    """True if the first column is 0, not 1; "auto" until resolved."""
+    dtype: Any
+    """Type of the values, "float32" or "float64"."""
+    multilabel: Any
+    """True if rows have lists of labels."""
+    query_id: Any
+    """True if rows have query ids: true or false as a condition."""
+    labels: tuple[float, ...] | None
+    """Labels allowed; None: all."""
+    label_dtype: Any
+    """Type of the labels, "int64" or "float64"; "auto" until resolved."""
+    storage_options: Mapping[str, Any] | None
+    """For fsspec; may hold secrets, so it is neither shown nor stored."""
+    on_bad_row: Any = "raise"
+    """Treatment of bad rows: "raise", an error; "quarantine", set aside."""
+
+    @property
+    @abstractmethod
+    def is_resolved(self) -> bool:
+        """True if `read` can begin."""
+
+    @property
+    @abstractmethod
+    def patterns(self) -> tuple[str, ...]:
+        """Paths, globs and URLs that `files` looks up."""
+
+    @abstractmethod
+    def files(self) -> tuple[SourceFile, ...]:
+        """Files of the source, in byte-wise order of their names."""
+
+    def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text has no metadata
+        """Source with the options that are in the files' metadata; others need a scan."""
+        return self
+
+    @abstractmethod
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """Cut files into splits; a file without rows is one empty split."""
+
+    @property
+    def has_labels(self) -> bool:
+        """True if rows have labels of their own."""
+        return True
+
+    @property
+    def has_weights(self) -> bool:
+        """True if rows have weights, which shards keep."""
+        return False
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Types of further columns that shards keep, by their names there."""
+        return {}
+
+    def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
+        """Rows of a split, where they are known without being read."""
+        return None
+
+    @abstractmethod
+    def split_bytes(self, split: Split) -> int:
+        """Bytes, as stored, that a task reads of this split."""
+
+    @abstractmethod
+    def piece_bytes(self, split: Split) -> int:
+        """Most bytes of rows in one piece of this split, in the unit of `blocksize`."""
+
+    @abstractmethod
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
+        """Count what is in a split; `proceed` is called now and then, and what it raises ends the scan."""
+
+    def resolve(self, scan: Scan) -> Self:
+        """Source with the open options as a scan of the whole found them."""
+        return self.inspect(scan.files).replaced(
+            n_features=scan.n_features, zero_based=scan.zero_based, label_dtype=scan.label_dtype
+        )
+
+    @abstractmethod
+    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
+        """Read a split of a resolved source piece by piece, in bounded memory."""
+
+    def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
+        """Locate the rows of a piece; `before` are the rows of each file of the split before it."""
+        counts = piece.rows_by_file or (piece.block.n_rows,)
+        return [
+            Origin(file.name, split.number, first, n_rows)
+            for file, first, n_rows in zip(split.files, before, counts, strict=True)
+        ]
+
+    def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
+        """Locate rows that a map does not take, in ascending order, by reading the split once more."""
+        raise InputError(
+            f"{split.title}: {len(rejected):,} rows of piece {piece.number} are refused by the map, but a source of "
+            f"kind {self.kind!r} sets no rows aside; the first for this: {rejected[0].reason}"
+        )
+
+    def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> DkfeatError:
+        """Error for a row that a map does not take, with its location."""
+        return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {rejected.reason}")
+
+    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # others locate
+        """Error about a row that was set aside, with its location; `reason` holds its message."""
+        return InputError(f"{file.name}: {reason}")
+
+    def replaced(self, **options: Any) -> Self:
+        """Copy with other options."""
+        return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass; a base cannot say so
+
+    @abstractmethod
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values of all options that affect rows or pieces, and `kind`."""
+
+    @classmethod
+    @abstractmethod
+    def defaults(cls) -> dict[str, Any]:
+        """`to_mapping` of a source whose options are all left open."""

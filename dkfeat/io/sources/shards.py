@@ -1,0 +1,205 @@
+"""Source of rows that reads committed shards back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+
+from dkfeat.blocks import RowBlock, SourceFile, Split
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import ConfigError
+from dkfeat.io.manifest.manifest import ShardEntry
+from dkfeat.io.manifest.metadata import read_plan
+from dkfeat.io.shards.columns import RESERVED
+from dkfeat.io.shards.reader import ShardReader
+from dkfeat.io.sources.base import Origin, Piece, Scan, Source, SplitScan
+from dkfeat.io.storage.base import DATA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSource(Source):
+    """Shards of one manifest as a source, each a file and a split; made by `of`.
+
+    The blocks hold what the shards hold: `PackedCodes`, a csr_matrix or an ndarray of features that a map made before.
+    """
+
+    kind: ClassVar[str] = "shards"
+
+    reader: ShardReader
+    """Reads them, and knows the manifest, which stays the same whatever is committed later."""
+    entries: Mapping[str, tuple[ShardEntry, tuple[Origin, ...]]]
+    """Records of the shards and origins of their rows, by the shards' names."""
+    urlpath: str
+    """Of the data set."""
+    n_features: int | None
+    """Columns of the rows that the shards were made from."""
+    multilabel: bool
+    """True if rows have lists of labels."""
+    query_id: bool
+    """True if rows have query ids."""
+    label_dtype: str
+    """Type of the labels."""
+    zero_based: Any = True
+    """Not used, like `dtype`, `blocksize`, `labels` and `storage_options`."""
+    dtype: Any = "float32"
+    blocksize: int | str = 1
+    labels: tuple[float, ...] | None = None
+    storage_options: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, reader: ShardReader) -> Self:
+        """Source of all shards that a reader knows.
+
+        Raises
+        ------
+        ConfigError
+            They hold predictions.
+        """
+        options = reader.spec["input"]
+        url = reader.storage.url
+        if reader.spec["output"]["layout"] == "predictions":
+            raise ConfigError(f"{url} holds predictions, not features")
+        return cls(
+            reader=reader,
+            entries=_entries(reader),
+            urlpath=url,
+            n_features=reader.manifest.n_features,
+            multilabel=bool(options.get("multilabel")),
+            query_id="qid" in reader.manifest.schema,
+            label_dtype=str(options["label_dtype"]),
+        )
+
+    @property
+    def is_resolved(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Folder of the shards."""
+        return (f"{self.urlpath}/{DATA}",)
+
+    @property
+    def has_labels(self) -> bool:
+        """True if rows have labels of their own."""
+        return self.reader.spec["input"].get("label", "label") is not None
+
+    @property
+    def has_weights(self) -> bool:
+        """True if rows have weights."""
+        return "weight" in self.reader.manifest.schema
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Types of the columns that the shards keep, by their names."""
+        return {name: kind for name, kind in self.reader.manifest.schema.items() if name not in RESERVED}
+
+    def files(self) -> tuple[SourceFile, ...]:
+        """Shards in the manifest's order, pinned by their SHA-256."""
+        return tuple(
+            SourceFile(name=entry.name, url=f"{self.urlpath}/{DATA}/{entry.name}", size=entry.size, etag=entry.sha256)
+            for entry, _ in self.entries.values()
+        )
+
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """One split for each shard, from its first row to its last."""
+        files = self.files() if files is None else files
+        return tuple(
+            Split(number=first_number + position, file=file, start=0, stop=self.entries[file.name][0].rows)
+            for position, file in enumerate(files)
+        )
+
+    def rows_of(self, split: Split) -> int | None:
+        """Rows of a split."""
+        return split.stop
+
+    def split_bytes(self, split: Split) -> int:
+        """Bytes of the shard."""
+        return split.file.size
+
+    def piece_bytes(self, split: Split) -> int:
+        """Bytes of the shard, which is in memory as a whole."""
+        return split.file.size
+
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - as all
+        """Refuse: the manifest has what a scan would find."""
+        self._refuse()
+
+    def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - as all
+        """Refuse, likewise."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` tells what is in them")
+
+    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
+        """Read a shard, checked against its manifest, as pieces of at most `max_piece_rows`; a shard is in memory.
+
+        ``Piece.start`` and ``Piece.stop`` are rows of the shard; ``Piece.source_sha256`` hashes these and its SHA-256.
+
+        Raises
+        ------
+        dkfeat.errors.ShardError
+            The shard is missing or damaged.
+        """
+        entry, _ = self.entries[split.file.name]
+        most = max(1, entry.rows if max_piece_rows is None else max_piece_rows)
+        bounds = [*range(0, max(1, entry.rows), most), entry.rows]
+        parts = self.reader.batches(entry, most) if entry.rows else iter([self.reader.read(entry)])
+        for number, ((start, stop), data) in enumerate(zip(pairwise(bounds), parts, strict=True)):
+            block = RowBlock(
+                X=data.encoded,
+                y=np.zeros(stop - start) if data.y is None else data.y,
+                label_offsets=data.label_offsets,
+                qid=data.qid,
+                weight=data.weight,
+                kept=data.kept,
+            )
+            yield Piece(
+                number=number,
+                last=stop == entry.rows,
+                block=block,
+                start=start,
+                stop=stop,
+                source_sha256=fingerprint([entry.sha256, start, stop]) if checksum else "",
+            )
+
+    def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:  # noqa: ARG002 - as all
+        """Locate the rows in the shards' own source."""
+        found, first = [], 0
+        for origin in self.entries[split.file.name][1]:
+            start, stop = max(piece.start, first), min(piece.stop, first + origin.n_rows)
+            if start < stop:
+                found.append(origin._replace(first=origin.first + start - first, n_rows=stop - start))
+            first += origin.n_rows
+        return found
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values: how the shards' own source was read, and the fingerprint of their spec."""
+        return {**self.reader.spec["input"], "kind": self.kind, "spec_fp": self.reader.manifest.spec_fp}
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Nothing is left open."""
+        return {}
+
+
+def _entries(reader: ShardReader) -> dict[str, tuple[ShardEntry, tuple[Origin, ...]]]:
+    manifest, names = reader.manifest, dict[int, tuple[str, ...]]()
+    if any(entry.rows_by_file for entry in manifest.shards):  # a record names the first file of a group alone
+        plans = (read_plan(reader.storage, number) for number in range(1, manifest.number + 1))
+        names = {split.number: tuple(file.name for file in split.files) for plan in plans for split in plan.splits}
+    found: dict[str, tuple[ShardEntry, tuple[Origin, ...]]] = {}
+    before: list[int] = []
+    for entry in manifest.shards:
+        counts = entry.rows_by_file or (entry.rows,)
+        before = [0] * len(counts) if entry.piece == 0 else before
+        files = names[entry.split] if entry.rows_by_file else (entry.source,)
+        origins = (Origin(*item) for item in zip(files, [entry.split] * len(files), before, counts, strict=True))
+        found[entry.name] = entry, tuple(origins)
+        before = [sum(pair) for pair in zip(before, counts, strict=True)]
+    return found

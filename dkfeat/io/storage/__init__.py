@@ -1,0 +1,72 @@
+"""Storage of data sets: local folders and object stores, with locks and retries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.errors import ConfigError
+from dkfeat.io.storage.urls import is_url, protocol_of, shown_url
+
+if TYPE_CHECKING:
+    from dkfeat.io.storage.base import Storage
+
+__all__ = ["is_read_only", "open_storage"]
+
+_READ_ONLY = {"http", "https", "data", "zip", "tar"}
+
+
+def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """Storage at a place; nothing is read or written yet.
+
+    Parameters
+    ----------
+    url : str or Path
+        Path of a folder, a ``file://`` URL, or the URL of a place in an object store, such as
+        ``s3://bucket/features/train``. It need not exist.
+    storage_options : mapping, optional
+        Settings of the store, see `dkfeat.io.storage.object_store.ObjectStorage`; a local folder takes none.
+
+    Raises
+    ------
+    ConfigError
+        For a kind of storage that is not supported, or a URL that holds credentials.
+
+    Examples
+    --------
+    >>> open_storage("features/train").url.endswith("features/train")
+    True
+    >>> open_storage("s3://bucket/features/train/").url
+    's3://bucket/features/train'
+    """
+    # late: what asks a URL's kind alone should not load pyarrow and fsspec
+    text = str(url)
+    is_remote = "://" in text and is_url(text)
+    if is_remote and protocol_of(text) != "file":
+        if is_read_only(text):
+            raise ConfigError(
+                f"target {shown_url(text)} is not supported; give a local folder or such as s3://bucket/features/train"
+            )
+        from dkfeat.io.storage.object_store import ObjectStorage
+
+        return ObjectStorage(text, storage_options)
+    from dkfeat.io.storage.local import LocalStorage
+
+    if storage_options:
+        raise ConfigError(f"a local target takes no storage options, got {sorted(storage_options)}")
+    path = text.partition("://")[2] if is_remote else text
+    if not path or "\0" in path:
+        raise ConfigError(f"target={text!a} names no folder; give a path such as features/train")
+    return LocalStorage(path)
+
+
+def is_read_only(url: str) -> bool:
+    """Tell URLs that can be read but hold no data set: of web pages, of archives, chained ones.
+
+    Examples
+    --------
+    >>> is_read_only("https://host/rows.svm"), is_read_only("s3://bucket/features")
+    (True, False)
+    """
+    return "::" in url or protocol_of(url) in _READ_ONLY

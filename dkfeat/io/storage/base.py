@@ -1,0 +1,238 @@
+"""Storage of a data set: the few operations that the commit protocol needs, each of them atomic.
+
+A name is a path relative to the data set's root with forward slashes, such as ``data/part-….parquet``. A `Storage` is
+small and can be pickled, so that tasks carry it to workers. An object store implements the same methods: its `create`
+is one PUT that the store rejects if the object exists, and its `acquire` is such a PUT of the lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from dkfeat.errors import ConfigError, DkfeatError, cause_of
+from dkfeat.io.storage.urls import shown_url
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
+
+
+DATA = "data"
+META = "_dkfeat"
+TMP = f"{META}/tmp"
+SET_ASIDE = f"{META}/set-aside"
+SPEC = f"{META}/spec.json"
+LOCK = f"{META}/lock.json"
+SUCCESS = "_SUCCESS"
+
+_TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
+PROBE = "probe-"
+_PROBED = re.compile(PROBE + "[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Run named by a lock."""
+
+    run_id: str
+    """Id of the run."""
+    host: str
+    """Machine that it runs on."""
+    pid: int | None
+    """Process id of the run on that machine."""
+    since: str
+    """Time at which the run took the lock, as an ISO date and time."""
+    alive: bool | None
+    """True if the run is alive, False if it has ended, None if this cannot be determined from here."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], alive: bool | None) -> Holder:
+        """Read the values that the holder wrote, without trusting them."""
+        run_id, host, since = (
+            ascii(values.get(key) or "unknown")[:80].strip("'") for key in ("run_id", "host", "since")
+        )
+        pid = values.get("pid")
+        return cls(run_id=run_id, host=host, since=since, pid=pid if type(pid) is int else None, alive=alive)
+
+
+class Lock(Protocol):
+    """Exclusive right to write to a target, held until `release`."""
+
+    def release(self) -> None:
+        """Release the lock; a second call does nothing."""
+
+
+class Storage(ABC):
+    """Folder of files that are created whole or not at all, and never changed.
+
+    Storage errors are raised as `OSError`, a missing file as `FileNotFoundError`, an existing one as `FileExistsError`.
+    """
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Path or URL without secrets, for messages and for `open_storage`."""
+
+    @abstractmethod
+    def check_writable(self) -> None:
+        """Check before any work that files can be created here; the check leaves nothing behind.
+
+        Raises
+        ------
+        CommitError
+            If files cannot be created.
+        """
+
+    @abstractmethod
+    def place(self, url: str) -> PurePath | None:
+        """Convert a path or URL to a path in this kind of storage; None if it is elsewhere."""
+
+    def keep_apart(self, files: Iterable[SourceFile], patterns: Iterable[str]) -> None:
+        """Raise an error if the target contains a source, or is inside the search area of a recursive source pattern.
+
+        Raises
+        ------
+        ConfigError
+            In both cases; the message names the file or the pattern.
+        """
+        root = self.place(self.url)
+        for file in files:
+            place = self.place(file.url)
+            if place is not None and root in place.parents:
+                raise ConfigError(
+                    f"source {file.name} lies in the target {self.url}; give the shards a folder of their own"
+                )
+        for pattern in patterns:
+            fixed, recursive, _ = pattern.partition("**")
+            place = self.place(fixed or ".") if recursive else None
+            if root is not None and place in (root, *root.parents):
+                looked = f"the source's pattern {shown_url(pattern)} looks into the target {self.url}"
+                raise ConfigError(f"{looked}; give shards a folder beside it")
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Create the missing folders of a data set; calling it again is safe."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Test that files can be created here and that creating one twice fails; only the lock's holder may call it.
+
+        Raises
+        ------
+        CommitError
+            If the test fails; nothing is left behind.
+        """
+
+    @abstractmethod
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
+        """Lock the target for writing, or raise an error at once if another run holds it.
+
+        Parameters
+        ----------
+        holder : mapping
+            Plain JSON values that name this run: run_id, host, pid, since.
+        break_lock : str, optional
+            Run id of a holder on another host that is known to have ended.
+
+        Raises
+        ------
+        CommitConflictError
+            If another run holds the target; the message names it.
+        """
+
+    @abstractmethod
+    def holder(self) -> Holder | None:
+        """Return the run that holds the lock, or held it and died; None if the lock is free. Nothing is changed."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes | memoryview) -> None:
+        """Create a file with all its bytes, durably, unless it exists.
+
+        Before: no such file, or a whole one (`FileExistsError`, nothing changes). After: the whole file, on disk. If
+        the call dies half-way: no such file, at most a temporary one that `sweep` removes. Calling again is safe.
+        """
+
+    @abstractmethod
+    def open(self, name: str) -> BufferedReader:
+        """Open a regular file for reading with seek; a symbolic link below the root is an error."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """All bytes of a file."""
+
+    def load(self, name: str) -> memoryview:
+        """Read all bytes of a large file into memory that pyarrow reuses for the next one."""
+        with self.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            buffer = memoryview(pa.allocate_buffer(size)).cast("B")
+            filled = 0
+            while filled < size and (got := file.readinto(buffer[filled:])):
+                filled += got
+            return buffer[:filled]
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes, or None if it does not exist."""
+
+    @abstractmethod
+    def list(self, folder: str) -> dict[str, int]:
+        """Names in a folder, sorted, with their sizes; the answer is never cached."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file durably; a missing file is not an error."""
+
+    @abstractmethod
+    def set_aside(self, name: str) -> str:
+        """Move a damaged file out of the way, keep its bytes, and return its new name."""
+
+    def leftovers(self) -> tuple[str, ...]:
+        """Files that `sweep` removes: temporary files and probes, left by dead runs unless a run is in progress."""
+        temporary = [f"{TMP}/{name}" for name in self.list(TMP) if _TEMPORARY.fullmatch(name)]
+        return (*temporary, *(f"{META}/{name}" for name in self.list(META) if _PROBED.fullmatch(name)))
+
+    def sweep(self) -> int:
+        """Remove temporary files and probes of dead runs; only the lock's holder may call it. Returns their number."""
+        left = self.leftovers()
+        for name in left:
+            self.remove(name)
+        return len(left)
+
+    @abstractmethod
+    def free_bytes(self) -> int | None:
+        """Free space in bytes, or None if the storage does not report it."""
+
+
+@contextmanager
+def faults_as(kind: type[DkfeatError], text: str) -> Iterator[None]:
+    """Convert storage errors to an error of dkfeat; `text` comes before the cause."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        raise kind(f"{text}: {cause_of(fault)}") from fault
+
+
+def file_name(name: str) -> str:
+    """Last part of the name of a file inside a data set.
+
+    Raises
+    ------
+    ValueError
+        If the name is not inside the data set.
+    """
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ValueError(f"{name!a} is not the name of a file inside a data set")
+    return parts[-1]

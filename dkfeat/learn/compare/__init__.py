@@ -1,0 +1,1 @@
+"""Comparison of feature maps by accuracy and cost."""

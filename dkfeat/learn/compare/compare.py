@@ -1,0 +1,206 @@
+"""Comparison of feature maps: accuracy against the number of components, cost, and a recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from dkfeat.config.train import Liblinear, as_grid, check_fraction
+from dkfeat.errors import ConfigError
+from dkfeat.learn.compare.models import (
+    KERNELS,
+    MAPS,
+    ComparedRows,
+    FitSettings,
+    choose_gamma,
+    fit_exact,
+    fit_linear,
+    fit_mapped,
+    load_rows,
+)
+from dkfeat.learn.compare.result import Comparison, Result, ResultStore
+from dkfeat.learn.liblinear.liblinear import split_held_out
+from dkfeat.validation import check_choice, check_integer, check_real
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from dkfeat.io.sources.base import Source
+
+
+DEFAULT_MAPS = ("gcws", "nrff", "nystroem-gmm", "nystroem-rbf")
+DEFAULT_K = (32, 64, 128, 256, 512, 1024)
+DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+GAMMA_COMPONENTS = 256
+"""Gamma is chosen with the largest number of components up to this one, and used for all others."""
+EXACT_ROWS = 3000
+"""Maximum number of training rows for exact kernel machines if `exact` is "auto"."""
+
+
+def compare(
+    source: Source | str | Sequence[str],
+    *,
+    test: Source | str | Sequence[str] | None = None,
+    maps: str | Sequence[str] = DEFAULT_MAPS,
+    k: int | Sequence[int] = DEFAULT_K,
+    gamma: float | Sequence[float] = DEFAULT_GAMMA,
+    solver: Literal["liblinear"] | Liblinear = "liblinear",
+    linear: bool = True,
+    exact: Literal["auto"] | bool = "auto",
+    within: float = 0.005,
+    test_fraction: float = 0.25,
+    random_state: int = 0,
+    out: str | PathLike[str] | None = None,
+    progress: bool | Callable[[Result], object] = True,
+) -> Comparison:
+    """Train a linear model on the features of several maps and sizes, and recommend one.
+
+    A part of the training rows, drawn by the seed, is held out to choose C, gamma and the recommendation. The test rows
+    choose nothing; they only measure the models, each fitted to all training rows with its C and gamma.
+
+    All rows are held in memory. If `out` is given, each result is written to ``results.jsonl`` as soon as it is known,
+    and at the end the table as text, JSON and CSV and, if matplotlib is installed, the plot. An interrupted comparison
+    continues if it is called again with the same settings and files.
+
+    Parameters
+    ----------
+    source : LibsvmSource, ParquetSource, str or sequence of str
+        Rows with one class each, without weights: a source, or the path, glob or URL of LIBSVM text.
+    test : like `source`, optional
+        Rows on which accuracy is measured. By default a part of the rows of `source`, drawn by the seed.
+    maps : str or sequence of str
+        Of "gcws", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf". The RBF kernel is ``exp(-gamma (1 - cosine))``.
+    k : int or sequence of int
+        Numbers of components. For Nyström maps, numbers above the number of training rows are left out.
+    gamma : float or sequence of float
+        Gamma values of RBF kernels to choose from. Each map with such a kernel gets one, chosen on the held-out rows
+        with the largest `k` up to 256.
+    solver : "liblinear" or Liblinear, default="liblinear"
+        Loss, values of C to choose from for each model, and the share of the training rows that is held out.
+    linear : bool, default=True
+        Also train a linear model on the raw rows, scaled to unit length.
+    exact : "auto" or bool, default="auto"
+        Also fit exact kernel machines; "auto": if there are at most 3,000 training rows.
+    within : float, default=0.005
+        Tolerance of the recommendation, at least 0: how far the held-out accuracy of a cheaper map may be below the
+        best.
+    test_fraction : float, default=0.25
+        Share of all rows used as test rows if `test` is not given, in (0, 1).
+    random_state : int, default=0
+        Seed of the maps and of the random parts of the rows, at least 0.
+    out : str or path, optional
+        Local folder for results. By default nothing is written.
+    progress : bool or callable, default=True
+        True prints each result on standard error, or below the cell of a notebook. A callable receives each result.
+
+    Returns
+    -------
+    comparison : Comparison
+        Results, recommendation, tables and plot.
+
+    Raises
+    ------
+    ConfigError
+        If a setting is out of range, the source holds shards, or rows have lists of labels, no labels or weights.
+    SpecConflictError
+        If `out` holds results with other settings or files.
+    InputError
+        If there are no rows, or rows of only one class.
+    PlanError
+        If rows or features do not fit in memory.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import dump_svmlight_file, load_iris
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "iris.svm"
+    >>> dump_svmlight_file(*load_iris(return_X_y=True), str(path), zero_based=False)
+    >>> comparison = compare(path, maps=["gcws"], k=[16, 64], exact=False, progress=False)
+    >>> [(result.name, result.k, result.row_bytes) for result in comparison.results]
+    [('linear', None, 16), ('gcws', 16, 16), ('gcws', 64, 64)]
+    """
+    given = [maps] if isinstance(maps, str) else maps
+    names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(given)]
+    sizes = sorted({check_integer(each, "k", low=1) for each in (k if isinstance(k, Iterable) else [k])})
+    if not names or not sizes:
+        raise ConfigError("a comparison needs one map and one number of components or more; name them in maps and k")
+    within = check_real(within, "within")
+    if within < 0:
+        raise ConfigError(f"within={within:g}, but it must be at least 0")
+    check_fraction(test_fraction, "test_fraction")
+    if isinstance(solver, str):
+        check_choice(solver, "solver", ("liblinear",))
+        solver = Liblinear()
+    if not isinstance(solver, Liblinear):
+        raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.Liblinear(...) or 'liblinear'")
+    settings = FitSettings(
+        C=as_grid(solver.C, "C"),
+        gamma=as_grid(gamma, "gamma"),
+        gamma_components=max([size for size in sizes if size <= GAMMA_COMPONENTS], default=sizes[0]),
+        loss=solver.loss,
+        validation_fraction=solver.validation_fraction,
+        test_fraction=None if test is not None else test_fraction,
+        seed=check_integer(random_state, "random_state", low=0, high=2**63),
+    )
+    rows = load_rows(
+        _source(source), None if test is None else _source(test), test_fraction=test_fraction, seed=settings.seed
+    )
+    n_rows = len(rows.y)
+    n_validation = int(split_held_out(rows.y, solver.validation_fraction, settings.seed).sum())
+    able = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
+    if not any(able.values()):
+        raise ConfigError(
+            f"k={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give a smaller k"
+        )
+    store = ResultStore(out, {**asdict(settings), **rows.identity}, progress)
+    with_exact = exact is True or (exact == "auto" and n_rows <= EXACT_ROWS)
+    _fit_all(store, rows, settings, able, linear=linear, exact=with_exact)
+    comparison = Comparison(
+        results=store.results,
+        within=within,
+        n_train=n_rows,
+        n_validation=n_validation,
+        n_test=len(rows.y_test),
+        settings=asdict(settings),
+    )
+    if out is not None:
+        comparison.save(out)
+    return comparison
+
+
+def _fit_all(
+    store: ResultStore,
+    rows: ComparedRows,
+    settings: FitSettings,
+    sizes: Mapping[str, Sequence[int]],
+    *,
+    linear: bool,
+    exact: bool,
+) -> None:
+    """Fit all compared models, with the `sizes` of each map, in the order of display."""
+    if linear:
+        store.result("linear", None, partial(fit_linear, rows, settings))
+    for kernel in dict.fromkeys(KERNELS[name] for name in sizes) if exact else ():
+        store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
+    for name, own in sizes.items():
+        chosen: float | None = None
+        if KERNELS[name] == "rbf_cosine" and own:
+            chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.tell))
+        for size in own:
+            store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
+
+
+def _source(given: Any) -> Source:
+    # late import: readers are loaded only if there is something to read
+    from dkfeat.engine.resolve.arguments import as_source
+    from dkfeat.learn.predict.source import dataset_reader
+
+    source = as_source(given)
+    for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:
+        if dataset_reader(path, source.storage_options) is not None:
+            raise ConfigError(
+                f"{path} holds shards; a comparison makes features itself: give the rows they were made from"
+            )
+    return source

@@ -1,0 +1,360 @@
+"""Rows of a comparison, read once into memory, and the models that are fitted to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
+from sklearn.preprocessing import normalize
+
+from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.scan import scan
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.io.sources.base import Source
+from dkfeat.learn.compare.result import Result
+from dkfeat.learn.liblinear.kernel_machine import KernelMachine
+from dkfeat.learn.liblinear.liblinear import (
+    LinearFit,
+    best_of_grid,
+    fit_best_c,
+    fit_bytes,
+    scaled_rows,
+    split_held_out,
+    try_grid,
+    unit_scale,
+)
+from dkfeat.learn.memory import check_fits
+from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
+from dkfeat.maps import FourierFeatures, GCWSFeatures, NystroemFeatures
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+
+    from dkfeat.io.sources.base import Source
+    from dkfeat.maps import FeatureMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComparedRows:
+    """Training and test rows."""
+
+    X: csr_matrix
+    """Training rows, shape (n_samples, n_features)."""
+    y: NDArray[Any]
+    X_test: csr_matrix
+    """Test rows, of the same width."""
+    y_test: NDArray[Any]
+    identity: Mapping[str, Any]
+    """Plain values that say which rows these are: what was read, and how."""
+
+
+def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed: int) -> ComparedRows:
+    """Read all rows.
+
+    Parameters
+    ----------
+    source : Source
+        Labels of one class a row, no weights.
+    test : Source or None
+        None: a part of the rows of `source`, chosen by seed, is the test rows.
+    test_fraction, seed
+        That part.
+
+    Raises
+    ------
+    InputError
+        For no rows, rows of one class, or labels that take more values than there are pairs of rows.
+    ConfigError
+        For lists of labels, no labels or weights, or a source that sets bad rows aside.
+    PlanError
+        If the rows do not fit in memory.
+    SourceNotFoundError, ParseError
+        From reading.
+    """
+    given = [source] if test is None else [source, test]
+    for each in given:
+        _check_kind(each)
+    scans = [scan(source, progress=False)]
+    if test is not None:
+        if test.zero_based == "auto":  # what the first column is, the training rows say
+            test = given[1] = test.replaced(zero_based=scans[0].zero_based)
+        scans.append(scan(test, progress=False))
+    width = max(each.n_features for each in scans)
+    stored = sum(each.n_rows * width if each.nnz is None else each.nnz for each in scans)
+    check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: they are all in memory")
+    parts = [_read(each, found, width) for each, found in zip(given, scans, strict=True)]
+    X, y = parts[0]
+    _check_classes(y)
+    if test is None:
+        held = split_held_out(y, test_fraction, seed + 1)  # other rows than those that choose C
+        X, y, X_test, y_test = X[~held], y[~held], X[held], y[held]
+    else:
+        X_test, y_test = parts[1]
+    if not len(y_test):
+        raise InputError("there are no test rows; give a source that has some")
+    read = [
+        {"source": each.to_mapping(), "files": [dict(file.identity) for file in files]}
+        for each, files in zip(given, (each.files() for each in given), strict=True)
+    ]
+    return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, identity={"read": read})
+
+
+def _check_classes(y: NDArray[Any]) -> None:
+    n_classes = len(np.unique(y))
+    if n_classes == 0:
+        raise InputError("there are no training rows; give a source that has some")
+    if n_classes == 1:
+        raise InputError(f"a comparison needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}")
+    if n_classes > max(2, len(y) // 2):
+        raise InputError(
+            f"the labels of {len(y):,} rows take {n_classes:,} values; a comparison is of classes, these are quantities"
+        )
+
+
+def _check_kind(source: Source) -> None:
+    if source.multilabel is True:
+        raise ConfigError(
+            "a comparison takes rows of one class each, not lists of labels; compare on one label at a time"
+        )
+    if not source.has_labels:
+        raise ConfigError("the rows have no labels; name their column, or give rows that have some")
+    if source.has_weights:
+        raise ConfigError("a comparison counts all rows alike; leave out the column of weights")
+    if source.on_bad_row != "raise":
+        raise ConfigError(
+            "a comparison drops no row in silence, so on_bad_row must be 'raise'; featurize sets bad rows aside"
+        )
+
+
+def _read(source: Source, found: Any, width: int) -> tuple[csr_matrix, NDArray[Any]]:
+    resolved = source.resolve(found).replaced(n_features=width)
+    blocks = [piece.block for split in resolved.splits() for piece in resolved.read(split, checksum=False)]
+    if not blocks:
+        return csr_matrix((0, width), dtype=np.float32), np.empty(0)
+    return csr_matrix(vstack([block.X for block in blocks])), np.concatenate([block.y for block in blocks])
+
+
+KERNELS: Mapping[str, str] = {
+    "gcws": "gmm",
+    "nrff": "rbf_cosine",
+    "rff": "rbf_cosine",
+    "nystroem-gmm": "gmm",
+    "nystroem-rbf": "rbf_cosine",
+}
+"""Kernels that the maps stand for."""
+MAPS: Mapping[str, Callable[[int, Any, int], FeatureMap]] = {
+    "gcws": lambda k, _, seed: GCWSFeatures(n_components=k, random_state=seed),
+    "nrff": lambda k, gamma, seed: FourierFeatures(n_components=k, gamma=gamma, random_state=seed),
+    "rff": lambda k, gamma, seed: FourierFeatures(n_components=k, gamma=gamma, normalize=False, random_state=seed),
+    "nystroem-gmm": lambda k, _, seed: NystroemFeatures(n_components=k, kernel="gmm", random_state=seed),
+    "nystroem-rbf": lambda k, gamma, seed: NystroemFeatures(
+        n_components=k, kernel="rbf_cosine", kernel_params={"gamma": gamma}, random_state=seed
+    ),
+}
+"""Maps by the names that a comparison gives them, made of components, gamma and seed."""
+
+ADVICE = "compare on fewer rows or components"
+TESTED_BYTES = 256 << 20
+"""Features of test rows held at a time."""
+TIMED_SECONDS = 0.05
+"""Rows are mapped again until this time is over, and the fastest time counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSettings:
+    """Settings that decide, with the rows, every number of a comparison but the times."""
+
+    C: tuple[float, ...]
+    gamma: tuple[float, ...]
+    gamma_components: int
+    """Components with which gamma is chosen."""
+    loss: str
+    validation_fraction: float
+    test_fraction: float | None
+    seed: int
+
+    @property
+    def fitting(self) -> dict[str, Any]:
+        """Arguments of LIBLINEAR beside C."""
+        return {"loss": self.loss, "validation_fraction": self.validation_fraction, "seed": self.seed}
+
+
+def fit_linear(rows: ComparedRows, settings: FitSettings) -> Result:
+    """Fit a linear model to the raw rows, scaled to unit length."""
+    n_rows, width = rows.X.shape
+    needed = fit_bytes(n_rows, width, rows.X.nnz, len(np.unique(rows.y)), sparse=True, grid=True)
+    check_fits(needed, "LIBLINEAR on the raw rows", ADVICE)
+    fitted, accuracy, seconds = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings)
+    row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # column and value of 4 bytes each, or all values
+    return Result(
+        name="linear",
+        accuracy=fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test),
+        validation_accuracy=accuracy,
+        C=fitted.C,
+        row_bytes=round(row_bytes),
+        fit_seconds=seconds,
+    )
+
+
+def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:
+    """Fit an exact kernel machine."""
+    began = time.perf_counter()
+    params = [{"gamma": gamma} for gamma in settings.gamma] if kernel == "rbf_cosine" else None
+    machine = KernelMachine(
+        kernel, params, settings.C, validation_fraction=settings.validation_fraction, random_state=settings.seed
+    ).fit(rows.X, rows.y)
+    seconds = time.perf_counter() - began
+    chosen: Mapping[str, Any] = machine.kernel_params_
+    return Result(
+        name=f"exact {kernel}",
+        accuracy=float(machine.score(rows.X_test, rows.y_test)),
+        validation_accuracy=best_of_grid(machine.grid_)["accuracy"] if machine.grid_ else None,
+        C=machine.C_,
+        gamma=chosen.get("gamma"),
+        fit_seconds=seconds,
+    )
+
+
+def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings) -> Result:
+    """Fit a linear model to the features of a map."""
+    feature_map, X = _features(rows, name, k, gamma, settings)  # this also compiles loops and makes tables
+    fitted, accuracy, seconds = _fit(X, rows.y, settings)
+    del X
+    test_accuracy, row_seconds = _tested(fitted, feature_map, rows.X_test, rows.y_test)
+    return Result(
+        name=name,
+        k=k,
+        accuracy=test_accuracy,
+        validation_accuracy=accuracy,
+        C=fitted.C,
+        gamma=gamma,
+        row_bytes=feature_map.encoded_row_bytes,
+        row_microseconds=1e6 * row_seconds,
+        fit_seconds=seconds,
+    )
+
+
+def choose_gamma(
+    rows: ComparedRows, name: str, settings: FitSettings, tell: Callable[[str], object] = lambda _: None
+) -> float:
+    """Choose gamma for a map of an RBF kernel, with the C that suits each; of equal ones the smallest."""
+    if len(settings.gamma) == 1:
+        return settings.gamma[0]
+    k = min(settings.gamma_components, rows.X.shape[0])
+    candidates: list[dict[str, Any]] = []
+    for gamma in settings.gamma:
+        _, X = _features(rows, name, k, gamma, settings)
+        accuracy = best_of_grid(try_grid(X, rows.y, settings.C, **settings.fitting))["accuracy"]
+        del X
+        candidates.append({"gamma": gamma, "accuracy": accuracy})
+        tell(f"{name}, {k:,} components, gamma {gamma:g}: held-out accuracy {accuracy:.2%}")
+    return float(best_of_grid(candidates)["gamma"])
+
+
+def _features(
+    rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings
+) -> tuple[FeatureMap, Any]:
+    """Map and features of the training rows, if there is room to fit a model to them."""
+    feature_map = MAPS[name](k, gamma, settings.seed).fit(rows.X)
+    n_rows, width = rows.X.shape[0], feature_map.n_features_out
+    sparse = feature_map.layout == "codes"
+    outputs = len(np.unique(rows.y))
+    needed = fit_bytes(n_rows, width, n_rows * (k if sparse else width), outputs, sparse=sparse, grid=True)
+    check_fits(needed, f"LIBLINEAR on {name} of {k:,} components", ADVICE)
+    return feature_map, scaled_rows(feature_map.transform(rows.X), unit_scale(feature_map))
+
+
+def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, float, float]:
+    """Fit the best C to all rows; also give its held-out accuracy, which one C alone has too, and seconds."""
+    began = time.perf_counter()
+    best = best_of_grid(try_grid(X, y, settings.C, **settings.fitting))
+    fitted = fit_best_c(X, y, [best["C"]], **settings.fitting)
+    return fitted, best["accuracy"], time.perf_counter() - began
+
+
+def _tested(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:
+    """Share of rows that get their own label, and seconds to map one of them."""
+    stored = feature_map.n_components if feature_map.layout == "codes" else feature_map.n_features_out
+    step = max(1, TESTED_BYTES // (16 * stored))
+    hits, seconds = 0, 0.0
+    for start in range(0, X.shape[0], step):
+        features, spent = _timed(feature_map.transform, X[start : start + step])
+        own = y[start : start + step]
+        hits += int(np.count_nonzero(fitted.predict(scaled_rows(features, unit_scale(feature_map))) == own))
+        seconds += spent
+    return hits / len(y), seconds / len(y)
+
+
+def _timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+    """Give what a call gives, and its least seconds of as many times as fit into a moment."""
+    least, began = float("inf"), time.perf_counter()
+    while True:
+        started = time.perf_counter()
+        found = call(argument)
+        ended = time.perf_counter()
+        least = min(least, ended - started)
+        if ended - began >= TIMED_SECONDS:
+            return found, least
+
+
+ALPHA = 1e-6
+
+
+def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
+    """Held-out accuracy of a linear model on the raw features, the usual baseline.
+
+    Hinge loss, rows scaled to unit l2 length, no bias: read block by block and trained as `dkfeat.train` trains.
+
+    Parameters
+    ----------
+    train, test : Source
+        Resolved.
+    classes : ndarray of shape (n_classes,)
+        All labels, ascending.
+    epochs : int
+        Passes over the training rows.
+    seed : int, default=0
+        Of the order in which a block's rows are seen.
+
+    Returns
+    -------
+    accuracy : float
+        In [0, 1].
+    """
+
+    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any], None]]:
+        random = np.random.default_rng([seed, epoch])
+        for X, y in _unit_blocks(train):
+            order = random.permutation(len(y))
+            yield X[order], y[order], None
+
+    config = DescentConfig(
+        task="binary" if len(classes) == 2 else "multiclass",
+        classes=classes,
+        variants=(Variant("hinge", ALPHA),),
+        fit_intercept=False,
+    )
+    weights = Weights.zeros(config, int(train.n_features or 0))
+    for epoch in range(epochs):
+        weights = run_epoch(weights, prefetch(batches(epoch)), config)
+    coef, _ = weights.model(config, 0)
+    hits = rows = 0
+    for X, y in _unit_blocks(test):
+        scores = X @ coef.T
+        best = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        hits += int(np.count_nonzero(classes[best] == y))
+        rows += len(y)
+    return hits / max(1, rows)
+
+
+def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+    for split in source.splits():
+        for piece in source.read(split, checksum=False):
+            if piece.block.n_rows:
+                yield normalize(piece.block.X.astype(np.float64)), piece.block.y

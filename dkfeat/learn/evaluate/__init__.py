@@ -1,0 +1,1 @@
+"""Evaluation of models over rows of any number."""

@@ -1,0 +1,1 @@
+"""Linear and kernel machines on rows in memory."""

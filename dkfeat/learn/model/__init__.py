@@ -1,0 +1,1 @@
+"""Linear models: prediction, model folders and scikit-learn pipelines."""

@@ -1,0 +1,118 @@
+"""Predictions from scores, and their accuracy or R² over batches of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, issparse
+
+
+def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> Any:
+    """Predictions that belong to scores, as `LinearModel.predict` gives them; equal scores go to the lower label.
+
+    Parameters
+    ----------
+    task : str
+        Of a `LinearModel`.
+    classes : ndarray of shape (n_classes,)
+    scores : ndarray of shape (n,), or (n, n_classes) for several classes and lists of labels
+    """
+    if task == "regression":
+        return scores
+    if task == "multilabel":
+        return csr_matrix((scores > 0).astype(np.uint8))
+    return classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+class Moments:
+    """Number, mean and sum of squared deviations of values, added batch by batch.
+
+    Notes
+    -----
+    Groups are joined as by Chan, Golub and LeVeque (1983).
+
+    Examples
+    --------
+    >>> moments = Moments()
+    >>> moments.add(np.array([1.0, 2.0]))
+    >>> moments.add(np.array([6.0]))
+    >>> moments.n, moments.mean, moments.spread
+    (3, 3.0, 14.0)
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean = self.spread = 0.0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add values of shape (n,)."""
+        if len(values):
+            mean = float(np.mean(values, dtype=np.float64))
+            self._join(len(values), mean, float(np.square(values - mean).sum()))
+
+    def merge(self, other: Moments) -> None:
+        """Add the values of another one."""
+        if other.n:
+            self._join(other.n, other.mean, other.spread)
+
+    def _join(self, n: int, mean: float, spread: float) -> None:
+        total = self.n + n
+        self.spread += spread
+        self.spread += (mean - self.mean) ** 2 * self.n * n / total
+        self.mean += (mean - self.mean) * n / total
+        self.n = total
+
+
+class Score:
+    """Accuracy of a classifier, or the coefficient of determination R² of a regression, over batches of rows.
+
+    Parameters
+    ----------
+    task : str
+        Of a `LinearModel`.
+
+    Examples
+    --------
+    >>> score = Score("binary")
+    >>> score.add(np.array([1, 1]), np.array([1, -1]))
+    >>> score.add(np.array([-1]), np.array([-1]))
+    >>> round(score.value, 2)
+    0.67
+    """
+
+    def __init__(self, task: str) -> None:
+        self._regression = task == "regression"
+        self.n_rows = 0
+        self._hits = 0
+        self._error = 0.0
+        self._labels = Moments()
+
+    def add(self, predicted: Any, own: Any) -> None:
+        """Count rows: their predictions and their own labels, both of one shape.
+
+        An indicator matrix of own labels may have columns beyond the predicted ones, for labels that no prediction can
+        name: rows that have them are misses.
+        """
+        n_rows = own.shape[0]
+        if not n_rows:
+            return
+        if self._regression:
+            own = np.asarray(own, dtype=np.float64)
+            self._error += float(np.square(own - predicted).sum())
+            self._labels.add(own)
+        elif issparse(own) or issparse(predicted) or own.ndim == 2:
+            width = predicted.shape[1]
+            differences = np.asarray((predicted != own[:, :width]).sum(axis=1)).ravel()
+            self._hits += int(np.count_nonzero(differences + np.asarray(own[:, width:].sum(axis=1)).ravel() == 0))
+        else:
+            self._hits += int(np.count_nonzero(predicted == own))
+        self.n_rows += n_rows
+
+    @property
+    def value(self) -> float | None:
+        """The score so far; None without rows, or for a regression whose rows all have one label."""
+        if self._regression:
+            return 1 - self._error / self._labels.spread if self._labels.spread > 0 else None
+        return self._hits / self.n_rows if self.n_rows else None

@@ -1,0 +1,1 @@
+"""Stochastic gradient descent over shards: rows, epochs, checkpoints and parallel training."""

@@ -1,0 +1,307 @@
+"""Stochastic gradient descent over batches of rows, run by compiled loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from dkfeat.compiled.descent import steps as compiled
+from dkfeat.compiled.descent.rows import BatchRows
+from dkfeat.compiled.simd.vector import LANES
+from dkfeat.errors import ShardError
+
+LOSSES: Mapping[str, tuple[int, float]] = {
+    "squared_hinge": (compiled.SQUARED_HINGE, 0.5),
+    "hinge": (compiled.HINGE, 1.0),
+    "log_loss": (compiled.LOG_LOSS, 3.96),
+    "squared_error": (compiled.SQUARED_ERROR, 1.0),
+    "huber": (compiled.HUBER, 1.0),
+}
+"""Losses: number of the loss in the compiled loops, and the step size for rows of unit length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Loss and penalty of one of the models that are trained in the same descent."""
+
+    loss: str
+    """One of `LOSSES`."""
+    alpha: float
+    """Strength of the l2 penalty, above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentConfig:
+    """Losses, penalties, classes, weights and scales of a descent."""
+
+    task: str
+    """Task of the resulting `LinearModel`."""
+    classes: NDArray[Any]
+    """All labels, ascending; empty for regression."""
+    variants: tuple[Variant, ...]
+    """Models to train in the same descent, at least one."""
+    average: bool = True
+    """Also keep the mean of the weights over all steps."""
+    value: float | None = None
+    """Value that replaces every stored value, for features that are all 1; None: stored values times `scale`."""
+    scale: float = 1.0
+    """Factor of the stored values; `Weights.model` multiplies the weights by it."""
+    fit_intercept: bool = True
+    class_weights: NDArray[np.float64] | None = None
+    """Weight of the rows of each class, shape (n_classes,); None: 1."""
+    typical_weight: float = 1.0
+    """Mean of the row weights, weighted by themselves. If it is above 1, steps are divided by its square root."""
+    n_descents: int = 1
+    """Number of descents whose weights are averaged, which shortens steps; so steps are multiplied by its root."""
+    weight_scale: float = 1.0
+    """Factor of the row weights."""
+    target_mean: float = 0.0
+    """For regression: the training targets are (labels - `target_mean`) / `target_scale`."""
+    target_scale: float = 1.0
+    epsilon: float = 0.1
+    """Error, in units of `target_scale`, at which the Huber loss turns from square to absolute."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs of one model, each with a row of weights."""
+        return len(self.classes) if self.task in ("multiclass", "multilabel") else 1
+
+    @property
+    def n_lanes(self) -> int:
+        """Columns of the table of weights: outputs of all variants, padded to a multiple of 16 if there are several."""
+        used = self.n_outputs * len(self.variants)
+        return used if used == 1 else -(-used // LANES) * LANES
+
+    def step_size(self, loss: str) -> float:
+        """Step size of a row of weight 1, reduced so that rows of typical weight do not all step to their targets."""
+        return LOSSES[loss][1] * math.sqrt(self.n_descents / max(1.0, self.typical_weight))
+
+
+Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
+"""Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
+
+INTERCEPT_RATE = 0.01
+"""Step of the intercept divided by the step of the weights: every row changes the intercept, few rows one weight."""
+WINDOW_ROWS = 65_536
+"""Rows after which a window of averaging ends, at the end of the batch at the latest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """State of a descent between two windows, as plain arrays that can be averaged over several descents.
+
+    Lane ``v * n_outputs + o`` is output o of variant v; lanes beyond the last variant are 0.
+    """
+
+    coef: NDArray[np.float32]
+    """Shape (n_features, n_lanes)."""
+    intercept: NDArray[np.float64]
+    """Shape (n_lanes,)."""
+    mean_coef: NDArray[np.float32] | None
+    """Mean of `coef` over all steps so far, of the same shape; None if it is not computed."""
+    mean_intercept: NDArray[np.float64]
+    """Shape (n_lanes,)."""
+    loss: NDArray[np.float64]
+    """Mean loss of the rows so far, computed before each row changed the weights, shape (n_lanes,)."""
+    steps: int = 0
+    """Rows seen."""
+
+    @classmethod
+    def zeros(cls, config: DescentConfig, n_features: int) -> Weights:
+        """Return initial weights, all zero."""
+        shape = n_features, config.n_lanes
+        lanes = [np.zeros(config.n_lanes) for _ in range(3)]
+        mean = np.zeros(shape, np.float32) if config.average else None
+        return cls(np.zeros(shape, np.float32), lanes[0], mean, lanes[1], lanes[2])
+
+    def model(self, config: DescentConfig, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Weights and intercepts of one variant for unscaled rows and labels; their means over the steps if computed.
+
+        Returns
+        -------
+        coef : ndarray of float32, shape (n_outputs, n_features)
+        intercept : ndarray of float64, shape (n_outputs,)
+        """
+        lanes = slice(variant * config.n_outputs, (variant + 1) * config.n_outputs)
+        table, intercepts = self.averaged
+        factor = config.target_scale * (config.scale if config.value is None else config.value)
+        coef = np.multiply(table[:, lanes].T, np.float32(factor), order="F")
+        return coef, intercepts[lanes] * config.target_scale + config.target_mean
+
+    @property
+    def averaged(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Table of weights and intercepts of the models: the means if they are computed, else the last values."""
+        if self.mean_coef is None:
+            return self.coef, self.intercept
+        return self.mean_coef, self.mean_intercept
+
+    def is_finite(self, config: DescentConfig, variant: int) -> bool:
+        """Return True if a variant has not diverged."""
+        lanes = slice(variant * config.n_outputs, (variant + 1) * config.n_outputs)
+        table, intercepts = self.averaged
+        return bool(np.isfinite(table[:, lanes]).all() and np.isfinite(intercepts[lanes]).all())
+
+
+def run_epoch(weights: Weights, batches: Batches, config: DescentConfig) -> Weights:
+    """Run the descent once over all rows of the batches, in their order.
+
+    Parameters
+    ----------
+    weights : Weights
+        Initial weights; not changed.
+    batches : iterable of (X, y, weight)
+        X is a csr_matrix or ndarray of shape (n, n_features). y are labels of shape (n,), numbers for regression, or an
+        indicator matrix for lists of labels. weight is None or float64 of shape (n,).
+    config : DescentConfig
+
+    Returns
+    -------
+    weights : Weights
+        Equal bit for bit for equal arguments, on any number of threads.
+
+    Raises
+    ------
+    ShardError
+        For a label that is not among the classes.
+
+    Examples
+    --------
+    >>> from dkfeat.learn.sgd.descent import Variant
+    >>> config = DescentConfig(task="binary", classes=np.array([-1, 1]), variants=(Variant("hinge", 1e-6),))
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
+    >>> weights = run_epoch(Weights.zeros(config, 2), [(X, y, None)] * 3, config)
+    >>> weights.coef.round(2).T.tolist(), weights.steps
+    ([[-1.0, 1.0]], 6)
+    """
+    descent = Descent(weights, config)
+    for X, y, weight in batches:
+        descent.show(X, y, weight)
+    return descent.weights()
+
+
+class Descent:
+    """Descent in progress, which owns its arrays.
+
+    Parameters
+    ----------
+    weights : Weights
+        Initial weights.
+    config : DescentConfig
+    copy : bool, default=True
+        False lets the descent change the arrays of `weights`.
+    """
+
+    def __init__(self, weights: Weights, config: DescentConfig, *, copy: bool = True) -> None:
+        self._config = config
+        self._steps, self._window = weights.steps, 0
+        self._coef = weights.coef.copy() if copy else weights.coef
+        empty = np.empty(0, np.float32)
+        self._mean = empty if weights.mean_coef is None else weights.mean_coef.copy() if copy else weights.mean_coef
+        self._lag = np.zeros(len(self._mean.ravel()), np.float32)
+        n_lanes, used = config.n_lanes, config.n_outputs * len(config.variants)
+        kinds, step_sizes, alphas = np.zeros(n_lanes, np.int64), np.zeros(n_lanes), np.zeros(n_lanes)
+        for values, given in (
+            (kinds, [LOSSES[variant.loss][0] for variant in config.variants]),
+            (step_sizes, [config.step_size(variant.loss) for variant in config.variants]),
+            (alphas, [variant.alpha for variant in config.variants]),
+        ):
+            values[:used] = np.repeat(given, config.n_outputs)
+        self._lanes = compiled.Lanes(
+            kinds=kinds,
+            step_sizes=step_sizes,
+            decays=1 / (1 + step_sizes * alphas),
+            scales=np.ones(n_lanes),
+            sums=np.zeros(n_lanes),
+            intercepts=weights.intercept.copy(),
+            intercept_sums=np.zeros(n_lanes),
+            losses=np.zeros(n_lanes),
+            mean_intercepts=weights.mean_intercept.copy(),
+            mean_losses=weights.loss.copy(),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of rows seen, including those seen before the initial weights."""
+        return self._steps + self._window
+
+    @property
+    def is_at_window_end(self) -> bool:
+        """True if a window has just ended, so that a call of `weights` does not change later results."""
+        return self._window == 0
+
+    def show(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
+        """Run the descent over the rows of a batch, with arguments as in `run_epoch`."""
+        config = self._config
+        rows, targets = _rows(X, config), _targets(y, weight, config)
+        coef, rate = self._coef.reshape(-1), INTERCEPT_RATE if config.fit_intercept else 0.0
+        n_rows, start = X.shape[0], 0
+        while start < n_rows:
+            if config.n_lanes == 1:
+                stop = compiled.descend_one(rows, targets, start, self._lanes, config.epsilon, rate, coef, self._lag)
+            else:
+                stop = compiled.descend(
+                    rows, targets, start, self._lanes, config.n_outputs, config.epsilon, rate, coef, self._lag
+                )
+            self._window += stop - start
+            start = stop
+            if start < n_rows or self._window >= WINDOW_ROWS:
+                self._end_window()
+
+    def weights(self) -> Weights:
+        """Weights after the rows so far. Ends the window; copy the arrays, which the descent goes on changing."""
+        self._end_window()
+        lanes, mean = self._lanes, self._mean if self._config.average else None
+        return Weights(self._coef, lanes.intercepts, mean, lanes.mean_intercepts, lanes.mean_losses, self._steps)
+
+    def _end_window(self) -> None:
+        if self._window:
+            mean = self._mean.reshape(-1)
+            compiled.end_window(self._lanes, self._window, self._steps, self._coef.reshape(-1), self._lag, mean)
+            self._steps, self._window = self._steps + self._window, 0
+
+
+def _rows(X: Any, config: DescentConfig) -> BatchRows:
+    scale = config.scale if config.value is None else config.value
+    if issparse(X):
+        values = np.empty(0, np.float32) if config.value is not None else np.asarray(X.data, np.float32)
+        return BatchRows(X.indptr, X.indices, values, float(scale))
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    indptr = np.arange(X.shape[0] + 1, dtype=np.int64) * X.shape[1]
+    return BatchRows(indptr, np.empty(0, np.int32), X.reshape(-1), float(scale))
+
+
+def _targets(y: Any, weight: NDArray[np.float64] | None, config: DescentConfig) -> compiled.Targets:
+    n_rows = y.shape[0]
+    weights = np.ones(n_rows) if weight is None else weight * config.weight_scale
+    reals, offsets, positives = np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64)
+    if config.task == "regression":
+        reals = (np.asarray(y, dtype=np.float64) - config.target_mean) / config.target_scale
+    elif config.task == "multilabel":
+        offsets, positives = y.indptr.astype(np.int64), y.indices.astype(np.int64)
+    else:
+        numbers = _numbered(y, config.classes)
+        if config.class_weights is not None:
+            weights = weights * config.class_weights[numbers]
+        if config.task == "binary":
+            offsets = np.concatenate([offsets, np.cumsum(numbers)])
+            positives = np.zeros(int(offsets[-1]), np.int64)
+        else:
+            offsets, positives = np.arange(n_rows + 1), numbers
+    return compiled.Targets(offsets, positives, reals, weights)
+
+
+def _numbered(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    if len(classes) == 2:  # several times faster than searchsorted
+        numbers = (y == classes[1]).astype(np.int64)
+    else:
+        numbers = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if not np.array_equal(classes[numbers], y):
+        strange = y[classes[numbers] != y][0]
+        raise ShardError(f"a row has the label {strange}, which the manifest does not list; verify the shards")
+    return numbers

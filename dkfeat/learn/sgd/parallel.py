@@ -1,0 +1,365 @@
+"""Training in parts on a cluster: each part descends over its own shards, and their weights are averaged.
+
+Zinkevich, Weimer, Smola and Li (2010), "Parallelized Stochastic Gradient Descent", Algorithm 3: rows are dealt out at
+random, and every machine descends over its own share alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dkfeat.engine.dataset.dataset import ShardDataset
+from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.runners.local import InOrder, Stopped
+from dkfeat.engine.tasks.process_cache import ProcessCache
+from dkfeat.errors import ConfigError, PlanError
+from dkfeat.io.manifest.metadata import read_numbered, read_spec
+from dkfeat.io.shards.reader import ShardReader
+from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
+from dkfeat.learn.sgd.rows import TrainingRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.runners.local import Runner
+    from dkfeat.io.storage.base import Storage
+
+
+def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int]]:
+    """Deal shards out to parts of about equally many rows.
+
+    The largest shards go first, each to the part with the fewest rows; which of equal ones is first is drawn.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Rows of each shard.
+    n_parts : int
+        At least 1.
+    seed : int
+        In [0, 2**64).
+
+    Returns
+    -------
+    parts : list of list of int
+        Places of each part's shards, ascending. A shard without rows is in none.
+
+    Examples
+    --------
+    >>> assign_shards([5, 3, 0, 3], 2, seed=0)
+    [[0], [1, 3]]
+    """
+    counts = np.asarray(rows)
+    order = np.random.default_rng(np.random.SeedSequence([seed, n_parts])).permutation(len(counts))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    parts: list[list[int]] = [[] for _ in range(n_parts)]
+    least = [(0, part) for part in range(n_parts)]
+    for place in order[counts[order] > 0].tolist():
+        held, part = heapq.heappop(least)
+        parts[part].append(place)
+        heapq.heappush(least, (held + int(counts[place]), part))
+    return [sorted(places) for places in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a training: what a task is for."""
+
+    number: int
+    """From 0."""
+    n_parts: int
+
+    @property
+    def description(self) -> str:
+        """Its number, for people."""
+        return f"part {self.number + 1} of {self.n_parts}"
+
+
+class PartPlacement:
+    """Worker of each part: the same one in every epoch, as long as it lives.
+
+    Parameters
+    ----------
+    n_parts : int
+
+    Examples
+    --------
+    >>> placement = PartPlacement(3)
+    >>> placement({"a": 1, "b": 1}), placement({"b": 1, "c": 1})
+    ({0: 'a', 1: 'b', 2: 'a'}, {0: 'c', 1: 'b', 2: 'b'})
+    """
+
+    def __init__(self, n_parts: int) -> None:
+        self._n_parts = n_parts
+        self._workers: dict[int, str] = {}
+
+    def __call__(self, threads: Mapping[str, int]) -> dict[int, str]:
+        """Worker of each part, given all workers with their threads; none without workers."""
+        self._workers = {part: worker for part, worker in self._workers.items() if worker in threads}
+        for part in range(self._n_parts if threads else 0):
+            if part not in self._workers:
+                taken = list(self._workers.values())
+                self._workers[part] = min(threads, key=lambda name: (taken.count(name) / max(1, threads[name]), name))
+        return dict(sorted(self._workers.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedShards:
+    """Reference of a committed data set, in few bytes: workers read the list of shards themselves."""
+
+    storage: Storage
+    manifest: int
+    """Its number."""
+    sha256: str
+    """Of the manifest."""
+    verify: Literal["sha256", "size"]
+    cache_bytes: int
+    """Encoded rows that a worker process keeps in memory."""
+
+    def open(self) -> ShardDataset:
+        """Open it, once in each process."""
+        key = (self.storage.url, self.sha256, self.verify, self.cache_bytes)
+        return _OPENED.get(key, self._open)
+
+    def _open(self) -> ShardDataset:
+        manifest = read_numbered(self.storage, self.manifest, self.sha256)
+        shards = ShardReader(self.storage, read_spec(self.storage), manifest)
+        return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
+
+
+_OPENED = ProcessCache[ShardDataset](1)
+"""In a worker process: the shards that it trains on, with those of their rows that are kept."""
+
+
+def forget_shards() -> None:
+    """Free what this process keeps of shards."""
+    _OPENED.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochTask:
+    """One epoch of every part: what is sent to each worker once an epoch."""
+
+    shards: PinnedShards
+    config: DescentConfig
+    coef: NDArray[np.float32]
+    """Weights to start from, shape (n_features, n_lanes)."""
+    intercept: NDArray[np.float64]
+    epoch: int
+    """From 0."""
+    fraction: float
+    """Share of the rows that is held out."""
+    seed: int
+    shuffle_rows: int | None
+
+    def __call__(self, part: Part, stopped: Callable[[], bool]) -> Weights:
+        """Run an epoch over the shards of a part.
+
+        Returns
+        -------
+        weights : Weights
+            After it, with their mean over this epoch's steps, the mean loss and the number of its rows. A function of
+            the part's number and this task, bit for bit, wherever and how often it runs.
+        """
+        data = self.shards.open()
+        shards = assign_shards([entry.rows for entry in data.manifest.shards], part.n_parts, self.seed)[part.number]
+        rows = TrainingRows(
+            data,
+            fraction=self.fraction,
+            seed=self.seed,
+            shuffle_rows=self.shuffle_rows,
+            shards=shards,
+            part=part.number,
+        )
+        fresh = Weights.zeros(self.config, 0)
+        mean = np.zeros_like(self.coef) if self.config.average else None
+        start = Weights(self.coef.copy(), self.intercept, mean, fresh.mean_intercept, fresh.loss)
+        descent = Descent(start, self.config, copy=False)
+        for X, y, weight in prefetch(rows.epoch(self.epoch)):
+            if stopped():
+                raise Stopped
+            descent.show(X, y, weight)
+        return descent.weights()
+
+
+EARLIER = 0.5
+"""Weight of the steps of earlier epochs in the mean of the weights: epoch t then has a share of 2 / (t + 1), as in the
+averages of Shamir and Zhang (2013), eta = 1. Parts begin worse than one descent, and an even mean remembers that."""
+CACHE_SHARE = 4
+"""A worker keeps encoded rows in memory up to this part of what one of its tasks may use."""
+CACHE_BYTES = 1 << 30
+"""The same where no limit is known."""
+BUFFERS_BYTES = 256 << 20
+"""Memory of a part beside weights and kept rows: the shuffle buffer, two shards and two decoded batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging:
+    """Epochs over the parts of a data set, whose weights are averaged after each.
+
+    For each epoch every worker is sent one table of weights, 4 bytes for each feature and lane, and every part sends
+    one back, two with the mean over its steps; lanes are the models trained side by side times their outputs, filled up
+    to a multiple of 16 if there are several.
+    """
+
+    runner: Runner
+    rows: TrainingRows
+    """Rows of all parts."""
+    config: DescentConfig
+    n_parts: int
+    placement: PartPlacement
+    cache_bytes: int
+    """Encoded rows that a worker process keeps in memory."""
+
+    def __call__(self, weights: Weights, epoch: int) -> Weights:
+        """Run one epoch over all parts.
+
+        Parameters
+        ----------
+        weights : Weights
+            Where all parts start; not changed.
+        epoch : int
+            From 0.
+
+        Returns
+        -------
+        weights : Weights
+            The mean of the parts' weights, each counting by its rows; their mean over the steps of all epochs likewise,
+            with epoch t, from 1, counting t times. A function of data, options, seed and number of parts, bit for bit.
+
+        Raises
+        ------
+        ClusterError
+            The scheduler was lost, or several workers died over one part.
+        ShardError
+            A shard does not read back.
+        """
+        task: Any = EpochTask(
+            shards=self.pinned,
+            config=replace(self.config, n_descents=self.n_parts),
+            coef=weights.coef,
+            intercept=weights.intercept,
+            epoch=epoch,
+            fraction=self.rows.fraction,
+            seed=self.rows.seed,
+            shuffle_rows=self.rows.shuffle_rows,
+        )
+        mean = _Mean(weights)
+        parts: Any = [Part(number, self.n_parts) for number in range(self.n_parts)]
+        self.runner.run(task, parts, InOrder(mean.add), self.placement)
+        return mean.result()
+
+    @property
+    def pinned(self) -> PinnedShards:
+        """The shards, as workers find them."""
+        data = self.rows.data
+        manifest = data.manifest
+        return PinnedShards(data.shards.storage, manifest.number, manifest.sha256, data.verifies, self.cache_bytes)
+
+
+class _Mean:
+    """Mean of parts' weights in proportion to their rows, and of means and losses with those of earlier epochs."""
+
+    def __init__(self, before: Weights) -> None:
+        self._rows = 0
+        self._before = before
+        # running means: w += (w_i - w) n_i / n; only the order of parts decides how they are rounded
+        self._coef = np.zeros_like(before.coef)
+        self._mean_coef = None if before.mean_coef is None else before.mean_coef.copy()
+        self._intercept = np.zeros_like(before.intercept)
+        self._mean_intercept, self._loss = before.mean_intercept.copy(), before.loss.copy()
+
+    def add(self, part: Weights) -> None:
+        if not part.steps:
+            return
+        self._rows += part.steps
+        own = part.steps / self._rows
+        overall = part.steps / (self._before.steps + self._rows)
+        late = part.steps / (EARLIER * self._before.steps + self._rows)
+        with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+            _move(self._coef, part.coef, own)
+            _move(self._intercept, part.intercept, own)
+            if self._mean_coef is not None and part.mean_coef is not None:
+                _move(self._mean_coef, part.mean_coef, late)
+            _move(self._mean_intercept, part.mean_intercept, late)
+            _move(self._loss, part.loss, overall)
+
+    def result(self) -> Weights:
+        if not self._rows:
+            return self._before
+        means = (self._mean_coef, self._mean_intercept, self._loss)
+        return Weights(self._coef, self._intercept, *means, self._before.steps + self._rows)
+
+
+def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
+    """Move a mean by a share of the way; a share of 1 gives the other value exactly."""
+    mean *= mean.dtype.type(1 - share)
+    mean += towards * mean.dtype.type(share)
+
+
+def open_averaging(
+    rows: TrainingRows, config: DescentConfig, *, parts: int | None, client: Any
+) -> AbstractContextManager[Averaging | None]:
+    """Start what parts run on, for a ``with`` block; None if neither parts nor a client are given.
+
+    Raises
+    ------
+    ConfigError
+        For settings of the client that do not go together, or more parts than shards that have rows.
+    PlanError
+        On entering: the weights would not fit in the memory of a worker.
+    ClusterError
+        On entering: workers do not start, or no scheduler answers.
+    """
+    if parts is None and client is None:
+        return nullcontext()
+    most = sum(entry.rows > 0 for entry in rows.data.manifest.shards)
+    if parts is not None and parts > most:
+        raise ConfigError(
+            f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower parts, "
+            "or featurize with a smaller blocksize"
+        )
+    # importing Dask takes a while, which training in one process need not wait for
+    from dkfeat.engine.runners.open import open_runner
+
+    return _open(open_runner(client), rows, config, parts, most)
+
+
+@contextmanager
+def _open(
+    opening: AbstractContextManager[Runner], rows: TrainingRows, config: DescentConfig, parts: int | None, most: int
+) -> Iterator[Averaging]:
+    with opening as runner:
+        limit = runner.memory_limit
+        _check_memory(config, rows.data.shape[1], limit)
+        n_parts = parts or max(1, min(most, runner.n_threads))
+        try:
+            yield Averaging(
+                runner=runner,
+                rows=rows,
+                config=config,
+                n_parts=n_parts,
+                placement=PartPlacement(n_parts),
+                cache_bytes=CACHE_BYTES if limit is None else limit // CACHE_SHARE,
+            )
+        finally:
+            runner.run_everywhere(forget_shards)
+
+
+def _check_memory(config: DescentConfig, width: int, limit: int | None) -> None:
+    # tables of float32: what was sent, the descent's with its mean and its lag, and what is sent back
+    tables = 6 if config.average else 3
+    projected = 4 * width * config.n_lanes * tables + BUFFERS_BYTES
+    if limit is not None and projected > limit - limit // CACHE_SHARE:
+        raise PlanError(
+            f"a part needs {projected / 2**30:,.2f} GiB for weights of {config.n_lanes:,} models and {width:,} "
+            f"columns, workers allow {limit / 2**30:,.2f} GiB a task, a quarter of it for rows; raise their "
+            "memory_limit, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once"
+        )

@@ -1,0 +1,158 @@
+"""Training of linear models on shards: the public function `train`, which calls the chosen solver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dkfeat.config.execution import ExecutionConfig
+from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
+from dkfeat.errors import ConfigError
+from dkfeat.io.storage.urls import is_url
+from dkfeat.learn.model.model import LinearModel
+from dkfeat.learn.sgd.train import open_training, train_sgd
+from dkfeat.random_streams import check_seed
+from dkfeat.validation import check_choice
+
+if TYPE_CHECKING:
+    from dask.distributed import Client
+
+    from dkfeat.engine.dataset.dataset import ShardDataset
+
+
+def train(
+    shards: ShardDataset | str | os.PathLike[str],
+    solver: Literal["sgd", "liblinear"] | SGD | Liblinear = "sgd",
+    *,
+    test: ShardDataset | str | os.PathLike[str] | None = None,
+    validation: ShardDataset | str | os.PathLike[str] | None = None,
+    task: Literal["auto", "classification", "regression"] = "auto",
+    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    client: Client | None = None,
+    random_state: Any = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | Callable[[Mapping[str, Any]], None] = True,
+) -> LinearModel:
+    """Train a linear model on featurized shards that need not fit in memory.
+
+    The same shards, settings and library versions give the same weights bit for bit, also if the training was
+    interrupted and continued from its checkpoint.
+
+    Parameters
+    ----------
+    shards : ShardDataset, str or path
+        Output of `dkfeat.featurize`: the data set or its folder. If rows have weights, each row counts by its weight
+        divided by the mean weight.
+    solver : {"sgd", "liblinear"}, SGD or Liblinear, default="sgd"
+        Solver with its options, or its name for the default options. `dkfeat.SGD` passes over the shards in epochs.
+        `dkfeat.Liblinear` holds all features in memory and finds the optimum; it raises an error if they do not fit.
+    test : ShardDataset, str or path, optional
+        Shards made by the same map (``like=``). They are scored after every epoch and do not influence the training.
+    validation : ShardDataset, str or path, optional
+        Shards made by the same map. They replace the rows held out of training in the choice among alphas, losses and,
+        with `patience`, epochs. "sgd" only.
+    task : {"auto", "classification", "regression"}, default="auto"
+        Meaning of the labels. "auto" means classification, unless the loss is a regression loss. Shards with lists of
+        labels give one model for each label, trained against the rest.
+    class_weight : "balanced" or mapping of label to float, optional
+        Weight of the rows of each class; 1 for labels that are not in the mapping. "balanced" sets weights in inverse
+        proportion to the number of rows of the class, 1 on average.
+    checkpoint : str or path, optional
+        Local folder for the training state. The same training on the same manifest continues from it, also within an
+        epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
+        `parts`, which are averaged at the end of an epoch, it is saved after epochs. It takes about twice the size of
+        the weights, which have 4 or 8 bytes for each feature and class. Remove the folder when the model is saved.
+    resume : bool, default=True
+        False starts from the beginning and ignores the state in `checkpoint`.
+    client : distributed.Client, optional
+        Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. By default one descent in this
+        process passes over all shards, or ``SGD(parts=...)`` trains parts on its threads. A worker keeps the encoded
+        rows of its parts in memory, up to a quarter of its memory limit. All workers must be able to read the shards.
+    random_state : int, None or numpy.random.RandomState or Generator, default=0
+        Seed for the order of shards and rows and for the choice of held-out rows, in [0, 2**64). None draws a seed,
+        which ``model.training`` records.
+    storage_options : mapping, optional
+        Options of the storage, for shards given by URL, as in `dkfeat.open_shards`.
+    progress : bool or callable, default=True
+        True prints each epoch on standard error, or below the cell of a notebook. A callable receives the history entry
+        of each epoch.
+
+    Returns
+    -------
+    model : LinearModel
+        ``model.history`` has one entry per epoch: rows, mean loss (of each row before it changed the weights) and
+        scores (accuracy or R²) on held-out and test rows.
+
+    Raises
+    ------
+    ConfigError
+        For a setting out of range, or if the weights of all models diverged.
+    InputError
+        If the shards have no rows, no labels, or rows of only one class.
+    SpecConflictError
+        If test shards were made by another map or read with other input options, or if a checkpoint belongs to other
+        shards or settings.
+    PlanError
+        If the weights would not fit in this machine's memory, or in a worker's.
+    ClusterError
+        If the scheduler was lost, or if several workers died while training the same part.
+    ShardError
+        If a shard cannot be read, or if no checkpoint in the folder can be read.
+
+    Notes
+    -----
+    Parts are trained as in Algorithm 3 of [1]_, but averaged after every epoch, not only after the last. In each epoch
+    a worker receives 4 bytes for each feature and trained model; several models are padded to a multiple of 16. Each
+    part sends back twice as many bytes, or the same number without `average`.
+
+    A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
+    in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
+    features are scaled by the mean length of the rows of the first batch. The scale is folded into the weights
+    afterwards. The step size is constant, because averaging takes the place of a decreasing step size. Steps are
+    implicit [2]_: no step moves the prediction for a row beyond its target, whatever the row's length and weight.
+    Labels of a regression are standardised in training, and `loss` values are in these units; "huber" turns from square
+    to absolute at a tenth of the labels' standard deviation.
+
+    References
+    ----------
+    .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
+    .. [2] B. Kulis and P. L. Bartlett, "Implicit online learning", ICML 2010.
+    """
+    if isinstance(solver, str):
+        solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()
+    if not isinstance(solver, SGD | Liblinear):
+        raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name")
+    try:
+        seed = check_seed(random_state)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    data = opened(shards, storage_options)
+    others = {"validation": validation, "test": test}
+    scored = {name: None if given is None else opened(given, storage_options) for name, given in others.items()}
+    if isinstance(solver, Liblinear):
+        # late import: loads scikit-learn's solvers only when they are used
+        from dkfeat.learn.liblinear.liblinear import train_liblinear
+
+        where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
+        unused = {"validation": validation, "checkpoint": checkpoint} | where
+        foreign = [name for name, value in unused.items() if value is not None] + ["task"] * (task == "regression")
+        if foreign:
+            raise ConfigError(foreign_options(foreign))
+        return train_liblinear(
+            data, solver, test=scored["test"], class_weight=class_weight, seed=seed, progress=progress
+        )
+    job = open_training(data, solver, **scored, task=task, class_weight=class_weight, seed=seed)
+    return train_sgd(job, checkpoint=checkpoint, resume=resume, client=client, progress=progress)
+
+
+def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
+    """Open shards given by folder or URL; open shards are returned unchanged."""
+    if isinstance(shards, str | os.PathLike):
+        # late import: callers that pass open shards have loaded it already
+        from dkfeat.engine.dataset.dataset import open_shards
+
+        return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
+    return shards

@@ -1,0 +1,405 @@
+"""Random Maclaurin features of dot-product kernels.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.polynomial.polynomial import polyval
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.preprocessing import normalize
+from sklearn.utils.validation import check_is_fitted
+
+from dkfeat.errors import InputError
+from dkfeat.kernels._rows import inner_products, paired_rows
+from dkfeat.kernels.by_name import NamedKernel, named_kernel
+from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
+from dkfeat.maps._rows import check_lengths, rows_and_multipliers
+from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.maclaurin.inner import checked_inner, inner_bytes, multiply_inner
+from dkfeat.maps.maclaurin.parameters import FittedMaclaurin, resolve_parameters
+from dkfeat.maps.maclaurin.signs import multiply_rows, table_bytes
+
+
+class MaclaurinFeatures(FeatureMap):
+    r"""Dense features whose inner products estimate a kernel of the inner product, such as a polynomial one.
+
+    Each component draws a degree n of the kernel's power series and multiplies n sums of the row's values under random
+    signs. Polynomial kernels are its home; for Gaussian ones `FourierFeatures` has the lower variance. With
+    `inner`, the kernel is composed with the kernel of another map. The time of a row is its nonzeros times the
+    factors drawn, `degrees_.sum()`; signs are packed bits, and the number of columns is unbounded.
+
+    Parameters
+    ----------
+    n_components : int, default=1024
+        Number of random features (D in the paper), from 1 to 2^24. The width of the output, unless `h01` adds columns.
+    kernel : str, default="polynomial"
+        With t the inner product of two scaled rows: "polynomial", :math:`(t + c)^r`, homogeneous for ``coef0=0``;
+        "vovk_real", :math:`1 + t + \dots + t^{r - 1}`; "vovk_infinite", :math:`(1 - t)^{-\alpha}`; "exponential",
+        :math:`e^{\gamma t}`; "maclaurin", :math:`\sum_n a_n t^n` with `coefficients`.
+    degree : int, default=3
+        r, from 1 to 10,000, of "polynomial" and "vovk_real".
+    coef0 : float, default=1.0
+        c, from 0 to 1e12, of "polynomial".
+    gamma : float, default=1.0
+        Above 0, at most 1e12, of "exponential", in 1 / (unit of scaled rows)^2.
+    alpha : float, default=1.0
+        Above 0, at most 1,000, of "vovk_infinite".
+    coefficients : sequence of float, callable or None, default=None
+        :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that gives :math:`a_n` for n. A
+        function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
+    measure : {"kernel", "proper"}, default="kernel"
+        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and is made for rows
+        about as long as R; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel and may have the lower
+        variance for rows below half of R. A few components of a high degree may teach a model more by "proper",
+        whatever their variance. See Notes.
+    p : float, default=2.0
+        Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
+    normalize : {"l1", "l2"} or None, default=None
+        Norm by which each row is divided first.
+    scale : float, default=1.0
+        What rows, or with `inner` its kernel's square root, are multiplied by; above 0, at most 1e12: the kernel is
+        that of :math:`t = s^2 \langle x, y \rangle`.
+    radius : float or None, default=None
+        R, the largest l2 norm of a scaled row, above 0, at most 1e12. Longer rows are refused, by their number.
+        None takes `scale` where rows are normalised or with `inner`; else 1, and rows are refused only where
+        the series is infinite.
+    tolerance : float, default=1e-6
+        Where the series is infinite, the largest part of :math:`f(R^2)` that the degrees left out may have (§4.2);
+        from 1e-15 to 0.5.
+    h01 : bool, default=False
+        Whether degrees 0 and 1 are exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
+        columns of :math:`\sqrt{a_1} x`, then random features for the degrees above. For at most 2^24 columns;
+        columns of a coefficient that is 0 are left out.
+    inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, mapping or None, default=None
+        Map whose kernel K makes the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
+        ``normalize=False`` and any projection but "orthogonal". Of GCWSFeatures a random sign of the full sample
+        is taken, and its i_bits and t_bits are not used. Its n_components and random_state are set here. A mapping
+        ``{"map": name, "params": {...}}`` is what a spec holds.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
+        Root of all random numbers: same value, same features, on any number of workers. None draws 64 bits in
+        fit and keeps them in `seed_`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns of the input.
+    feature_names_in_ : ndarray of shape (n_features,), object
+        Their names, where `fit` saw a data frame.
+    seed_ : int
+        Seed in use, in [0, 2^64).
+    degrees_ : ndarray of shape (n_components,), int64
+        Factors of each random feature, falling; 0 too where a drawn degree has no term and the feature is 0.
+    max_degree_ : int
+        Largest degree of the series in use: `degree`, or where an infinite one was cut.
+    truncation_error_ : float
+        Bound on what the degrees left out add for rows of length R, 0 for a finite series; for coefficients from a
+        function an estimate, the sum of the later half of the degrees kept.
+    n_features_out : int
+        Columns of `transform`.
+    encoded_row_bytes : int
+        Bytes of a row, 4 * n_features_out.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        In fit: a parameter is out of range, the series does not converge at R, or `inner` is biased.
+    dkfeat.errors.InputError
+        A value is NaN, infinite or beyond 1e25 (the error has ``row`` and ``column``, from 0), a row is longer than R
+        or its features overflow float32 (``row``), or the width is wrong.
+    sklearn.exceptions.NotFittedError
+        transform before fit.
+
+    See Also
+    --------
+    dkfeat.kernels.polynomial, dkfeat.kernels.vovk_real, dkfeat.kernels.vovk_infinite : Exact kernels.
+    dkfeat.theory.maclaurin.component_variance : Variance of one component's estimate.
+    sklearn.kernel_approximation.PolynomialCountSketch : Another estimate of polynomial kernels, by hashing.
+
+    Notes
+    -----
+    A component draws a degree N with probability :math:`P_N` and N vectors w of independent signs, and is
+    :math:`\sqrt{a_N / (D P_N)} \prod_{j \le N} w_j^\top x` (Alg. 1): products of features are unbiased, and over D
+    components have the variance :math:`(\sum_n a_n^2 M^n / P_n - f(t)^2) / D` with
+    :math:`M = \|x\|^2 \|y\|^2 + 2 t^2 - 2 \sum_l x_l^2 y_l^2`. Each component's estimate is at most
+    :math:`f(R_1^2)` for "kernel" and :math:`\frac p{p - 1} f(p R_1^2)` for "proper", :math:`R_1` the largest **l1**
+    norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). Rows of l2
+    norm R suffice for f to converge.
+
+    Of all measures "kernel" has the least variance for pairs with :math:`M = R^4`, and the least worst case over pairs
+    of :math:`M \le R^4`: f(R^2) f(M / R^2) in place of the first sum. No measure is the best for rows of every length,
+    since each M has its own: :math:`P_n \propto a_n M^{n / 2}`, with the sum :math:`f(\sqrt M)^2`. M is
+    :math:`\|x\|^2 \|y\|^2` for rows with nothing in common and up to three times that for equal ones, so that R is well
+    chosen between the l2 norm of the rows and 1.3 times of it. For homogeneous kernels R does not matter.
+
+    Departures from the paper:
+
+    * The measure :math:`p^{-(n + 1)}` is one for p = 2 only; "proper" is one for every p > 1 and is 2's own there.
+    * "kernel" is the default: geometric measures waste every draw of a degree without a term, 15 of 16
+      for homogeneous cubes, and draw high degrees too rarely.
+    * Signs are functions of (seed, column, factor), 128 from one call of Philox: no table of n_features by factors
+      need exist.
+
+    The arithmetic is float32, in one fixed order: dense and sparse rows, and blocks of any size, give equal bits. With
+    `inner`, features agree as those of the inner map do.
+
+    References
+    ----------
+    .. [1] P. Kar, H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.6, 0.8], [0.8, 0.6]])
+    >>> Z = MaclaurinFeatures(n_components=16384, degree=2, random_state=0).fit_transform(X)
+    >>> bool(abs(Z[0] @ Z[1] - (0.96 + 1) ** 2) < 0.15)
+    True
+    """
+
+    name = "maclaurin"
+    version = 1
+    layout = "dense"
+
+    def __init__(
+        self,
+        n_components: int = 1024,
+        *,
+        kernel: Literal["polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin"] = "polynomial",
+        degree: int = 3,
+        coef0: float = 1.0,
+        gamma: float = 1.0,
+        alpha: float = 1.0,
+        coefficients: Sequence[float] | Callable[[int], float] | None = None,
+        measure: Literal["kernel", "proper"] = "kernel",
+        p: float = 2.0,
+        normalize: Literal["l1", "l2"] | None = None,
+        scale: float = 1.0,
+        radius: float | None = None,
+        tolerance: float = 1e-6,
+        h01: bool = False,
+        inner: FeatureMap | Mapping[str, Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.gamma = gamma
+        self.alpha = alpha
+        self.coefficients = coefficients
+        self.measure = measure
+        self.p = p
+        self.normalize = normalize
+        self.scale = scale
+        self.radius = radius
+        self.tolerance = tolerance
+        self.h01 = h01
+        self.inner = inner
+        self.random_state = random_state
+
+    @property
+    def n_features_out(self) -> int:
+        """Columns of `transform`: n_components, and with h01 those of the exact terms."""
+        return self._fitted.n_exact + self._fitted.law.n_components
+
+    @property
+    def degrees_(self) -> NDArray[np.int64]:
+        """Factors of each random feature, falling."""
+        return self._fitted.draws.degrees.copy()
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes that a call holds beside rows and features: tables of signs, or one factor of each component."""
+        s = self._fitted
+        if s.inner is not None:
+            return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
+        return table_bytes(self.n_features_in_, s.draws)
+
+    @property
+    def _fitted(self) -> FittedMaclaurin:
+        check_is_fitted(self)
+        return self._settings
+
+    def check_params(self) -> None:
+        """See `FeatureMap.check_params`."""
+        if self.inner is None:  # an inner map's parameters may fit one width alone
+            resolve_parameters(
+                self.get_params(deep=False) | {"random_state": 0}, n_features=1
+            )  # a generator does not advance
+
+    def _resolve(self, n_features: int) -> None:
+        settings = resolve_parameters(self.get_params(deep=False), n_features)
+        self._settings = settings
+        self.max_degree_ = len(settings.law.terms) - 1
+        self.truncation_error_ = settings.truncation_error
+        self.seed_ = settings.law.seed
+
+    def _spec_part(self) -> dict[str, Any]:
+        return {"params": copy.deepcopy(self._fitted.params)}
+
+    def _kernel_facts(self) -> KernelFacts:
+        return _facts_of_series(self._fitted, self.n_features_in_)
+
+    def _as_rows(self, X: Any, *, reset: bool) -> Any:
+        rows = super()._as_rows(X, reset=reset)
+        if reset and self.inner is not None:
+            checked_inner(self.inner, rows.shape[1]).fit(rows)  # a kernel's own demands on rows
+        return rows
+
+    def _transform_rows(self, X: Any) -> NDArray[np.float32]:
+        s = self._fitted
+        if s.inner is not None:
+            return multiply_inner(X, s.inner, s.draws, s.law.seed)
+        rows: Any
+        rows, multipliers = rows_and_multipliers(X, s.normalize)
+        if s.longest is not None:
+            check_lengths(rows, s.scale, s.longest)
+        features = np.empty((X.shape[0], self.n_features_out), np.float32)
+        if s.constant > 0:
+            features[:, 0] = s.constant
+        if s.n_linear:
+            factors = multipliers * np.float32(s.linear)
+            linear = features[:, s.n_exact - s.n_linear : s.n_exact]
+            if sp.issparse(rows):
+                linear[:] = 0
+                counts = np.diff(rows.indptr)
+                linear[np.repeat(np.arange(len(counts)), counts), rows.indices] = rows.data * np.repeat(factors, counts)
+            else:
+                np.multiply(rows, factors[:, None], out=linear)
+        spoilt = multiply_rows(rows, multipliers, s.draws, s.law.seed, features, s.n_exact)
+        if spoilt.any():
+            row = int(spoilt.argmax())
+            raise InputError(
+                f"a feature of row {row:,} (counted from 0) overflows float32: its values are too large for products "
+                f"of {int(s.draws.degrees[0])} of their sums; set normalize='l2', or a smaller scale",
+                row=row,
+            )
+        return features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.inner, FeatureMap):
+            tags.input_tags.positive_only = self.inner.__sklearn_tags__().input_tags.positive_only
+        return tags
+
+
+Values = NDArray[np.float64]
+_NAMES = {"exponential": "exponential_dot_product"}
+
+
+def _facts_of_series(settings: FittedMaclaurin, n_features: int) -> KernelFacts:
+    """Kernel and variance of a fitted `MaclaurinFeatures`.
+
+    Parameters
+    ----------
+    settings : FittedMaclaurin
+    n_features : int
+        Columns that it was fitted to.
+    """
+    name = _NAMES.get(settings.params["kernel"], settings.params["kernel"])
+    known = named_kernel(name).params
+    kernel = named_kernel(name, {key: settings.params[key] for key in known})
+    inner = None if settings.inner is None else _facts_of_factor(settings.inner, n_features)
+    series = _SeriesKernel(kernel=kernel, settings=settings, inner=inner)
+    low, typical, high = series.of_products(np.array([0.0, series.square / 2, series.square])).tolist()
+    shown = parameters_shown(kernel)
+    return KernelFacts(
+        name=shown if inner is None else f"{shown}, of {inner.name}",
+        exact=lambda X, Y: series.of_products(series.products(X, Y)),
+        variance_at=series.variance_at,
+        variance=series.variance,
+        bound="at most",
+        note="for rows as long as the radius" if inner is None else "",
+        low=low,
+        high=high,
+        typical=typical,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeriesKernel:
+    """f(s^2 t) of inner products t, or of values t of an inner kernel; estimates of one factor have mean t."""
+
+    kernel: NamedKernel
+    settings: FittedMaclaurin
+    inner: KernelFacts | None
+
+    @property
+    def square(self) -> float:
+        """Largest t of rows as long as the radius."""
+        return self.settings.law.radius**2
+
+    def of_products(self, products: Values) -> Values:
+        """Kernel by t: that of rows of one column."""
+        flat = self.kernel((self.settings.scale**2 * products).reshape(-1, 1), np.ones((1, 1)))
+        return flat.reshape(products.shape)
+
+    def products(self, X: Any, Y: Any) -> Values:
+        """T of all pairs of rows."""
+        return self.inner.exact(X, Y) if self.inner is not None else inner_products(*self._paired(X, Y))
+
+    def variance(self, X: Any, Y: Any, exact: Values) -> Values:  # noqa: ARG002 - t is needed, not the kernel
+        """Variance of each pair's estimate; see `dkfeat.theory.maclaurin.component_variance`."""
+        products = self.products(X, Y)
+        if self.inner is not None:
+            variances = self.inner.variances(X, Y, products)
+            assert variances is not None, "theory knows the variance of single factors"
+            return self._variance(products, products**2 + variances)
+        x, y = (rows**2 if isinstance(rows, np.ndarray) else rows.power(2) for rows in self._paired(X, Y))
+        lengths = np.outer(np.asarray(x.sum(axis=1)), np.asarray(y.sum(axis=1)))
+        return self._variance(products, lengths + 2 * products**2 - 2 * inner_products(x, y))
+
+    def variance_at(self, values: Values) -> Values:
+        """Largest variance of pairs of rows as long as the radius, by the kernel's value."""
+        products = self._inverse(values)
+        if self.inner is not None:
+            variances = self.inner.variance_at
+            assert variances is not None, "theory knows the variance of single factors"
+            return self._variance(products, products**2 + variances(products))
+        # what common columns take off the second moment is left out
+        return self._variance(products, self.square**2 + 2 * products**2)
+
+    def _variance(self, products: Values, moments: Values) -> Values:
+        """Variance for t and the second moments M of one factor's estimate of it."""
+        law = self.settings.law
+        terms, weights = np.array(law.terms), np.array(law.weights)
+        drawn = weights > 0
+        squares = np.divide(terms**2, weights, out=np.zeros_like(terms), where=drawn)
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond measure, where rows are longer than the radius
+            second = polyval(moments / self.square**2, squares)
+            mean = polyval(products / self.square, np.where(drawn, terms, 0.0))
+            return np.maximum(second - mean**2, 0.0) / law.n_components
+
+    def _inverse(self, values: Values) -> Values:
+        """T in [0, R^2] where f has these values; its ends beyond them. f rises there, and is halved towards."""
+        below, above = np.zeros_like(values), np.full_like(values, self.square)
+        for _ in range(60):
+            middle = (below + above) / 2
+            is_low = self.of_products(middle) < values
+            below, above = np.where(is_low, middle, below), np.where(is_low, above, middle)
+        return above
+
+    def _paired(self, X: Any, Y: Any) -> tuple[Any, Any]:
+        norm = self.settings.normalize
+        if norm is None:
+            return paired_rows(X, Y)
+        return paired_rows(normalize(X, norm), None if Y is None else normalize(Y, norm))
+
+
+def _facts_of_factor(inner: FeatureMap, n_features: int) -> KernelFacts:
+    """Kernel of an inner map, and variance of one factor: a single component, or a random sign of a sample."""
+    single = clone(inner).set_params(n_components=1, random_state=0)
+    if isinstance(single, GCWSFeatures):
+        # the product of two signs is 1 or -1
+        return replace(single.fit_width(n_features)._kernel_facts(), variance_at=lambda values: 1 - values**2, note="")
+    # alone, a component does not care what others have to do with it
+    return single.set_params(projection="dense").fit_width(n_features)._kernel_facts()

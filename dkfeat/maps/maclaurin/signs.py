@@ -1,0 +1,323 @@
+"""Random degrees of the components of random Maclaurin features, and the products of their factors.
+
+P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, Alg. 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.compiled.products.signs import (
+    GROUP,
+    ROOM,
+    Components,
+    Features,
+    multiply_dense_signs,
+    multiply_sparse_signs,
+)
+from dkfeat.compiled.random.philox import STREAM_MACLAURIN_DEGREE, STREAM_MACLAURIN_SIGN, draw_words
+from dkfeat.compiled.random.signs import COLUMNS, SUPERBLOCK, packed_signs, turned_signs
+from dkfeat.compiled.simd.arrays import aligned, owned
+from dkfeat.compiled.simd.vector import LANES
+from dkfeat.errors import ConfigError
+from dkfeat.projections.dense import columns_present
+
+_MOST_FACTORS = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Blocks of components that are computed together, and the superblocks of signs that they need."""
+
+    first_block: int
+    last_block: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Draws:
+    """Degree and weight of each component, of falling degree, in blocks of 16."""
+
+    degrees: NDArray[np.int64]
+    """Shape (n_components,): factors of each component; 0 for one whose degree has no term, too."""
+    scales: NDArray[np.float32]
+    """Shape (16 * n_blocks,): what a component multiplies each of its factors by; 0 beyond the last component."""
+    constants: NDArray[np.float32]
+    """Shape (16 * n_blocks,): what its factors multiply: 1, or the value of a component without factors."""
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """First factor of each block and, last, the number of all factors, of shape (n_blocks + 1,)."""
+        return np.concatenate([[0], np.cumsum(LANES * self.degrees[::LANES])])
+
+    def components(self, tile: Tile) -> Components:
+        """Give what the compiled loops need to know of a tile."""
+        degrees = np.zeros(len(self.scales), np.float32)
+        degrees[: len(self.degrees)] = self.degrees
+        n_factors, origin = tile.count * SUPERBLOCK, tile.first * SUPERBLOCK
+        blocks = tile.first_block, tile.last_block
+        return Components(self.starts, degrees, self.scales, self.constants, *blocks, n_factors, origin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeLaw:
+    """Law of the degrees, with size and seed of the draw: a small value, which travels in place of the draws."""
+
+    weights: tuple[float, ...]
+    """Probability P_n of each degree; beyond, the kernel has no terms."""
+    terms: tuple[float, ...]
+    """a_n R^(2n)."""
+    radius: float
+    """R, of rows before they are scaled."""
+    n_components: int
+    seed: int
+
+
+@lru_cache(maxsize=8)
+def draw_degrees(law: DegreeLaw) -> Draws:
+    r"""Draw a degree for each component and weigh it.
+
+    Parameters
+    ----------
+    law : DegreeLaw
+
+    Returns
+    -------
+    draws : Draws
+        A component of degree N is :math:`\sqrt{a_N / (k P_N)}` times its factors. The weight is dealt to them in equal
+        shares, so that no product overflows where the feature does not.
+    """
+    terms, weights, n_components = law.terms, law.weights, law.n_components
+    words = np.empty((n_components, 4), np.uint32)
+    draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_DEGREE), np.uint64(law.seed), words)
+    uniform = ((words[:, 0].astype(np.uint64) << np.uint64(21) | words[:, 1] >> np.uint32(11)) + 0.5) * 2.0**-53
+    cumulative = np.cumsum(weights)
+    drawn = np.searchsorted(cumulative, uniform, side="right")
+    certain = np.flatnonzero(weights)[-1]
+    if abs(cumulative[-1] - 1) < 1e-9:  # a sum rounded below 1 leaves nothing beyond
+        drawn = np.minimum(drawn, certain)
+    shares, constants = np.zeros(len(terms) + 1), np.zeros(len(terms) + 1)
+    for n in np.unique(drawn[drawn < len(terms)]).tolist():
+        if terms[n] > 0:
+            root = (math.log(terms[n]) - math.log(weights[n]) - math.log(n_components)) / 2
+            shares[n] = math.exp(root / n) / law.radius if n else 0.0
+            constants[n] = 1.0 if n else math.exp(root)
+    drawn = np.minimum(drawn, len(terms))
+    degrees = np.where(constants[drawn] > 0, drawn, 0)
+    order = np.argsort(-degrees, kind="stable")
+    if int(degrees.sum()) > _MOST_FACTORS:
+        raise ConfigError(
+            f"the drawn degrees have {int(degrees.sum()):,} factors in all, but at most {_MOST_FACTORS:,} are taken; "
+            "choose a smaller n_components, degree or radius"
+        )
+    padding = np.zeros(-n_components % LANES, np.float32)
+    return Draws(
+        degrees=degrees[order].astype(np.int64),
+        scales=np.append(shares[drawn[order]].astype(np.float32), padding),
+        constants=np.append(constants[drawn[order]].astype(np.float32), padding),
+    )
+
+
+_TILE = 2 * SUPERBLOCK
+"""Factors whose sums for 16 rows, 256 KiB, stay in the second-level cache."""
+_WHOLE_BYTES = 8 * 2**20
+"""Largest table of signs that is kept."""
+_KEPT = 8
+"""Tables that are kept, at most."""
+_TABLE_BYTES = 64 * 2**20
+"""Tables that are drawn for some rows, and what they are made of, take no more: rows and columns are taken in parts."""
+_DRAW_BYTES = 128
+"""Bytes that drawing a component's degree takes."""
+_FULL = 8
+"""Sparse rows with a nonzero in every eighth column or more are quicker as dense ones."""
+_CELLS = 2**20
+"""Values of sparse rows that are filled in together; 16 rows of more columns stay sparse."""
+
+
+def multiply_rows(
+    X: Any,
+    multipliers: NDArray[np.float32],
+    draws: Draws,
+    seed: int,
+    out: NDArray[np.float32],
+    to: int,
+) -> NDArray[np.uint8]:
+    """Write the features of rows to the last columns of `out`.
+
+    Parameters
+    ----------
+    X : ndarray in C order or canonical csr_matrix of shape (n_samples, n_features), float32
+    multipliers : ndarray of shape (n_samples,), float32
+        Each row's values are multiplied by its own.
+    draws : Draws
+    seed : int
+    out : ndarray of shape (n_samples, to + n_components), float32
+    to : int
+        First column that is written.
+
+    Returns
+    -------
+    spoilt : ndarray of shape (n_samples,), uint8
+        1 where a feature overflows.
+    """
+    spoilt = np.zeros(X.shape[0], np.uint8)
+    if not sp.issparse(X):
+        _multiply_dense(owned(X), multipliers, draws, seed, out, to, spoilt)
+    elif X.nnz * _FULL >= X.shape[0] * X.shape[1] and X.shape[1] * LANES <= _CELLS:
+        n_rows = _CELLS // X.shape[1]
+        for first in range(0, X.shape[0], n_rows):
+            rows = slice(first, first + n_rows)
+            _multiply_dense(X[rows].toarray(), multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
+    else:
+        _multiply_sparse(X, multipliers, draws, seed, out, to, spoilt)
+    return spoilt
+
+
+def table_bytes(n_features: int, draws: Draws) -> int:
+    """Bytes at a time of tables for dense and sparse rows of so many columns, of sums of 16 rows, and of draws."""
+    tiles = list(_tiles(draws))
+    sizes = [n_features * _bytes(tile) for tile in tiles]
+    kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
+    sums = 4 * LANES * SUPERBLOCK * max(tile.count for tile in tiles)
+    return 2 * kept + min(2 * max(sizes), _TABLE_BYTES) + sums + _DRAW_BYTES * len(draws.degrees)
+
+
+def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
+    n_samples, n_features = X.shape
+    room = aligned(ROOM, np.float32)
+    for tile in _tiles(draws):
+        n_factors = tile.count * SUPERBLOCK
+        draw = _turned if _is_kept(n_features, tile) else _turned.__wrapped__
+        n_rows, n_columns = _dense_steps(n_samples, n_features, tile)
+        n_held = n_rows if n_columns < n_features else LANES
+        totals, components = aligned(n_held * n_factors, np.float32), draws.components(tile)
+        for first in range(0, n_samples, n_rows):
+            rows = slice(first, first + n_rows)
+            features = Features(out[rows].reshape(-1), to, out.shape[1], spoilt[rows])
+            for column in range(0, n_features, n_columns):
+                last = min(column + n_columns, n_features)
+                signs = draw(column, last, tile.first, tile.count, seed).reshape(-1)
+                values = X[rows].reshape(-1)
+                multiply_dense_signs(
+                    values, multipliers[rows], n_features, column, last, signs, components, features, room, totals
+                )
+                del signs  # before the next table is drawn
+
+
+def _dense_steps(n_samples: int, n_features: int, tile: Tile) -> tuple[int, int]:
+    """Rows and columns that are taken at a time: all, or in steps of 16 and of 64.
+
+    Where columns are taken in parts, half of the bytes are for signs, which are packed before they are turned, and half
+    for the sums of the rows.
+    """
+    n_columns = max(1, _TABLE_BYTES // (4 * _bytes(tile) * COLUMNS)) * COLUMNS
+    if _is_kept(n_features, tile) or n_columns >= n_features:
+        return max(1, n_samples), n_features
+    n_rows = min(_TABLE_BYTES // (2 * LANES * 4 * tile.count * SUPERBLOCK), -(-n_samples // LANES))
+    return max(1, n_rows) * LANES, n_columns
+
+
+def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
+    indptr, indices = X.indptr.astype(np.int64), X.indices.astype(np.int64)
+    n_features = X.shape[1]
+    groups = indices // GROUP
+    fresh = np.ones(len(indices), np.bool_)
+    fresh[1:] = groups[1:] != groups[:-1]
+    fresh[indptr[:-1][np.diff(indptr) > 0]] = True
+    tiles = list(_tiles(draws))
+    columns, places = np.empty(0, np.int64), indices
+    if X.shape[0] != 1 and any(not _is_kept(n_features, tile) for tile in tiles):
+        columns, places = columns_present(indices, n_features)
+        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES:  # never of no rows
+            half = X.shape[0] // 2
+            for rows in (slice(0, half), slice(half, None)):
+                _multiply_sparse(X[rows], multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
+            return
+    values, features = owned(X.data), Features(out.reshape(-1), to, out.shape[1], spoilt)
+
+    def multiply(tile: Tile, entries: slice, bounds: Any, at: Any, signs: Any, totals: Any) -> None:
+        """Take the entries of all rows, or some of those of the only row."""
+        multiply_sparse_signs(
+            bounds,
+            at,
+            fresh[entries],
+            values[entries],
+            multipliers,
+            signs.reshape(-1).view(np.uint16),
+            draws.components(tile),
+            features,
+            totals,
+            entries.start > 0,
+            entries.stop >= len(indices),
+        )
+
+    everything = slice(0, len(indices))
+    for tile in tiles:
+        totals = np.empty(tile.count * SUPERBLOCK, np.float32)
+        # a table is no variable, or it would still be there when the next one is drawn
+        if _is_kept(n_features, tile):
+            multiply(tile, everything, indptr, indices, _packed(n_features, tile.first, tile.count, seed), totals)
+        elif X.shape[0] != 1:
+            multiply(tile, everything, indptr, places, _drawn(columns, tile, seed), totals)
+        else:
+            for entries in _parts(fresh, _TABLE_BYTES // _bytes(tile)):
+                at = indices[entries]
+                bounds, places = np.array([0, len(at)]), np.arange(len(at))
+                multiply(tile, entries, bounds, places, _drawn(at, tile, seed), totals)
+
+
+def _parts(fresh: NDArray[np.bool_], most: int) -> Iterator[slice]:
+    """Cut the entries of a row before groups of columns, into parts of at most so many; at least one part."""
+    first, n_entries = 0, len(fresh)
+    while first + most < n_entries:
+        last = first + most
+        while not fresh[last]:
+            last -= 1
+        yield slice(first, last)
+        first = last
+    yield slice(first, n_entries)
+
+
+def _tiles(draws: Draws) -> Iterator[Tile]:
+    """Cut the blocks into tiles of about `_TILE` factors; a block stays whole."""
+    starts = draws.starts
+    n_blocks, block = len(starts) - 1, 0
+    while block < n_blocks:
+        first = int(starts[block]) // SUPERBLOCK
+        until = int(np.searchsorted(starts, first * SUPERBLOCK + _TILE, side="right")) - 1
+        until = min(max(until, block + 1), n_blocks)
+        last = max(-(-int(starts[until]) // SUPERBLOCK), first + 1)
+        yield Tile(block, until, first, last - first)
+        block = until
+
+
+def _bytes(tile: Tile) -> int:
+    """Bytes of the signs of one column."""
+    return tile.count * SUPERBLOCK // 8
+
+
+def _is_kept(n_features: int, tile: Tile) -> bool:
+    return n_features * _bytes(tile) <= _WHOLE_BYTES
+
+
+def _drawn(columns: NDArray[np.int64], tile: Tile, seed: int) -> NDArray[np.uint32]:
+    return packed_signs(columns, tile.first, tile.count, STREAM_MACLAURIN_SIGN, seed)
+
+
+@lru_cache(maxsize=_KEPT)
+def _packed(n_features: int, first: int, count: int, seed: int) -> NDArray[np.uint32]:
+    return packed_signs(np.arange(n_features), first, count, STREAM_MACLAURIN_SIGN, seed)
+
+
+@lru_cache(maxsize=_KEPT)
+def _turned(column: int, last: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
+    return turned_signs(packed_signs(np.arange(column, last), first, count, STREAM_MACLAURIN_SIGN, seed))

@@ -1,0 +1,74 @@
+"""Words that messages and tables share: the nearest known name, counts, sizes in bytes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+
+def close(name: str, known: Sequence[str]) -> str | None:
+    """Find the known name that is nearest, or None if none is near.
+
+    Examples
+    --------
+    >>> close("gcsw", ["gcws", "fourier"]), close("x", ["gcws", "fourier"])
+    ('gcws', None)
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun, in the plural unless it is one.
+
+    Examples
+    --------
+    >>> counted(1, "shard"), counted(1200, "shard"), counted(2, "process")
+    ('1 shard', '1,200 shards', '2 processes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """End of a message that has listed the known names: the one that is near, if one is.
+
+    Examples
+    --------
+    >>> meant("rfb", ["rbf", "rbf_cosine"])
+    "; did you mean 'rbf'?"
+    >>> meant("x", ["rbf", "rbf_cosine"])
+    ''
+    """
+    near = close(name, known)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def nearest(name: str, known: Sequence[str], what: str) -> str:
+    """End of a message about an unknown name.
+
+    Examples
+    --------
+    >>> nearest("gcsw", ["gcws", "fourier"], "maps")
+    "did you mean 'gcws'?"
+    >>> nearest("x", ["gcws", "fourier"], "maps")
+    'the maps are gcws, fourier'
+    """
+    return meant(name, known).removeprefix("; ") or f"the {what} are {', '.join(known)}"
+
+
+def show_bytes(size: int) -> str:
+    """Size in the binary units that options such as `blocksize` are given in.
+
+    Examples
+    --------
+    >>> show_bytes(12), show_bytes(67_108_864)
+    ('12 bytes', '64.0 MiB')
+    """
+    if size < 1024:
+        return f"{size} bytes"
+    value, units = size / 1024, ["KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:,.1f} {units[0]}"

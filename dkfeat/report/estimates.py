@@ -1,0 +1,212 @@
+"""Kernel estimates on rows drawn from a source, beside what the shards hold of the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from dkfeat.blocks import PackedCodes, RowBlock
+from dkfeat.engine.dataset.rows import join_blocks
+from dkfeat.engine.verify_inputs import resolved_source
+from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.manifest import metadata
+from dkfeat.io.shards.bad_rows import REFUSED
+from dkfeat.io.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.io.commit.run_logs import RunLog
+    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.sources.base import Source
+    from dkfeat.maps import FeatureMap
+    from dkfeat.maps._kernel_estimates import KernelPairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimates:
+    """Errors of kernel estimates on a sample of rows."""
+
+    pairs: KernelPairs
+    """Exact kernel and its estimate, for each pair of these rows."""
+    n_rows: int
+    """Rows in the sample."""
+    n_shards: int
+    """Shards that they were drawn from."""
+    same: bool
+    """True if these rows, featurized again, give what the shards hold."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "kernel": self.pairs.kernel,
+            "rows": self.n_rows,
+            "pairs": len(self.pairs),
+            "shards": self.n_shards,
+            "root_mean_squared_error": self.pairs.error,
+            "mean_error": self.mean_error,
+            "expected_error": self.pairs.expected_error,
+            "within_two_standard_errors": self.pairs.share_within,
+            "equal_to_the_shards": self.same,
+        }
+
+    @property
+    def mean_error(self) -> float:
+        """Mean of estimates less the kernel: what is left of an error that does not average out."""
+        return float(np.mean(self.pairs.estimates - self.pairs.exact))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowSample:
+    """Rows of a source beside their features in the shards."""
+
+    X: Any
+    """The source's rows: csr_matrix or ndarray of shape (n_rows, n_features)."""
+    encoded: Any
+    """The same rows in the shards: PackedCodes, csr_matrix or ndarray, by the layout."""
+    n_shards: int
+    """Shards that they were drawn from."""
+
+    def is_made_by(self, features: FeatureMap) -> bool:
+        """Return True if the map gives what the shards hold, up to the last bits of float features."""
+        held = self.encoded
+        if isinstance(held, PackedCodes):
+            made = features.encode(self.X)
+            codes = made.codes[~made.empty], held.codes[~held.empty]
+            return np.array_equal(made.empty, held.empty) and np.array_equal(*codes)
+        made = features.transform(self.X)
+        if sparse.issparse(held):
+            return bool(abs(sparse.csr_matrix(made) - held).max() <= 1e-5)
+        return bool(np.allclose(made, held, rtol=1e-4, atol=1e-5))
+
+
+def sample_rows(
+    data: ShardDataset,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    rows: int = 256,
+    shards: int = 8,
+    random_state: int = 0,
+    unchanged: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RowSample:
+    """Draw rows of the source, and read their features from the shards.
+
+    The first shards of some splits are drawn, and rows of each: of a split no more is read than its first piece, which
+    must still have the SHA-256 that the manifest states. Nothing is written.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    source : LibsvmSource, ParquetSource, path, glob, URL, or a list of these
+        As it was given to `dkfeat.featurize`; options left open are the data set's.
+    rows, shards : int
+        How many to draw at most.
+    random_state : int, default=0
+        Seed of the draw.
+    unchanged : bool, default=False
+        Open no file but those of the size and time of change that the manifest states.
+    storage_options : mapping or None
+        For a source given by URL.
+
+    Returns
+    -------
+    sample : RowSample
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        No file matches.
+    dkfeat.errors.SpecConflictError
+        It is another source, or no file of it is what the shards were made from.
+    dkfeat.errors.SourceError, dkfeat.errors.ShardError
+        Something cannot be read.
+    """
+    reader, spec = data.shards, data.spec
+    settled, files = resolved_source(reader.storage, spec, data.manifest, source, storage_options)
+    if unchanged:
+        stated = [entry.identity for entry in data.manifest.sources]
+        files = {name: file for name, file in files.items() if file.identity in stated}
+    numbers = range(1, data.manifest.number + 1)
+    plans = [metadata.read_plan(reader.storage, number) for number in numbers]
+    splits = {
+        split.number: split for plan in plans for split in plan.splits if all(f.name in files for f in split.files)
+    }
+    firsts = [entry for entry in data.manifest.shards if entry.piece == 0 and entry.rows and entry.split in splits]
+    able = [entry for entry in firsts if all(reason != REFUSED for _, reason, _ in entry.bad_rows)]
+    rng = np.random.default_rng(random_state)
+    chosen = sorted(rng.permutation(len(able))[:shards].tolist())
+    each = -(-rows // max(1, len(chosen)))
+    X, encoded = [], []
+    for entry in (able[place] for place in chosen):
+        block = _first_piece(settled, splits[entry.split].with_files(files), entry, spec["split"]["max_piece_rows"])
+        if block is None:
+            continue
+        taken = np.sort(rng.permutation(entry.rows)[:each])
+        X.append(block[taken])
+        held = reader.read(entry, data.verifies, only=("encoded",)).encoded
+        encoded.append(RowBlock(X=held, y=np.zeros(entry.rows)).take(taken))
+    if not X:
+        named = f"{settled.patterns[0]}" if settled.patterns else "the source"
+        raise SpecConflictError(f"{named}: no split of it that was looked at is what the shards were made from")
+    stacked = sparse.csr_matrix(sparse.vstack(X)) if sparse.issparse(X[0]) else np.concatenate(X)
+    return RowSample(X=stacked, encoded=join_blocks(encoded).X, n_shards=len(X))
+
+
+def _first_piece(source: Source, split: Split, entry: ShardEntry, max_piece_rows: int | None) -> Any:
+    """Rows of a split's first piece; None where its bytes are not what the shard was made from any more."""
+    pieces = source.read(split, max_piece_rows)
+    try:
+        piece = next(pieces)
+    except (SourceError, SpecConflictError):  # it changed; another one may not have
+        return None
+    same = (piece.start, piece.stop) == entry.range and piece.source_sha256 == entry.source_sha256
+    return piece.block.X if same and piece.block.n_rows == entry.rows else None
+
+
+def estimate_kernel(
+    data: ShardDataset,
+    source: Any,
+    logs: Sequence[RunLog],
+    rows: int,
+    seed: int,
+    storage_options: Mapping[str, Any] | None,
+) -> tuple[Estimates | None, str]:
+    """Compare estimates with the exact kernel on rows of the source; None and the reason where that cannot be done.
+
+    A log is as little to be trusted as the folder that it lies in: of what it names no URL is opened, no tree is
+    searched, and no file is read but those that the manifest knows.
+    """
+    if rows < 2:
+        return None, "Not asked for."
+    given = source is not None
+    remembered = next((log.sources for log in reversed(logs) if log.sources), ())
+    if not given and not remembered:
+        return None, "No log says where the source is; give it to the report too."
+    if not given and any(is_url(place) or "**" in place for place in remembered):
+        return (
+            None,
+            f"The source is {', '.join(remembered)[:200]}; give it to the report too, and it is read from there.",
+        )
+    try:
+        sample = sample_rows(
+            data,
+            source if given else list(remembered),
+            rows=rows,
+            random_state=seed,
+            unchanged=not given,
+            storage_options=storage_options if given else None,
+        )
+        features = data.map
+        pairs = features.kernel_pairs(sample.X, n_rows=sample.X.shape[0])
+    except (DkfeatError, OSError, ValueError) as error:
+        if given and isinstance(error, SourceNotFoundError | ConfigError):
+            raise  # a mistake in the call, not a source that went away
+        return None, f"The source cannot be compared: {error}"
+    same = sample.is_made_by(features)
+    return Estimates(pairs=pairs, n_rows=sample.X.shape[0], n_shards=sample.n_shards, same=same), ""

@@ -1,0 +1,78 @@
+"""Draws the picture of the home page and the README from the tables of docs/results.md: docs/images/front-*.svg.
+
+    python docs/images/front.py
+
+Needs the extra `plot`. The same page gives the same files.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+HERE = Path(__file__).parent
+LOOKS = {
+    "light": {"text": "#1c1e21", "quiet": "#5f6670", "line": "#d5d8dd", "mark": "#1f5fa8", "exact": "#c4501b"},
+    "dark": {"text": "#e3e6ea", "quiet": "#a0a7b1", "line": "#3c414a", "mark": "#7db4f0", "exact": "#f2975f"},
+}
+
+
+def main() -> None:
+    """Draw both pictures."""
+    text = (HERE.parent / "results.md").read_text(encoding="utf-8")
+    linear = column(text, "Smallest k that beats the linear machine", "Linear, %")
+    title = "Accuracy in percent at equal k, GCWS with b = 8"
+    gcws, exact = column(text, title, "GCWS, k = 1,024"), column(text, title, "Exact GMM")
+    names = sorted(linear, key=lambda name: linear[name] - gcws[name], reverse=True)
+    for look, colors in LOOKS.items():
+        draw(names, linear, gcws, exact, colors, HERE / f"front-{look}.svg")
+
+
+def column(text: str, title: str, name: str) -> dict[str, float]:
+    """Numbers of a column of the table under a title, by the first column."""
+    table = text.partition(f"### {title}\n")[2].strip().split("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table)
+    place = head.index(name)
+    return {row[0].split(",")[0]: float(row[place]) for row in rows}
+
+
+def draw(
+    names: list[str],
+    linear: dict[str, float],
+    gcws: dict[str, float],
+    exact: dict[str, float],
+    colors: dict[str, str],
+    file: Path,
+) -> None:
+    """Draw a line for each data set, from the linear model on the raw rows to the kernel machine."""
+    look = {"svg.fonttype": "none", "svg.hashsalt": "dkfeat", "font.family": "sans-serif", "font.size": 10.5}
+    ink = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    with mpl.rc_context({**look, **dict.fromkeys(ink, colors["text"])}):
+        figure, axes = plt.subplots(figsize=(7.4, 3.9), layout="constrained")
+        places = range(len(names))
+        for place, name in zip(places, names, strict=True):
+            axes.plot([linear[name], gcws[name]], [place, place], color=colors["line"], linewidth=4, zorder=1)
+        series = (
+            ("linear model, raw rows", linear, {"color": colors["quiet"], "s": 55}),
+            ("linear model, dkfeat's GCWS features (k = 1,024)", gcws, {"color": colors["mark"], "s": 70}),
+            ("exact kernel machine (GMM)", exact, {"edgecolors": colors["exact"], "facecolors": "none", "s": 130}),
+        )
+        for (label, values, style), above in zip(series, (2, 3, 4), strict=True):
+            axes.scatter([values[name] for name in names], places, label=label, zorder=above, linewidths=1.6, **style)
+        axes.set_yticks(list(places), names)
+        axes.tick_params(length=0)
+        axes.set(xlabel="test accuracy in percent", xlim=(50, 101.5))
+        axes.grid(axis="x", color=colors["line"], linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[:].set_visible(False)
+        axes.set_title("Kernel accuracy from linear models, on eleven public data sets", loc="left", fontsize=12)
+        axes.legend(loc="lower left", frameon=False)
+        figure.savefig(file, transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Every benchmark runs on small inputs, and prints what it promises."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def records_of(name, arguments, **variables):
+    """Run a benchmark, and give its lines of JSON."""
+    command = [sys.executable, FOLDER / f"{name}.py", *arguments]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("gcws", "ratio"),
+        ("parser", "read_ratio"),
+        ("projections", "ratio"),
+        ("maclaurin", "ratio"),
+        ("latency", "ratio"),
+        pytest.param("training", "ratio", marks=pytest.mark.slow),
+        pytest.param("checks", "ratio", marks=pytest.mark.slow),
+        pytest.param("job", "ratio", marks=pytest.mark.slow),
+        pytest.param("sizing", "ratio", marks=pytest.mark.slow),
+    ],
+)
+def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
+    arguments = ["--quick", *(["--folder", str(tmp_path)] if name in ("job", "training", "checks") else [])]
+    records = records_of(name, arguments)
+    ratios = [record[key] for record in records if key in record]
+    assert ratios
+    assert min(ratios) > 0
+
+
+@pytest.mark.data
+def test_descent__runs_on_the_papers_data(data_folder):
+    records = records_of("descent", ["--quick"], DKFEAT_DATA=str(data_folder))
+    assert len(records) == 8
+    assert all(record["ratio"] > 0 for record in records)
+
+
+@pytest.mark.quick
+def test_runner__refuses_unknown_names():
+    done = subprocess.run([sys.executable, FOLDER / "run.py", "gcsw"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown benchmark gcsw" in done.stderr

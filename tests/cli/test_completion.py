@@ -1,0 +1,109 @@
+"""What shells complete: commands, options, values, and paths."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from dkfeat.cli import cli
+from dkfeat.cli.commands.completion import VARIABLE
+from dkfeat.cli.options.maps import KERNELS, MAPS, PROJECTIONS
+from dkfeat.errors import ConfigError
+from dkfeat.maps import FEATURE_MAPS
+from tests.cli.test_commands import run
+
+
+def completed(*words):
+    *before, last = words
+    items = ShellComplete(cli, {}, "dkfeat", VARIABLE).get_completions(list(before), last)
+    return [item.value if item.type == "plain" else item.type for item in items]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("fea",), ["featurize"]),
+        (("featurize", "--n-comp"), ["--n-components"]),
+        (("featurize", "--map", "l"), ["laplace"]),
+        (("featurize", "--kernel", "rbf"), ["rbf_cosine", "rbf"]),
+        (("featurize", "--projection", "al"), ["alternating_circulant"]),
+        (("featurize", "--zero-based", ""), ["auto", "true", "false"]),
+        (("featurize", "--scheduler", "sy"), ["synchronous"]),
+        (("featurize", "--normalize", "l"), ["l1", "l2"]),
+        (("featurize", ""), ["file"]),
+        (("featurize", "a.svm", "--out", ""), ["dir"]),
+        (("featurize", "a.svm", "--cluster", ""), ["file"]),
+        (("train", ""), ["dir"]),
+        (("train", "a", "--loss", "h"), ["hinge", "huber"]),
+        (("predict", ""), ["dir"]),
+        (("predict", "model", ""), ["file"]),
+        (("config", ""), ["check", "show"]),
+        (("config", "check", ""), ["file"]),
+        (("completion", "z"), ["zsh"]),
+        (("featurise", "--n-comp"), []),
+    ],
+)
+def test_completion__of(words, found):
+    assert completed(*words) == found
+
+
+@pytest.mark.parametrize("name", [name for name in cli.commands if name != "completion"])
+def test_completion__knows_every_path(name):
+    """An option or argument whose help shows a folder or a file is completed as one."""
+    command = cli.commands[name]
+    commands = command.commands.values() if isinstance(command, click.Group) else [command]
+    for parameter in (parameter for each in commands for parameter in each.params):
+        metavar = parameter.metavar or str(parameter.name).upper()
+        if metavar in ("DIR", "FILE", "MODEL", "SHARDS", "SOURCE", "TARGET"):
+            assert parameter.type.shell_complete(None, parameter, "")[0].type in ("dir", "file"), parameter
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_map_options__know_the_kernels_of_each_map(name):
+    rows = [[1.0, 2.0], [2.0, 1.0]]
+    with pytest.raises(ConfigError) as caught:
+        FEATURE_MAPS[name](kernel="?").fit(rows)
+    told = str(caught.value).split("one of ")[1]
+    assert told == ", ".join(map(repr, KERNELS[name]))
+
+
+def test_map_options__know_the_projections():
+    for name, known in (("fourier", PROJECTIONS), ("laplace", PROJECTIONS[:3])):
+        assert "projection" in MAPS[name]
+        with pytest.raises(ConfigError) as caught:
+            FEATURE_MAPS[name](projection="?").fit([[1.0]])
+        assert str(caught.value).split("one of ")[1] == ", ".join(map(repr, known))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion__is_a_script_of_its_shell(shell, tmp_path):
+    text = run("completion", shell).stdout
+    assert VARIABLE in text
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "script").write_text(text)
+    done = subprocess.run([program, "-n", tmp_path / "script"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_completion__in_bash(tmp_path):
+    """The script as bash runs it when the key is pressed."""
+    program = shutil.which("bash")
+    if program is None:
+        pytest.skip("bash is not installed")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "dkfeat"
+    command.write_text(f"#!{sys.executable}\nfrom dkfeat.cli import main\nmain()\n")
+    command.chmod(0o755)
+    keys = (
+        'eval "$(dkfeat completion bash)"\n'
+        "COMP_WORDS=(dkfeat featurize --ma)\nCOMP_CWORD=2\n_dkfeat_completion dkfeat\necho ${COMPREPLY[@]}\n"
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([program, "-c", keys], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.split() == ["--map", "--max-bad-rows"], done.stderr

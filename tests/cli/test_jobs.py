@@ -1,0 +1,99 @@
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dkfeat.config import load_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_script(name, conf, folder):
+    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), str(conf)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def letter(tmp_path_factory):
+    """The Letter job with a few rows in place of Letter's."""
+    folder = tmp_path_factory.mktemp("job")
+    settings = yaml.safe_load((ROOT / "conf" / "letter.yaml").read_text())
+    for part, rows in zip(settings["featurize"], (60, 30), strict=True):
+        path = folder / part["source"]["urlpath"].removesuffix(".xz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{1 + i % 2} {1 + i % 2}:{1 + i % 5}\n" for i in range(rows)))
+        part["source"]["urlpath"] = str(path)
+    settings["train"]["epochs"] = 2
+    (folder / "conf.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["letter", "rcv1"])
+def test_conf__reads_strictly(name):
+    job = load_config(ROOT / "conf" / f"{name}.yaml")
+    assert [part.out for part in job.featurize] == [job.train.shards, job.train.test]
+    assert job.featurize[1].like == job.featurize[0].out
+
+
+@pytest.mark.slow
+def test_jobs__featurize_train_predict_evaluate(letter):
+    made = run_script("featurize", "conf.yaml", letter)
+    assert made.stdout.splitlines() == [
+        "features/letter-train: 60 rows in 1 shard",
+        "features/letter-test: 30 rows in 1 shard",
+    ]
+    trained = run_script("train", "conf.yaml", letter)
+    assert trained.stdout.splitlines() == ["models/letter: model of 2 classes", "test accuracy 100.00%"]
+    assert (letter / "models" / "letter" / "model.json").exists()
+    told = run_script("predict", "conf.yaml", letter)
+    assert told.stdout == "predictions/letter-test: predictions for 30 rows\n"
+    judged = run_script("evaluate", "conf.yaml", letter)
+    assert judged.stdout.startswith("models/letter: 30 rows, accuracy 1.0000, ")
+    assert (letter / "reports" / "letter" / "evaluation.html").exists()
+    assert "nothing to do" in run_script("predict", "conf.yaml", letter).stderr
+
+
+def test_jobs__train_tells_a_target_that_cannot_hold_a_model_first(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "conf.yaml").write_text(f"train: {{shards: none, out: '{tmp_path}'}}")
+    main = runpy.run_path(str(ROOT / "jobs" / "train.py"))["main"]
+    outcome = CliRunner().invoke(main, [str(tmp_path / "conf.yaml")])
+    assert outcome.exit_code == 2
+    assert "not a dkfeat model" in outcome.stderr
+
+
+def test_jobs__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "conf.yaml").write_text("featurize: [{source: {urlpath: a}, map: {name: gcws}, out: b/c}]")
+    monkeypatch.chdir(tmp_path)
+    main = runpy.run_path(str(ROOT / "jobs" / "featurize.py"))["main"]
+    assert CliRunner().invoke(main, ["conf.yaml"]).exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["conf.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "words"),
+    [
+        ("featurize", "featurise: []", "did you mean 'featurize'?"),
+        ("featurize", "run: {}", "lists nothing under `featurize`"),
+        ("train", "run: {}", "lists nothing under `train`"),
+        ("predict", "run: {}", "lists nothing under `predict`"),
+        ("evaluate", "evaluate: []", "lists nothing under `evaluate`"),
+        ("predict", "predict: [{model: none, source: {urlpath: a}, out: b}]", "none holds no model"),
+        ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
+        ("featurize", "featurize: [{source: {urlpath: a}, map: {name: gcws, ibits: 4}, out: b}]", "'i_bits'?"),
+    ],
+)
+def test_jobs__mistakes_exit_2(tmp_path, script, text, words):
+    (tmp_path / "conf.yaml").write_text(text)
+    main = runpy.run_path(str(ROOT / "jobs" / f"{script}.py"))["main"]
+    outcome = CliRunner().invoke(main, [str(tmp_path / "conf.yaml")])
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(f"dkfeat: error: {script}: ")
+    assert words in outcome.stderr
+    assert "Traceback" not in outcome.stderr

@@ -1,0 +1,130 @@
+"""Every feature map on the command line: its flags, and the whole way from text to predictions."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dkfeat import open_shards
+from dkfeat.cli import cli
+from dkfeat.cli.options.maps import MAPS
+from dkfeat.maps import FEATURE_MAPS
+
+SETTINGS = {
+    "gcws": ("--i-bits", 6, "--t-bits", 1, "--p", 0.5, "--center", -1, "--normalize", "l2", "--code", "lowest"),
+    "fourier": ("--gamma", 2, "--kernel", "rbf", "--normalize", "false", "--projection", "alternating_circulant"),
+    "laplace": ("--kernel", "reciprocal", "--rate", 3, "--projection", "alternating_circulant", "--n-mixtures", 2),
+    "maclaurin": ("--kernel", "polynomial", "--degree", 2, "--coef0", 0.5, "--h01", "--normalize", "l2"),
+    "nystroem": ("--kernel", "egmm", "--kernel-param", "gamma=0.5", "--kernel-param", "p=2"),
+}
+
+
+def run(*arguments, status=0):
+    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
+    assert outcome.exit_code == status, outcome.output
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two classes that only a curved boundary parts."""
+    path = tmp_path_factory.mktemp("rows") / "rows.svm"
+    rng = np.random.default_rng(0)
+    rows = rng.random((400, 2)).round(3) + 0.001
+    labels = np.where((rows[:, 0] > 0.5) == (rows[:, 1] > 0.5), 1, -1)
+    path.write_text("".join(f"{y} 1:{a} 2:{b}\n" for y, (a, b) in zip(labels, rows, strict=True)))
+    return path
+
+
+def test_flags__are_the_parameters_of_the_maps():
+    for name, cls in FEATURE_MAPS.items():
+        parameters = set(inspect.signature(cls).parameters) - {"random_state"} | {"seed"}
+        assert set(MAPS[name]) == parameters, name
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_featurize__takes_what_each_map_takes(name, text, tmp_path):
+    shards, model = tmp_path / "shards", tmp_path / "model"
+    run("featurize", text, "--map", name, "--n-components", 32, "--seed", 5, *SETTINGS[name], "--out", shards)
+    fitted = open_shards(shards).map
+    assert fitted.to_spec()["map"] == name
+    assert fitted.seed_ == 5
+    asked = json.dumps(fitted.to_spec()["params"])
+    for value in SETTINGS[name][1::2]:
+        if not str(value).startswith("--"):
+            assert str(value).rpartition("=")[2] in asked, (value, asked)
+    run("train", shards, "--out", model)
+    labels = run("predict", model, text).stdout.split()
+    assert len(labels) == 400
+    again = run("featurize", text, "--like", shards, "--out", tmp_path / "again")
+    assert "400" in again.stdout
+    assert open_shards(tmp_path / "again").map.fingerprint() == fitted.fingerprint()
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_featurize__leaves_what_is_not_given_to_the_map(name, text, tmp_path):
+    run("featurize", text, "--map", name, "--out", tmp_path / "shards", "--no-progress")
+    found, usual = open_shards(tmp_path / "shards").map.get_params(), FEATURE_MAPS[name](random_state=0).get_params()
+    assert found == usual | (
+        {"kernel_params": {"p": 1.0}} if name == "nystroem" else {}
+    )  # a spec names what is in force
+
+
+@pytest.mark.parametrize("inner", ["gcws", "fourier", "laplace", '{"map": "laplace", "params": {"beta": 0.5}}'])
+def test_featurize__composes_kernels(inner, text, tmp_path):
+    out = tmp_path / "shards"
+    run("featurize", text, "--map", "maclaurin", "--n-components", 8, "--inner", inner, "--out", out)
+    kept = open_shards(out).map.to_spec()["params"]["inner"]
+    assert kept["map"] == (inner if inner.isalpha() else "laplace")
+    assert kept["params"].get("beta", 0.5) == (1.0 if inner == "laplace" else 0.5)
+
+
+def test_featurize__takes_coefficients(text, tmp_path):
+    options = ("--map", "maclaurin", "--kernel", "maclaurin", "--coefficients", "0,1,0.5", "--normalize", "l2")
+    run("featurize", text, *options, "--n-components", 8, "--out", tmp_path / "shards")
+    assert open_shards(tmp_path / "shards").map.get_params()["coefficients"] == [0, 1, 0.5]
+
+
+def test_featurize__takes_coefficients_of_a_kernel_with_landmarks(text, tmp_path):
+    options = ("--map", "nystroem", "--kernel", "maclaurin", "--kernel-param", "coefficients=0,1,0.5")
+    run("featurize", text, *options, "--n-components", 8, "--out", tmp_path / "shards")
+    assert open_shards(tmp_path / "shards").map.get_params()["kernel_params"] == {"coefficients": [0, 1, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--map", "gcws", "--beta", 2), "map gcws has no parameter --beta; it has --n-components"),
+        (("--map", "nystroem", "--gamma", 2), "--kernel-param"),
+        (("--map", "laplace", "--kernel", "rbf"), "'exponential'"),
+        (("--map", "fourier", "--gamma", 0), "gamma"),
+        (("--map", "gcws", "--normalize", "l3"), "none of l1, l2 and max"),
+        (("--map", "gcws", "--normalize", "true"), "normalize=True"),
+        (("--map", "laplace", "--n-mixtures", "many"), "neither a whole number nor log2"),
+        (("--map", "maclaurin", "--coefficients", "1;2"), "not a list of numbers"),
+        (("--map", "maclaurin", "--coefficients", "lambda n: 1"), "functions are for Python only"),
+        (("--map", "maclaurin", "--inner", "rbf"), "neither of gcws, fourier, laplace nor a mapping"),
+        (("--map", "nystroem", "--kernel-param", "gamma"), "not a parameter such as gamma=0.5"),
+        (("--map", "nystroem", "--kernel-param", "gama=1"), "gama"),
+    ],
+)
+def test_featurize__wrong_setting_is_refused(options, message, text, tmp_path):
+    outcome = run("featurize", text, *options, "--out", tmp_path / "shards", status=2)
+    assert message in outcome.stderr
+    assert not (tmp_path / "shards").exists()
+
+
+def test_new_files__get_the_map_of_the_target_without_being_told(text, tmp_path):
+    shards, first, more = tmp_path / "shards", tmp_path / "first.svm", tmp_path / "more.svm"
+    first.write_bytes(text.read_bytes())
+    more.write_text("1 1:0.25 2:0.5\n")
+    run("featurize", first, "--map", "fourier", "--n-components", 16, "--gamma", 3, "--seed", 7, "--out", shards)
+    made = open_shards(shards).map.fingerprint()
+    run("plan", first, more, "--out", shards)
+    run("featurize", first, more, "--out", shards)
+    grown = open_shards(shards)
+    assert (grown.map.fingerprint(), grown.n_rows) == (made, 401)
+    asked = run("featurize", first, more, "--seed", 0, "--out", shards, status=4)  # what is asked must still agree
+    assert "gcws" in asked.stderr

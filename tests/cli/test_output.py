@@ -1,0 +1,100 @@
+"""What commands print: one JSON object with ``--json``, nothing but results and errors with ``--quiet``."""
+
+import json
+
+import pytest
+
+from dkfeat.cli import cli
+from dkfeat.cli.output import as_object
+from tests.cli.test_commands import SMALL, run
+
+OBJECTS = {
+    "abort": {"target", "batch", "removed", "dry_run"},
+    "clean": {"target", "removed", "size", "refused", "dry_run"},
+    "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
+    "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
+    "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
+    "plan": {"target", "files", "source_size", "tasks", "task_memory", "blocksize", "rows", "size", "needs_scan"},
+    "predict": {"predictions", "rows", "bad_rows", "shards", "size", "manifest"},
+    "status": {"target", "state", "committed"},
+    "train": {"model", "task", "rows", "classes", "epochs", "training", "scores"},
+    "verify": {"kind", "target", "shards", "size", "problems", "not_listed", "inputs"},
+}
+"""Keys of each command's object, on which programs may rely; others may come."""
+SILENT = {"abort", "clean", "evaluate", "featurize", "predict", "status", "train", "verify"}
+"""Commands that have nothing to say but what they did."""
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A command line for each command, with the shards and the model that some of them need."""
+    folder = tmp_path_factory.mktemp("words")
+    rows = folder / "rows.svm"
+    rows.write_text("".join(f"{1 + i % 2} {1 + i % 2}:{1 + i % 7} {3 + i % 5}:0.5\n" for i in range(60)))
+    target, model = folder / "features", folder / "model"
+    arguments = {
+        "featurize": (rows, *SMALL, "--out", target),
+        "train": (target, "--test", target, "--epochs", 2, "--out", model),
+        "plan": (rows, *SMALL, "--out", target, "--scan"),
+        "predict": (model, rows, "--out", folder / "predictions"),
+        "evaluate": (model, target),
+        "inspect": (target,),
+        "status": (target,),
+        "verify": (target, "--inputs", rows),
+        "abort": (target,),
+        "clean": (target,),
+    }
+    for name in ("featurize", "train"):
+        run(name, *arguments[name])
+    return arguments
+
+
+def test_json__is_one_object_with_the_keys_that_are_promised(words):
+    for name, arguments in words.items():
+        told = run(name, *arguments, "--json").stdout
+        assert OBJECTS[name] <= set(json.loads(told)), name
+        assert told.count("\n") == 1
+
+
+def test_quiet__says_nothing_of_what_goes_well(words):
+    for name, arguments in words.items():
+        told = run(name, *arguments, "-q")
+        assert (told.output == "") == (name in SILENT), name
+    assert run("--quiet", "verify", *words["verify"]).output == ""
+    assert run("featurize", "none.svm", "--out", "x", "--quiet", status=2).stderr.startswith("dkfeat: error: ")
+
+
+def test_quiet__keeps_objects(words):
+    outcome = run("train", *words["train"], "--quiet", "--json")
+    assert json.loads(outcome.stdout)["scores"]["test_accuracy"] == 1.0
+    assert outcome.stderr == ""
+
+
+def test_predict__labels_alone_are_no_object(words):
+    model, rows, *_ = words["predict"]
+    assert run("predict", model, rows, "--quiet").output == "1\n2\n" * 30
+    assert "--json tells what became of --out" in run("predict", model, rows, "--json", status=2).stderr
+    told = json.loads(run("predict", model, rows, "--out", rows.with_name("labels.csv"), "--json").stdout)
+    assert (told["rows"], told["known_rows"], told["accuracy"]) == (60, 60, 1.0)
+
+
+def test_verify__tells_problems_in_an_object_too(words, tmp_path):
+    target = tmp_path / "features"
+    source = words["featurize"][0]
+    run("featurize", source, *SMALL, "--out", target)
+    shard = next((target / "data").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    outcome = run("verify", target, "--json", status=3)
+    (problem,) = json.loads(outcome.stdout)["problems"]
+    assert shard.name in problem
+    assert run("verify", target, "--quiet", status=3).stdout.startswith("problem: ")
+
+
+def test_every_command__offers_an_object_or_prints_something_else():
+    without = {name for name, command in cli.commands.items() if "as_json" not in {p.name for p in command.params}}
+    assert without <= {"completion", "config", "datasets"}  # a script for shells; groups of commands
+
+
+def test_as_object__has_numbers_that_all_readers_know(capsys):
+    as_object({"a": float("nan"), "b": [1.5, float("inf")], "c": ("x",)})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": ["x"]}

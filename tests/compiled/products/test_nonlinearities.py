@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dkfeat.compiled.products.nonlinearities import decay_features, finish_features, scale_values
+from dkfeat.compiled.products.norms import squares_of_dense, squares_of_sparse
+
+
+def test_decay__is_the_exponential():
+    v = np.concatenate([np.linspace(0, 87.3, 20_011), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
+    out = v.copy()
+    decay_features(out, np.float32(1))
+    expected = np.exp(-v.astype(np.float64))
+    assert (np.abs(out - expected) <= 1.5e-7 * expected).all()
+
+
+def test_decay__has_ends():
+    out = np.array([0.0, -0.0, -3.0, -1e30, 87.34, 1e4, np.inf] * 5, np.float32)
+    decay_features(out, np.float32(0.5))
+    assert out.tolist() == [0.5, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0] * 5
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 100])
+def test_decay__does_not_depend_on_the_place(n):
+    v = np.random.default_rng(0).exponential(5, 100).astype(np.float32)
+    whole, part = v.copy(), v[100 - n :].copy()
+    decay_features(whole, np.float32(0.3))
+    decay_features(part, np.float32(0.3))
+    assert np.array_equal(part, whole[100 - n :])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scale__multiplies_and_bounds(dtype):
+    values = np.array([0, 1e-300, 0.5, 3, 1e30], dtype)
+    out = np.empty(5, np.float32)
+    assert scale_values(values, 1e200, 1.0, 7.0, out)
+    assert out.tolist() == [0.0, 7.0 if dtype is np.float64 else 0.0, 7.0, 7.0, 7.0]
+    assert scale_values(values, 1.0, 5e-324, 7.0, out)
+    assert out[0] == 0
+    assert scale_values(values, 2.0, 8.0, 7.0, out)
+    assert out.tolist() == [0.0, 0.0, 0.25, 1.5, 7.0]
+
+
+@pytest.mark.parametrize("value", [-1e-300, -1, np.nan, np.inf, -np.inf])
+def test_scale__tells_of_unfit_values(value):
+    out = np.empty(3, np.float32)
+    assert not scale_values(np.array([1.0, value, 2.0]), 1.0, 1.0, 9.0, out)
+    assert scale_values(np.array([1.0, -0.0, 2.0]), 1.0, 1.0, 9.0, out)
+
+
+@pytest.mark.parametrize("n_columns", [1, 15, 16, 100, 1024, 2500])
+def test_squares__dense_and_sparse_agree(n_columns):
+    rng = np.random.default_rng(n_columns)
+    X = (rng.standard_normal((5, n_columns)) * (rng.random((5, n_columns)) < 0.1)).astype(np.float32)
+    X[2] = 0
+    dense, sparse = np.empty(5), np.empty(5)
+    squares_of_dense(X.ravel(), n_columns, dense)
+    rows = sp.csr_matrix(X)
+    squares_of_sparse(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data, sparse)
+    assert np.array_equal(dense, sparse)
+    assert np.allclose(dense, (X.astype(np.float64) ** 2).sum(axis=1), rtol=1e-6)
+
+
+def test_squares__skip_blocks_without_nonzeros():
+    squares = np.empty(2)
+    columns = np.array([0, 5000, 2**40, 2**40 + 16])
+    squares_of_sparse(np.array([0, 4, 4]), columns, np.array([1, 2, 3, 4], np.float32), squares)
+    assert squares.tolist() == [30.0, 0.0]
+
+
+@pytest.mark.parametrize("n_components", [1, 16, 40, 1030, 2048])
+@pytest.mark.parametrize("amplitude", [0.0, 0.3])
+def test_features__are_cosines(n_components, amplitude):
+    rng = np.random.default_rng(3)
+    projected = rng.standard_normal((3, n_components)).astype(np.float32)
+    phases = rng.random(n_components).astype(np.float32)
+    scales = np.array([0.5, 0.0, 2.0], np.float32)
+    cosines = np.cos(2 * np.pi * (projected.astype(np.float64) * scales[:, None] + phases))
+    expected = amplitude * cosines if amplitude else cosines / np.linalg.norm(cosines, axis=1, keepdims=True)
+    finish_features(projected.reshape(-1), phases, scales, np.float32(amplitude), n_components)
+    assert np.abs(projected - expected).max() < 3e-6
+
+
+def test_features__of_a_row_of_zeros_are_zeros():
+    projected = np.array([0.25], np.float32)
+    finish_features(projected, np.zeros(1, np.float32), np.ones(1, np.float32), np.float32(0), 1)
+    assert projected.tolist() == [0.0]

@@ -1,0 +1,187 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from dkfeat.compiled.jit import kernel
+from dkfeat.compiled.random.laws import cosine_of_turns, exponentials, levy, normals
+from dkfeat.compiled.simd.vector import LANES, load, store
+from tests.reference.gcws import draw
+from tests.reference.laplace import exponential_weight, levy_weight
+
+
+def expected_normal(seed, coordinate, component, stream):
+    """The specification in float64 with NumPy's functions."""
+    q, i, lane = component // 64, component % 64 // 16, component % 16
+    x = draw(seed, coordinate, 16 * q + lane, stream)
+    u, turns = (x[i // 2 * 2] >> 1 | 1) * 2.0**-31, x[i // 2 * 2 + 1] * 2.0**-32
+    return np.sqrt(-2 * np.log(u)) * (np.sin if i % 2 else np.cos)(2 * np.pi * turns)
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_normals__follow_the_specification(seed):
+    coordinates = np.array([0, 7, 2**40 + 1])
+    table = normals(coordinates, 100, 20, seed)
+    expected = [[expected_normal(seed, int(c), j, 20) for j in range(100)] for c in coordinates]
+    assert np.abs(table - expected).max() < 2e-6
+
+
+def test_normals__a_tile_is_a_part_of_the_table():
+    coordinates = np.array([5, 2, 9])
+    tile = np.empty((3, 64), np.float32)
+    normals(coordinates, 64, 16, 1, first=64, out=tile)
+    assert np.array_equal(normals(coordinates, 128, 16, 1)[:, 64:], tile)
+
+
+def test_normals__are_gaussian():
+    x = np.sort(normals(np.arange(300), 64, 17, 5).ravel().astype(np.float64))
+    n = len(x)
+    # moments 1 to 4 with their standard errors, |z| > 5: 6e-7 each
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs((x**power).mean() - mean) < 5 * np.sqrt(variance / n)
+    # Kolmogorov's distance beyond 2.7 / sqrt(n): 9e-7
+    steps = np.arange(n + 1) / n
+    assert max((ndtr(x) - steps[:-1]).max(), (steps[1:] - ndtr(x)).max()) < 2.7 / np.sqrt(n)
+
+
+def test_normals__neighbours_are_uncorrelated():
+    table = normals(np.arange(200), 128, 16, 3).astype(np.float64)
+    n = 200 * 64
+    pairs = {
+        "cosine and sine": (table[:, :16], table[:, 16:32]),
+        "words": (table[:, :32], table[:, 32:64]),
+        "components": (table[:, :127], table[:, 1:]),
+        "coordinates": (table[:-1], table[1:]),
+        "streams": (table, normals(np.arange(200), 128, 17, 3)),
+    }
+    # products of independent Gaussians have variance 1; |z| > 5, 6e-7 each
+    for x, y in pairs.values():
+        n = x.size
+        assert abs((x * y).sum()) < 5 * np.sqrt(n)
+        assert abs(((x**2 - 1) * (y**2 - 1)).sum()) < 5 * np.sqrt(4 * n)
+
+
+@kernel
+def _cosines(turns, out):
+    for at in range(0, turns.shape[0], LANES):
+        store(out, at, cosine_of_turns(load(turns, at)))
+
+
+def test_cosine__of_turns():
+    turns = np.concatenate([np.linspace(-3, 3, 3201)[:3200], np.geomspace(1e-20, 1e6, 1600)]).astype(np.float32)
+    out = np.empty_like(turns)
+    _cosines(turns, out)
+    assert np.abs(out - np.cos(2 * np.pi * np.float64(turns))).max() < 2e-7
+    assert np.abs(out).max() <= 1 + 2.0**-23
+    exact = np.array([0, 0.25, 0.5, 0.75] * 4, np.float32)
+    out = np.empty_like(exact)
+    _cosines(exact, out)
+    assert out.tolist() == [1.0, 0.0, -1.0, 0.0] * 4
+
+
+SCRIPT = """
+import hashlib
+import numpy as np
+from dkfeat.compiled.random.laws import normals
+print(hashlib.sha256(normals(np.arange(4), 128, 16, 8).tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_normals__same_bits_on_other_cpus_and_as_plain_python():
+    digests = set()
+    for change in ({}, {"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "haswell"}, {"NUMBA_DISABLE_JIT": "1"}):
+        environment = {key: value for key, value in os.environ.items() if key != "NUMBA_DISABLE_JIT"} | change
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
+
+
+LAWS = [(exponentials, exponential_weight), (levy, levy_weight)]
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+@pytest.mark.parametrize(("table_of", "weight"), LAWS)
+def test_weights__follow_the_specification(table_of, weight, seed):
+    coordinates = np.array([0, 7, 2**40 + 1])
+    table = table_of(coordinates, 100, 41, seed)
+    expected = [[weight(seed, int(c), j, 41) for j in range(100)] for c in coordinates]
+    assert table.dtype == np.float32
+    assert np.allclose(table, expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("table_of", [exponentials, levy])
+def test_weights__a_tile_is_a_part_of_the_table(table_of):
+    coordinates = np.array([5, 2, 9])
+    tile = np.empty((3, 64), np.float32)
+    table_of(coordinates, 64, 40, 1, first=64, out=tile)
+    assert np.array_equal(table_of(coordinates, 128, 40, 1)[:, 64:], tile)
+
+
+@pytest.mark.parametrize(
+    ("table_of", "distribution"),
+    [(exponentials, lambda w: -np.expm1(-w)), (levy, lambda w: 2 * ndtr(-np.sqrt(0.5 / w)))],
+)
+def test_weights__have_their_law(table_of, distribution):
+    u = np.sort(distribution(table_of(np.arange(1000), 64, 41, 5).ravel().astype(np.float64)))
+    # Kolmogorov's distance beyond 2.7 / sqrt(n): 9e-7
+    steps = np.arange(len(u) + 1) / len(u)
+    assert max((u - steps[:-1]).max(), (steps[1:] - u).max()) < 2.7 / np.sqrt(len(u))
+
+
+@pytest.mark.parametrize("table_of", [exponentials, levy])
+def test_weights__neighbours_are_independent(table_of):
+    # ranks as uniform numbers of variance 1/12: the sum of products of independent ones has variance n/144; |z| > 5
+    table = table_of(np.arange(200), 128, 41, 3).astype(np.float64)
+    uniform = -np.expm1(-table) if table_of is exponentials else 2 * ndtr(-np.sqrt(0.5 / table))
+    pairs = {
+        "sine and cosine": (uniform[:, :16], uniform[:, 16:32]),
+        "words": (uniform[:, :32], uniform[:, 32:64]),
+        "components": (uniform[:, :127], uniform[:, 1:]),
+        "coordinates": (uniform[:-1], uniform[1:]),
+    }
+    for x, y in pairs.values():
+        assert abs(((x - 0.5) * (y - 0.5)).sum()) < 5 * np.sqrt(x.size) / 12
+
+
+def test_weights__are_between_their_bounds():
+    weights = levy(np.arange(3000), 1024, 41, 0)
+    assert np.isfinite(weights).all()
+    assert 0.011 < weights.min() < 0.03
+    assert weights.max() > 1e10
+    weights = exponentials(np.arange(3000), 1024, 41, 0)
+    assert 4e-10 < weights.min() < 1e-5
+    assert 12 < weights.max() < 21.5
+
+
+@pytest.mark.parametrize("kernel", ["exponential", "reciprocal"])
+def test_weights__their_transforms_are_the_kernels_factors(kernel):
+    # mean of e^{-w t} over 640,000 weights, t over ten decades: |z| < 5, 6e-7 each
+    w = (levy if kernel == "exponential" else exponentials)(np.arange(10_000), 64, 40, 9).astype(np.float64).ravel()
+    for t in 10.0 ** np.arange(-6, 4):
+        expected = np.exp(-np.sqrt(t)) if kernel == "exponential" else 1 / (1 + t)
+        values = np.exp(-w * t)
+        assert abs(values.mean() - expected) < 5 * values.std() / np.sqrt(len(w)) + 1e-9
+
+
+DIGEST = """
+import hashlib, numpy as np
+from dkfeat.compiled.random.laws import exponentials, levy
+print(hashlib.sha256(b"".join(t(np.arange(50), 200, 41, 3).tobytes() for t in (levy, exponentials))).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_weights__are_equal_on_other_cpus():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST], env=os.environ | name, capture_output=True, text=True, check=True
+        ).stdout
+        for name in ({}, {"NUMBA_CPU_NAME": "generic"})
+    }
+    assert len(found) == 1

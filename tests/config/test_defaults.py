@@ -1,0 +1,216 @@
+"""Defaults of Dask's configuration: where they apply, what counts more, and what is refused."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import dask
+import pytest
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.cli.jobs import load_job
+from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
+from dkfeat.engine.resolve.defaults import fill_where, read_defaults
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ConfigError
+from tests.cli.test_commands import run
+
+ROOT = Path(__file__).parents[2]
+WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_worker", "memory_limit", "in_flight")
+NOTHING = dict.fromkeys(WHERE)
+
+
+def test_settings__are_those_of_runs_and_sources():
+    names = {item.name for item in fields(DefaultsConfig)}
+    assert set(WHERE) | {"blocksize", "progress"} == names
+    assert set(WHERE) | {"performance_report"} == {item.name for item in fields(ExecutionConfig)}
+    assert names - {"blocksize"} <= {item.name for item in fields(RunConfig)}
+    assert names - {"blocksize"} <= {parameter.name for parameter in cli.commands["featurize"].params}
+
+
+@pytest.mark.parametrize(
+    ("configured", "said", "elsewhere", "filled"),
+    [
+        ({"n-workers": 4, "memory-limit": "1GiB"}, {}, False, {"n_workers": 4, "memory_limit": "1GiB"}),
+        ({"n_workers": 4}, {"n_workers": 2}, False, {"n_workers": 2}),
+        ({"n-workers": 4}, {"memory_limit": "1GiB"}, False, {"n_workers": 4, "memory_limit": "1GiB"}),
+        ({"scheduler": "tcp://a:1", "n-workers": 4}, {}, False, {"scheduler": "tcp://a:1"}),
+        ({"scheduler": "tcp://a:1"}, {"n_workers": 4}, False, {"n_workers": 4}),
+        ({"scheduler": "tcp://a:1"}, {"cluster": "slurm.yaml"}, False, {"cluster": "slurm.yaml"}),
+        ({"cluster": "slurm.yaml", "n-workers": 4}, {}, False, {"cluster": "slurm.yaml"}),
+        ({"n-workers": 4, "memory-limit": "1GiB"}, {"scheduler": "threads"}, False, {"n_workers": 4}),
+        ({"n-workers": 4}, {"scheduler": "synchronous"}, False, {}),
+        ({"n-workers": 4, "threads-per-worker": 2}, {"scheduler": "cluster"}, False, {"threads_per_worker": 2}),
+        ({"scheduler": "tcp://a:1", "n-workers": 4, "in-flight": 3}, {}, True, {"in_flight": 3}),
+    ],
+)
+def test_fill_where__what_was_said_counts_more(configured, said, elsewhere, filled):
+    with dask.config.set({"dkfeat": configured}):
+        found = fill_where(NOTHING | said, elsewhere=elsewhere)
+    if said.get("scheduler") == "cluster":
+        filled = filled | {"n_workers": 4}
+    assert found == NOTHING | said | filled
+
+
+def test_open_runner__takes_what_is_configured():
+    with dask.config.set({"dkfeat.scheduler": "threads", "dkfeat.n-workers": 3}), open_runner() as runner:
+        assert runner.n_threads == 3
+    with dask.config.set({"dkfeat.scheduler": "nowhere"}), pytest.raises(ConfigError, match="scheduler='nowhere'"):
+        open_runner()
+    with (
+        dask.config.set({"dkfeat.scheduler": "nowhere"}),
+        open_runner(ExecutionConfig(scheduler="synchronous")) as runner,
+    ):
+        assert runner.n_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("configured", "words"),
+    [
+        ({"n-worker": 4}, "dkfeat.n-worker: unknown key in Dask's configuration; did you mean 'n-workers'?"),
+        ({"memory_limt": 4}, "did you mean 'memory-limit'?"),
+        ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
+        ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
+        ({"n-workers": 0}, "dkfeat.n-workers=0, but it must be at least 1"),
+        ({"progress": "no"}, "dkfeat.progress: expected true or false"),
+        ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
+        ([1], "dkfeat: expected keys and values"),
+    ],
+)
+def test_read_defaults__refuses(configured, words):
+    with dask.config.set(dkfeat=configured), pytest.raises(ConfigError) as caught:
+        read_defaults()
+    assert words in str(caught.value)
+
+
+def test_command__takes_blocksize_and_progress_unless_it_is_given_them(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    words = ("plan", tmp_path / "rows.svm", "--n-components", 8, "--out", tmp_path / "out", "--scan", "--json")
+    with dask.config.set({"dkfeat.blocksize": "1MiB", "dkfeat.progress": False}):
+        known = json.loads(run(*words).stdout)
+        assert (known["blocksize"], known["rows"]) == (2**20, 2)
+        assert json.loads(run(*words, "--blocksize", "2MiB").stdout)["blocksize"] == 2**21
+        featurize = ("featurize", *words[1:6])
+        assert run(*featurize).stderr == ""
+        assert "done" in run(*featurize[:-1], tmp_path / "other", "--progress").stderr
+    with dask.config.set({"dkfeat.blocksiz": "1MiB"}):
+        assert "did you mean 'blocksize'?" in run(*words, status=2).stderr
+
+
+def test_blocksize__is_of_new_data_sets_alone(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--quiet", "--out")
+
+    def cut(name):
+        return dkfeat.open_shards(tmp_path / name).spec["input"]["blocksize"]
+
+    run(*words, tmp_path / "old")
+    with dask.config.set({"dkfeat.blocksize": "1MiB"}):
+        run(*words, tmp_path / "old")  # as it was made, though other settings hold now
+        run(*words, tmp_path / "new")
+        run(*words, tmp_path / "said", "--blocksize", "64MiB")
+        run("featurize", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "like")
+        dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "python", dkfeat.GCWSFeatures(8), progress=False)
+    run(*words, tmp_path / "new")
+    found = {name: cut(name) >> 20 for name in ("old", "new", "said", "like", "python")}
+    assert found == {"old": 64, "new": 1, "said": 64, "like": 64, "python": 1}
+
+
+def test_load_job__takes_what_the_file_leaves_out(tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text("featurize: [{source: {urlpath: a.svm}, map: {name: gcws}, out: b}]\n")
+    with dask.config.set({"dkfeat.progress": False}):
+        assert not load_job(str(job)).run.progress
+        job.write_text(job.read_text() + "run: {progress: true}\n")
+        assert load_job(str(job)).run.progress
+        job.write_text("featurize: [1]\nrun: 3\n")
+        with pytest.raises(ConfigError, match=r"featurize\[0\]|run: expected"):
+            load_job(str(job))
+
+
+def test_config_show__tells_values_and_where_they_were_set(tmp_path, monkeypatch):
+    """In a process of its own: Dask reads its files when it is imported."""
+    (tmp_path / "dkfeat.yaml").write_text("dkfeat: {n_workers: 4, memory-limit: 1GiB}\n")
+    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("DASK_DKFEAT__MEMORY_LIMIT", "2GiB")
+    program = "from dkfeat.cli import main; main()"
+
+    def call(*words):
+        command = [sys.executable, "-c", program, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    told = json.loads(call("config", "show", "--json").stdout)
+    settings = told["settings"]
+    assert settings["n-workers"] == {"value": 4, "from": str(tmp_path / "dkfeat.yaml")}
+    assert settings["memory-limit"] == {"value": "2GiB", "from": "environment variable DASK_DKFEAT__MEMORY_LIMIT"}
+    assert settings["blocksize"] == {"value": None, "from": None}
+    assert told["places"][-1] == str(tmp_path)
+    (tmp_path / "dkfeat.yaml").write_text("dkfeat: {n_workers: [}\n")
+    broken = call("config", "show")
+    assert broken.returncode == 2
+    assert str(tmp_path / "dkfeat.yaml") in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+def test_config_show__is_a_table_for_people():
+    with dask.config.set({"dkfeat.progress": False, "dkfeat.scheduler": "tcp://a:1\x1b[2J"}):
+        text = run("config", "show").stdout
+    assert "\x1b" not in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line}
+    assert lines["progress"].split() == ["progress", "false", "this", "process"]
+    assert lines["blocksize"].split() == ["blocksize", "64MiB"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_conf__every_file_is_right(path):
+    told = json.loads(run("config", "check", path, "--json").stdout)
+    assert told["kind"] == ("cluster" if path.parent.name == "cluster" else "job")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: slrum", "did you mean 'slurm'?"),
+        ("kind: local\nn_worker: 3", "n_worker: unknown key; did you mean 'n_workers'?"),
+        ("featurise: []", "did you mean 'featurize'?"),
+        ("featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
+        ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
+        ("predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]", "weight is no option of libsvm"),
+    ],
+)
+def test_config_check__names_the_file_and_the_mistake(tmp_path, text, words):
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    told = run("config", "check", path, status=2).stderr
+    assert told.count(str(path)) == 1
+    assert words in told
+
+
+def test_config__commands_have_help_with_examples():
+    for name, command in cli.commands["config"].commands.items():
+        assert f"  dkfeat config {name}" in command.help
+
+
+def test_train__is_not_cut_into_parts_by_a_default(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
+    run("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out", tmp_path / "out")
+    trained = ("train", tmp_path / "out", "--epochs", 2, "--json", "--out")
+    plain = json.loads(run(*trained, tmp_path / "one").stdout)
+    with dask.config.set({"dkfeat.n-workers": 2}):
+        configured = json.loads(run(*trained, tmp_path / "two").stdout)
+    assert configured["training"] == plain["training"]
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {path.name for path in (tmp_path / "two").iterdir()}
+
+
+def test_featurize__with_an_argument_for_each_default(tmp_path):
+    """Arguments count more: none of these places could be reached."""
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
+    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out")
+    for key, value in (("scheduler", "tcp://127.0.0.1:1"), ("scheduler-file", "none.json"), ("cluster", "none.yaml")):
+        with dask.config.set({f"dkfeat.{key}": value}):
+            run(*words, tmp_path / key, "--scheduler", "threads")
+            if key == "cluster":  # of the others, that nobody answers is known after a while only
+                assert "none.yaml" in run(*words, tmp_path / "other", status=2).stderr

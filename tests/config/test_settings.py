@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import inspect
+from pathlib import Path
+
+import pytest
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.cli.jobs import build_rows, build_source
+from dkfeat.cli.options.shared import LIBSVM_OPTIONS, PARQUET_OPTIONS
+from dkfeat.config import (
+    EvaluateConfig,
+    ExecutionConfig,
+    JobConfig,
+    PredictConfig,
+    RunConfig,
+    SourceConfig,
+    TrainConfig,
+    load_config,
+)
+from dkfeat.errors import ConfigError
+
+JOB = """
+featurize:
+  - source: {urlpath: train.svm.xz, blocksize: 16MiB, zero_based: auto, labels: [-1, 1]}
+    map: {name: gcws, n_components: 512, i_bits: 8, seed: 0}
+    out: features/train
+  - source: {urlpath: [a.svm, b.svm], n_features: 7}
+    like: features/train
+    out: features/test
+train: {shards: features/train, test: features/test, alpha: 1.0e-6, epochs: 3}
+predict: [{model: model, source: {urlpath: new.svm}, out: predictions, scores: false}]
+evaluate: [{model: model, shards: predictions, out: report}]
+run: {scheduler: threads, n_workers: 2}
+"""
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_load_config__reads_every_section(tmp_path):
+    job = load_config(_write(tmp_path, JOB))
+    first, second = job.featurize
+    assert first.source.labels == (-1.0, 1.0)
+    assert first.map.params == {"n_components": 512, "i_bits": 8, "random_state": 0}
+    assert second.source.urlpath == ("a.svm", "b.svm")
+    assert second.map is None
+    assert second.like == "features/train"
+    assert job.train.solver.alpha == 1e-6
+    assert job.predict[0].source.urlpath == "new.svm"
+    assert job.evaluate[0].shards == "predictions"
+    assert job.run.n_workers == 2
+
+
+def test_load_config__empty_file_is_the_default_job(tmp_path):
+    assert load_config(_write(tmp_path, "")) == JobConfig()
+
+
+def test_to_mapping__reads_back_equal(tmp_path):
+    job = load_config(_write(tmp_path, JOB))
+    assert JobConfig.from_mapping(job.to_mapping()) == job
+
+
+@pytest.mark.fault("I-38")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("featurise: []", ["featurise: unknown key", "did you mean 'featurize'?"]),
+        ("train: {shards: a, epoch: 3}", ["train.epoch: unknown key", "did you mean 'epochs'?"]),
+        ("quux: []", ["quux: unknown key", "the keys are featurize, train, predict, evaluate, run"]),
+        ("train: {shards: a, epochs: '3'}", ["train.epochs", "a whole number", "'3' (text)"]),
+        ("train: {shards: a, epochs: true}", ["train.epochs", "True (true or false)"]),
+        ("train: {shards: a, epochs: 0}", ["train: epochs=0", "at least 1"]),
+        ("train: {shards: a, shuffle_rows: 0}", ["train: shuffle_rows=0", "at least 1"]),
+        ("train: {shards: a, alpha: .nan}", ["train: alpha=nan", "finite number above 0"]),
+        ("train: {}", ["train: shards must be given"]),
+        ("predict: [{model: a, out: b}]", ["predict[0]: neither of `source` and `shards` given"]),
+        ("predict: [{model: a, shards: b}]", ["predict[0]: out must be given"]),
+        ("evaluate: [{model: a, shards: b, source: {urlpath: c}}]", ["evaluate[0]: both of `source` and `shards`"]),
+        ("train: [1]", ["train: expected keys and values, got a list"]),
+        ("run: {scheduler: threads, n_workers: 0}", ["run: n_workers=0"]),
+        ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),
+        ("featurize: {out: a}", ["featurize: expected a list of keys and values"]),
+        ("featurize: [{out: a, source: {urlpath: b}}]", ["featurize[0]: neither `map` nor `like`"]),
+        ("featurize: [{out: a, like: c, source: {urlpath: b, zero_based: 1}}]", ["source.zero_based", "'auto'"]),
+        (
+            "featurize: [{out: a, like: c, source: {urlpath: b, labels: [1, x]}}]",
+            ["source.labels", "a list of a number"],
+        ),
+        (
+            "featurize: [{out: a, map: {n_components: 3}, source: {urlpath: b}}]",
+            ["featurize[0].map: expected a `name`"],
+        ),
+        ("featurize: [{out: a, map: {name: g, seed: 1, random_state: 1}, source: {urlpath: b}}]", ["same setting"]),
+        ("run: {progress: true, progress: false}", ["'progress' is given twice"]),
+        ("run: !!python/object/apply:os.getcwd []", ["cannot be read", "could not determine a constructor"]),
+        ("run: {", ["cannot be read"]),
+        ("- 1", ["settings: expected keys and values, got a list"]),
+    ],
+)
+def test_load_config__refuses_with_the_key_path(tmp_path, text, words):
+    path = _write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_load_config__missing_file_is_a_config_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def _defaults_of_fields(cls: type) -> dict[str, object]:
+    return {item.name: item.default for item in dataclasses.fields(cls)}
+
+
+def _defaults_of_call(function) -> dict[str, object]:
+    return {name: item.default for name, item in inspect.signature(function).parameters.items()}
+
+
+def _defaults_of_command(*words: str) -> dict[str, object]:
+    """Options of a command line that says no more than it must."""
+    name, *arguments = words
+    return cli.commands[name].make_context(name, arguments).params
+
+
+def _only(names, mapping: dict[str, object]) -> dict[str, object]:
+    return {name: mapping[name] for name in names}
+
+
+_OF_PARQUET = {"format", *PARQUET_OPTIONS}
+
+
+def test_source_options__are_the_same_everywhere():
+    options = _defaults_of_fields(dkfeat.LibsvmSource)
+    del options["urlpath"], options["storage_options"]  # where, and what may be secret
+    del options["on_bad_row"]  # of a run, which counts what it sets aside; no row of an array may vanish
+    config = _defaults_of_fields(SourceConfig)
+    assert set(_defaults_of_call(dkfeat.read_libsvm)) == {"urlpath", "options"}  # those of the source
+    assert set(config) - _OF_PARQUET - {"urlpath", "storage_options"} == set(options) == set(LIBSVM_OPTIONS)
+    command = _defaults_of_command("featurize", "a.svm", "--out", "b")
+    for other in (config, command):
+        assert _only(options, other) == options
+
+
+def test_parquet_options__are_the_same_everywhere():
+    options = _defaults_of_fields(dkfeat.ParquetSource)
+    del options["urlpath"], options["storage_options"]
+    del options["kept_types"]  # told by the first file
+    del options["on_bad_row"]  # of a run, as above
+    call, config = _defaults_of_call(dkfeat.read_parquet), _defaults_of_fields(SourceConfig)
+    assert set(call) == {"urlpath", "features", "label", "options"}  # those of the source
+    assert _only(["features", "label"], call) == _only(["features", "label"], options)
+    assert set(options) <= set(config)
+    command = _defaults_of_command("featurize", "a.parquet", "--out", "b")
+    own = PARQUET_OPTIONS
+    assert set(own) | set(LIBSVM_OPTIONS) - {"max_line_bytes"} == set(options)
+    left_out = {name: value or None for name, value in _only(own, options).items()}
+    for other in (config, command):
+        assert {name: value or None for name, value in _only(own, other).items()} == left_out
+
+
+def test_parquet_config__makes_the_source_it_describes():
+    given = {
+        "features": ("a", "b"),
+        "features_as": "columns",
+        "label": None,
+        "weight": "w",
+        "id": "key",
+        "keep": ("name",),
+        "filters": [["day", ">=", datetime.date(2026, 11, 20)]],
+        "query_id": "query",
+        "n_features": 2,
+        "multilabel": True,
+    }
+    source = build_source(SourceConfig.from_mapping({"urlpath": "rows", "format": "parquet", **given}))
+    assert isinstance(source, dkfeat.ParquetSource)
+    given["filters"] = ((("day", ">=", "2026-11-20"),),)
+    assert {name: getattr(source, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("path", "option", "message"),
+    [
+        ("a.svm", {"weight": "w"}, "weight is no option of libsvm sources, as which a.svm is read"),
+        ("a.parquet", {"max_line_bytes": 99}, "max_line_bytes is no option of parquet sources"),
+        ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is no operator"),
+    ],
+)
+def test_source_config__refuses_options_of_another_format(path, option, message):
+    with pytest.raises(ConfigError, match=message):
+        build_source(SourceConfig.from_mapping({"urlpath": path, **option}))
+
+
+def test_source_config__makes_the_source_it_describes():
+    given = {
+        "n_features": 7,
+        "zero_based": True,
+        "blocksize": 99,
+        "dtype": "float64",
+        "multilabel": True,
+        "query_id": True,
+        "labels": (1.0, 2.0),
+        "label_dtype": "float64",
+        "max_line_bytes": 1000,
+    }
+    assert set(given) == set(LIBSVM_OPTIONS)
+    source = build_source(SourceConfig(urlpath="a.svm", **given))
+    assert _only(given, {name: getattr(source, name) for name in given}) == given
+
+
+EXECUTION = {item.name for item in dataclasses.fields(ExecutionConfig)}
+"""Of command lines and job files, which stand for the keyword `client` of functions."""
+
+
+def test_run_options__are_the_same_everywhere():
+    options = _defaults_of_fields(RunConfig)
+    call = _defaults_of_call(dkfeat.featurize)
+    own = set(options) - EXECUTION - {"break_lock"}  # a function of its own
+    assert "client" in call
+    assert _only(own, options) == _only(own, call)
+    assert set(options) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
+
+
+def test_train_options__are_the_same_everywhere():
+    call = _defaults_of_call(dkfeat.train)
+    call = _only(set(call) - EXECUTION - {"progress", "client"}, call)
+    config = _defaults_of_fields(TrainConfig)
+    del config["out"]
+    assert _only(call, {**config, "shards": call["shards"], "solver": "sgd"}) == call
+    assert set(config) == set(call)
+    command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
+    of_solvers = {item.name for kind in (dkfeat.SGD, dkfeat.Liblinear) for item in dataclasses.fields(kind)}
+    assert command - EXECUTION - {"out", "progress", "as_json"} == set(call) | of_solvers
+    assert command >= EXECUTION - {"in_flight"}  # no task of a training waits for another
+
+
+@pytest.mark.parametrize(("name", "config"), [("predict", PredictConfig), ("evaluate", EvaluateConfig)])
+def test_options_of_a_model__are_the_same_everywhere(name, config):
+    call = _defaults_of_call(getattr(dkfeat, name))
+    of_call = {"client", "blocksize", "target"} | EXECUTION  # a running cluster; part of a source; `out` elsewhere
+    run = _only(set(call) & (set(_defaults_of_fields(RunConfig)) - EXECUTION), _defaults_of_fields(RunConfig))
+    run.pop("break_lock", None)
+    fields = _defaults_of_fields(config) | run
+    assert set(fields) - {"shards", "out"} == set(call) - of_call - {"break_lock"}
+    asked = {"model", "source", "on_bad_row", "break_lock"}  # on_bad_row: as the source has it, in a job as it says
+    assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
+    command = set(_defaults_of_command(name, "model", "a.svm"))
+    assert (set(fields) - {"shards"}) | EXECUTION <= command
+
+
+@pytest.mark.parametrize("rows", [{"shards": "features"}, {"source": {"urlpath": "rows.svm"}}], ids=str)
+def test_build_rows__options_of_the_store_reach_a_model_beside_any_rows(rows):
+    part = EvaluateConfig.from_mapping({"model": "s3://bucket/model", "storage_options": {"anon": True}, **rows})
+    assert build_rows(part)["storage_options"] == {"anon": True}

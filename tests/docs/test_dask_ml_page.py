@@ -1,0 +1,294 @@
+"""Shards feed dask-ml: what docs/how-to/dask-ml.md shows works, and what it warns of still fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import log_loss
+
+import dkfeat
+from dkfeat.io.shards.reader import ShardReader
+from tests.programs import ROOT
+
+pytest.importorskip("dask_ml", reason="dask-ml is an extra")
+
+# no warning of dask-ml's own is an error of ours
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+PAGE = (ROOT / "docs" / "how-to" / "dask-ml.md").read_text(encoding="utf-8")
+CENTRES = np.array([[0.3, 1, 0.5, 0.2, 1, 0.9], [1, 0.2, 0.5, 1, 0.3, 0.9]])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """400 rows of two classes that are easy to tell apart, in six shards."""
+    folder = tmp_path_factory.mktemp("dask-ml")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=400)
+    rows = CENTRES[labels] * np.exp(0.5 * rng.standard_normal((400, 6)))
+    lines = (
+        " ".join([f"{2 * label - 1}", *(f"{column}:{value:.4f}" for column, value in enumerate(row, 1))])
+        for label, row in zip(labels.tolist(), rows, strict=True)
+    )
+    (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+    source = dkfeat.LibsvmSource(str(folder / "rows.svm"), blocksize=4_000)
+    gcws = dkfeat.GCWSFeatures(n_components=32, i_bits=6, random_state=0)
+    dkfeat.featurize(source, folder / "features", gcws, progress=False)
+    return dkfeat.open_shards(folder / "features")
+
+
+def test_page__examples_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert len(examples) == 5
+    with dask.config.set(scheduler="synchronous"):
+        exec(compile("\n".join(examples), "dask-ml.md", "exec"), {"__name__": "__main__"})
+    numbers = [float(number) for number in re.findall(r"(?:accuracy|score) ([0-9.]+)", capsys.readouterr().out)]
+    assert len(numbers) == 4
+    assert all(0 <= number <= 1 for number in numbers)
+    assert min(numbers[0], numbers[1], numbers[3]) > 0.7  # one class alone is half of the rows
+
+
+def test_to_dask__chunks_are_what_scikit_learn_takes(data):
+    X, y = data.to_dask()
+    assert data.n_shards == len(X.chunks[0]) == 6
+    assert X.chunks[0] == y.chunks[0]
+    for chunk in dask.compute(*(X.blocks[number] for number in range(6)), scheduler="synchronous"):
+        assert isinstance(chunk, sparse.csr_matrix)
+        assert chunk.dtype == np.float32
+        assert chunk.indices.dtype == chunk.indptr.dtype == np.int32
+        assert chunk.data.nbytes + chunk.indices.nbytes == 8 * 32 * chunk.shape[0]  # as the page counts GCWS rows
+
+
+def test_to_dask__reads_nothing_and_gives_arrays_for_dense_features(data, tmp_path, monkeypatch):
+    source = dkfeat.LibsvmSource(str(Path(data.shards.storage.url).parent / "rows.svm"), blocksize=8_000)
+    fourier = dkfeat.FourierFeatures(n_components=8, random_state=0)
+    dkfeat.featurize(source, tmp_path / "dense", fourier, progress=False)
+    dense = dkfeat.open_shards(tmp_path / "dense")
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardReader, "read", None)
+        patched.setattr(ShardReader, "batches", None)
+        X, _ = dense.to_dask(chunk_rows=300)
+    assert len(X.chunks[0]) < dense.n_shards  # small ones are joined
+    assert sum(X.chunks[0]) == 400
+    chunk = X.blocks[0].compute(scheduler="synchronous")
+    assert isinstance(chunk, np.ndarray)
+    np.testing.assert_array_equal(chunk, dense.to_scipy()[0][: len(chunk)])
+
+
+class Diary(BaseEstimator):
+    """Keeps what tells one batch from another, in the order in which it is shown them."""
+
+    def fit(self, X, y):
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X, y):
+        self.seen_ = [*getattr(self, "seen_", []), (X.shape[0], int(y.sum()), int(X.indices.sum()))]
+        return self
+
+
+def test_incremental__shows_each_chunk_once_in_a_random_order(data):
+    from dask_ml.wrappers import Incremental
+
+    X, y = data.to_dask()
+    orders = []
+    for seed in (0, 1):
+        with dask.config.set(scheduler="synchronous"):
+            orders.append(Incremental(Diary(), scoring="accuracy", random_state=seed).fit(X, y).estimator_.seen_)
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert len(set(orders[0])) == 6
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.cluster
+def test_incremental__is_the_estimator_shown_all_chunks(data, cluster_client):
+    from dask_ml.wrappers import Incremental
+
+    X, y = data.to_dask(chunk_rows=150)
+    wrapped = Incremental(SGDClassifier(random_state=0), scoring="accuracy", shuffle_blocks=False)
+    with cluster_client.as_current():
+        wrapped.fit(X, y, classes=data.classes)
+        score = wrapped.score(X, y)
+    alone = SGDClassifier(random_state=0)
+    for block, labels in zip(X.blocks, y.blocks, strict=True):
+        alone.partial_fit(*dask.compute(block, labels, scheduler="synchronous"), classes=data.classes)
+    np.testing.assert_array_equal(wrapped.coef_, alone.coef_)
+    assert score == alone.score(*data.to_scipy()) > 0.95
+
+
+@pytest.mark.cluster
+def test_parallel_post_fit__is_the_estimator_on_every_chunk(data, cluster_client):
+    from dask_ml import metrics
+    from dask_ml.wrappers import ParallelPostFit
+
+    X, y = data.to_dask()
+    rows, labels = data.to_scipy()
+    alone = SGDClassifier(loss="log_loss", random_state=0).fit(rows, labels)
+    wrapped = ParallelPostFit(alone)
+    predicted, probabilities = wrapped.predict(X), wrapped.predict_proba(X)
+    assert predicted.chunks == y.chunks
+    with cluster_client.as_current():
+        np.testing.assert_array_equal(predicted.compute(), alone.predict(rows))
+        np.testing.assert_array_equal(probabilities.compute(), alone.predict_proba(rows))
+        assert metrics.accuracy_score(y, predicted) == alone.score(rows, labels)
+        assert metrics.mean_squared_error(y, predicted) == 4 * (1 - alone.score(rows, labels))
+        assert metrics.mean_absolute_error(y, predicted, compute=False).compute() == 2 * (1 - alone.score(rows, labels))
+
+
+def test_parallel_post_fit__takes_a_map(data):
+    from dask.array import from_array
+    from dask_ml.wrappers import ParallelPostFit
+
+    raw = CENTRES.astype(np.float32)
+    features = ParallelPostFit(data.map).transform(from_array(raw, chunks=1)).compute(scheduler="synchronous")
+    assert (features != data.map.transform(raw)).nnz == 0
+
+
+@pytest.mark.parametrize("search", ["GridSearchCV", "RandomizedSearchCV"])
+def test_search__scores_as_scikit_learn_does(search, data):
+    from dask_ml import model_selection
+    from sklearn import model_selection as ours
+
+    X, y = data.to_dask(chunk_rows=150)
+    grid = {"alpha": [1e-5, 1e-3]}
+    options = {"n_iter": 2, "random_state": 0} if search == "RandomizedSearchCV" else {}
+    folds = ours.KFold(3)
+    found = getattr(model_selection, search)(
+        SGDClassifier(random_state=0), grid, cv=folds, scheduler="synchronous", **options
+    ).fit(X, y)
+    truth = ours.GridSearchCV(SGDClassifier(random_state=0), grid, cv=folds).fit(*data.to_scipy())
+    by_alpha = {
+        params["alpha"]: score
+        for params, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True)
+    }
+    # dask-ml weighs the folds by their rows
+    np.testing.assert_allclose([by_alpha[1e-5], by_alpha[1e-3]], truth.cv_results_["mean_test_score"], atol=1e-3)
+
+
+def test_train_test_split__keeps_rows_with_labels(data):
+    from dask_ml.model_selection import train_test_split
+
+    X, y = data.to_dask()
+    parts = train_test_split(X, y, test_size=0.25, random_state=0)
+    X_train, X_test, y_train, y_test = dask.compute(*parts, scheduler="synchronous")
+    assert X_train.shape[0] + X_test.shape[0] == 400
+    assert 90 <= X_test.shape[0] <= 110
+    model = SGDClassifier(random_state=0).fit(X_train, y_train)
+    assert model.score(X_test, y_test) > 0.95
+
+
+def broken_anywhere():
+    """What the page warns of on any arrays: by its name there, what the message holds, and what takes X and y."""
+    import dask.array as da
+    import pandas as pd
+    from dask.dataframe import from_pandas
+    from dask_ml import compose, metrics, model_selection, preprocessing
+
+    frame = from_pandas(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 4.0]}), npartitions=2)
+    columns = compose.ColumnTransformer([("a", preprocessing.StandardScaler(), ["a"])])
+    return {
+        "ColumnTransformer": ("only supported for dataframes", lambda *_: columns.fit_transform(frame)),
+        "log_loss": (
+            "unexpected keyword argument",
+            lambda _, y: metrics.log_loss(y, da.full((400, 2), 0.5, chunks=(y.chunks[0], 2))),
+        ),
+        "shuffle=False": (
+            "not currently supported",
+            lambda X, _: model_selection.train_test_split(X, shuffle=False),
+        ),
+    }
+
+
+def broken_on_sparse_chunks():
+    """What the page warns of on sparse chunks; each takes X and y."""
+    from dask_ml import (
+        cluster,
+        decomposition,
+        linear_model,
+        metrics,
+        model_selection,
+        naive_bayes,
+        preprocessing,
+    )
+
+    linear = {
+        f"{name} on {solver}": lambda X, y, name=name, solver=solver: getattr(linear_model, name)(
+            solver=solver, max_iter=2
+        ).fit(X, y > 0)
+        for name in ("LogisticRegression", "LinearRegression", "PoissonRegression")
+        for solver in ("admm", "gradient_descent", "newton", "lbfgs", "proximal_grad")
+    }
+    return linear | {
+        "GaussianNB": lambda X, y: naive_bayes.GaussianNB(classes=[-1, 1]).fit(X, y),
+        "StandardScaler": lambda X, _: preprocessing.StandardScaler(with_mean=False).fit(X),
+        "MinMaxScaler": lambda X, _: preprocessing.MinMaxScaler().fit(X),
+        "`decomposition.PCA": lambda X, _: decomposition.PCA(3).fit(X),
+        "IncrementalPCA": lambda X, _: decomposition.IncrementalPCA(3).fit(X),
+        "TruncatedSVD": lambda X, _: decomposition.TruncatedSVD(3).fit(X),
+        "KMeans": lambda X, _: cluster.KMeans(2).fit(X),
+        "SpectralClustering": lambda X, _: cluster.SpectralClustering(2, n_components=20).fit(X),
+        "euclidean_distances": lambda X, _: metrics.euclidean_distances(X, X.blocks[0].compute()),
+        "pairwise_distances": lambda X, _: metrics.pairwise_distances(X, X.blocks[0].compute()),
+        "ShuffleSplit": lambda X, _: X[next(iter(model_selection.ShuffleSplit(1).split(X)))[0]].compute(),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_page__warns_of_what_still_fails_on_sparse_chunks(data):
+    X, y = data.to_dask()
+    for name, attempt in broken_on_sparse_chunks().items():
+        assert name.partition(" on ")[0] in PAGE
+        with dask.config.set(scheduler="synchronous"), pytest.raises(Exception):  # noqa: B017, PT011 - any will do
+            attempt(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_page__warns_of_what_still_fails_on_any_arrays(data, form):
+    X, y = data.to_dask()
+    X = X if form == "sparse" else X.map_blocks(lambda chunk: chunk.toarray(), dtype=X.dtype, meta=np.empty((0, 0)))
+    for name, (message, attempt) in broken_anywhere().items():
+        assert re.search(rf"^\|.*{name}.*\|.*{message}", PAGE, re.MULTILINE), name
+        with dask.config.set(scheduler="synchronous"), pytest.raises(Exception, match=message):
+            attempt(X, y)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_page__warns_of_searches_that_still_fail(data, cluster_client):
+    from dask_ml import model_selection
+
+    message = "asynchronous Client in a synchronous context"
+    (names,) = re.findall(rf"^\| (`.*`) \|.*{message}", PAGE, re.MULTILINE)
+    X, y = data.to_dask()
+    for name in re.findall(r"`(\w+)`", names):
+        search = getattr(model_selection, name)
+        few = {"n_initial_iter": 2} if name == "SuccessiveHalvingSearchCV" else {"max_iter": 2}
+        with cluster_client.as_current(), pytest.raises(RuntimeError, match=message):
+            search(SGDClassifier(), {"alpha": [1e-5, 1e-4]}, **few).fit(X, y, classes=data.classes)
+
+
+def test_page__advice_works(data):
+    from dask_ml.model_selection import KFold
+
+    X, y = data.to_dask()
+    rows, labels = data.to_scipy()
+    with dask.config.set(scheduler="synchronous"):
+        assert (X[:50].compute() != rows[:50]).nnz == 0
+        train, test = next(iter(KFold(3).split(X)))
+        train, test = (np.asarray(part.compute()) for part in (train, test))
+        assert sorted([*train, *test]) == list(range(400))
+        np.testing.assert_array_equal(y[train].compute(), labels[train])
+    model = SGDClassifier(loss="log_loss", random_state=0).fit(rows, labels)
+    assert log_loss(y.compute(scheduler="synchronous"), model.predict_proba(rows)) < 0.5
+    np.testing.assert_allclose(sparse.linalg.norm(rows, axis=1), 32**0.5)  # all rows of one length

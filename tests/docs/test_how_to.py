@@ -1,0 +1,115 @@
+"""The how-to pages do what they say: their commands are run as they are printed."""
+
+from __future__ import annotations
+
+import configparser
+import gzip
+import json
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dkfeat.cli import cli
+from tests.programs import ROOT
+
+PAGE = (ROOT / "docs" / "how-to" / "nightly.md").read_text(encoding="utf-8")
+HOME = "/srv/dkfeat"
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder as the page wants it, with one day of data."""
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    (tmp_path / "data" / "days").mkdir(parents=True)
+    (tmp_path / "data" / "days" / "day-1.svm.gz").write_bytes(gzip.compress(b"1 1:1\n2 2:1\n"))
+    (tmp_path / "rows.svm.gz").write_bytes(gzip.compress(b"1 3:1\n"))
+    return tmp_path
+
+
+def shell(text, home):
+    done = subprocess.run(
+        ["sh", "-e", "-c", text.replace(HOME, str(home))],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nightly_page__commands_run(home):
+    by_hand, arrive, log, give_up = blocks("sh")
+    assert '"committed"' in shell(by_hand, home)
+    shell(arrive, home)
+    (cron,) = blocks("cron")
+    assert shell(re.fullmatch(r"(?:\S+ ){5} (.*)\n", cron)[1], home) == ""
+    lines = [json.loads(line) for line in (home / "nightly.log").read_text().splitlines()]
+    assert [line["new_rows"] for line in lines if line["event"] == "committed"] == [1]
+    if shutil.which("jq"):
+        assert shell(log, home).endswith("features/days 1\n")
+    assert "nothing to give up" in shell(give_up, home)
+
+
+def test_nightly_page__units_and_tasks_start_the_same():
+    service, timer = (configparser.ConfigParser() for _ in range(2))
+    for parser, text in zip((service, timer), blocks("ini"), strict=True):
+        parser.optionxform = str
+        parser.read_string(text)
+    assert timer["Timer"]["OnCalendar"]
+    words = shlex.split(service["Service"]["ExecStart"])
+    by_hand = shlex.split(blocks("sh")[0])
+    assert words == [f"{HOME}/{by_hand[0]}", *by_hand[1:]]
+    assert service["Service"]["WorkingDirectory"] == HOME
+    (task,) = blocks("python")
+    assert f'"cd {HOME} && {blocks("sh")[0].strip()}"' in task
+
+
+def test_nightly_page__names_commands_and_events_that_exist():
+    assert set(re.findall(r"dkfeat ([a-z]+) features", PAGE)) <= set(cli.commands)
+    told = set(re.findall(r"^\| `([a-z]+)` \|", PAGE, re.MULTILINE))
+    sources = [
+        ROOT / "jobs" / "nightly.py",
+        ROOT / "dkfeat" / "engine" / "progress" / "json_lines.py",
+        ROOT / "dkfeat" / "cli" / "group.py",
+    ]
+    written = "".join(path.read_text() for path in sources)
+    assert told == {event for event in told if f'"{event}"' in written}
+    assert {"committed", "skipped", "failed", "waiting", "unchanged", "end", "error"} <= told
+
+
+def test_train_page__commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    for name, rows in (("train.svm", 120), ("test.svm", 40)):
+        lines = []
+        for _ in range(rows):
+            label = rng.randrange(3)
+            lines.append(f"{label} " + " ".join(f"{j + 1}:{rng.random() + (j == label):.3f}" for j in range(3)))
+        Path(name).write_text("\n".join(lines) + "\n")
+    page = (ROOT / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            assert words[0] == "dkfeat"
+            done = CliRunner().invoke(cli, words[1:])
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+    assert json.loads(Path("report", "evaluation.json").read_text())["rows"] == 40
+    assert Path("report", "evaluation.html").exists()
+    assert Path("state", "checkpoint").exists()
+    made = {path.name for path in Path("comparison").iterdir()}
+    assert made == {"results.jsonl", "comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}

@@ -1,0 +1,125 @@
+"""The notebooks run from top to bottom as they are, and git holds them without outputs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+
+import pytest
+
+from tests import programs
+from tests.programs import ROOT
+
+NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+by_name = pytest.mark.parametrize("name", NOTEBOOKS)
+
+
+def read(name):
+    return json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))
+
+
+def sources(notebook, kind):
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+@pytest.fixture
+def execute(tmp_path):
+    """Run a notebook by name, in a kernel of its own and an empty folder; gives it back with its outputs."""
+    for package in ("nbclient", "ipykernel"):
+        pytest.importorskip(package, reason=f"notebooks are run with {package}")
+
+    def run(name):
+        folders = {
+            key: tmp_path / key for key in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "TMPDIR", "work")
+        }
+        for folder in folders.values():
+            folder.mkdir()
+        work, out = folders.pop("work"), tmp_path / "out.ipynb"
+        words = [sys.executable, "-m", "tests.docs.run_notebook", str(NOTEBOOKS[name]), str(work), str(out)]
+        ended = programs.run(words, cwd=ROOT, **{key: str(folder) for key, folder in folders.items()})
+        assert ended.status == 0, ended.err
+        assert list(work.iterdir()) == []  # what a notebook writes goes to a folder of its own
+        return json.loads(out.read_text(encoding="utf-8"))
+
+    return run
+
+
+def outputs(notebook, *kinds):
+    """Outputs of these types, in order."""
+    found = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    return [output for output in found if output["output_type"] in kinds]
+
+
+def printed(notebook, stream):
+    return "".join("".join(output["text"]) for output in outputs(notebook, "stream") if output["name"] == stream)
+
+
+def displayed(notebook, kind):
+    """Displays and results of a MIME type."""
+    found = [output["data"] for output in outputs(notebook, "display_data", "execute_result")]
+    return ["".join(data[kind]) for data in found if kind in data]
+
+
+def told(notebook):
+    """What progress says below cells at last, as text; each of them has HTML too."""
+    lines = [output["data"] for output in outputs(notebook, "display_data") if "text/html" in output["data"]]
+    return ["".join(data["text/plain"]) for data in lines]
+
+
+def test_notebooks__are_there():
+    assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run"]
+
+
+def test_quickstart__runs_and_tells_progress_in_place(execute):
+    notebook = execute("01_quickstart")
+    assert printed(notebook, "stderr") == ""
+    stages = ["scan", "featurize", "complete", "featurize", "train", "predict", "evaluate", "featurize"]
+    lines = told(notebook)
+    assert len(lines) == len(stages)
+    assert all(stage in line for stage, line in zip(stages, lines, strict=True))
+    assert all("done, 89" in line or "epoch 40 of 40" in line or "nothing to do" in line for line in lines)
+    assert len(displayed(notebook, "text/html")) >= len(lines) + 6  # map, plan, manifests, data set and model
+
+
+def test_choose_a_map__runs_and_draws(execute):
+    notebook = execute("02_choose_a_map")
+    assert printed(notebook, "stderr") == ""
+    pictures = displayed(notebook, "image/png")
+    assert len(pictures) == 4
+    assert all(len(picture) > 10_000 for picture in pictures)
+    (line,) = told(notebook)
+    assert line.startswith("compare: nystroem-gmm, 512 components: ")
+
+
+@pytest.mark.cluster
+def test_cluster_run__survives_two_deaths(execute):
+    out = printed(execute("03_cluster_run"), "stdout")
+    assert re.search(r"tasks are done; process \d+ is killed", out)
+    assert re.search(r"unfinished: \d+ of \d+ splits of the new batch are done", out)
+
+
+@by_name
+def test_notebook__is_kept_without_outputs(name):
+    notebook = read(name)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["outputs"] for cell in code] == [[]] * len(code), "run: nbstripout --keep-id notebooks/*.ipynb"
+    assert {cell["execution_count"] for cell in code} == {None}
+    assert [cell["metadata"] for cell in notebook["cells"]] == [{}] * len(notebook["cells"])
+    assert notebook["metadata"].keys() <= {"kernelspec", "language_info"}
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+
+
+@by_name
+def test_notebook__checks_what_it_says(name):
+    cells = [ast.parse(source.replace("%config", "# %config")) for source in sources(read(name), "code")]
+    checks = [node for cell in cells for node in ast.walk(cell) if isinstance(node, ast.Assert)]
+    assert len(checks) >= 5
+
+
+@by_name
+def test_notebook__links_lead_somewhere(name):
+    links = [link for text in sources(read(name), "markdown") for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    assert links
+    assert [link for link in links if not (NOTEBOOKS[name].parent / link).exists()] == []

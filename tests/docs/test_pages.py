@@ -1,0 +1,89 @@
+"""Each page of the documentation runs as it is printed, from its first block to its last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+import dkfeat
+from tests.docs.pages import DOCS, blocks, run_page
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with train.svm and test.svm: three classes that are easy to tell apart."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=160)
+    X = rng.random((160, 3)) + np.eye(3)[y]
+    dump_svmlight_file(X[:120], y[:120], str(tmp_path / "train.svm"), zero_based=False)
+    dump_svmlight_file(X[120:], y[120:], str(tmp_path / "test.svm"), zero_based=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_pages__all_that_have_code_are_run():
+    tests = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py"))
+    made = {"_build", "generated"}
+    pages = [path.relative_to(DOCS) for path in DOCS.rglob("*.md") if not made & set(path.parts)]
+    coded = [page for page in pages if any(block.language in ("sh", "python") for block in blocks(str(page)))]
+    assert len(coded) > 9
+    assert [page for page in coded if f'"{page}"' not in tests and f'"{page.name}"' not in tests] == []
+
+
+def test_index_page__shows_commands_of_getting_started():
+    shown, ran = (
+        {line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()}
+        for page in ("index.md", "getting-started.md")
+    )
+    assert shown <= ran
+
+
+def test_getting_started_page__runs(folder, capsys):
+    run_page("getting-started.md")
+    accuracies = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines() if "accuracy" in line]
+    assert len(accuracies) == 2
+    assert min(accuracies) > 0.9
+    assert (folder / "report" / "evaluation.html").exists()
+    assert dkfeat.load_model("models/digits").classes.tolist() == list(range(10))
+
+
+@pytest.mark.usefixtures("folder")
+def test_libsvm_page__runs(capsys):
+    names = run_page("how-to/libsvm.md")
+    assert "120 rows, 3 columns, first one 1" in capsys.readouterr().out
+    assert names["X"].shape == (120, 512 * 256)
+    assert dkfeat.open_shards("features-test").n_rows == 40
+
+
+@pytest.mark.usefixtures("folder")
+def test_parquet_page__runs(capsys):
+    run_page("how-to/parquet.md")
+    assert capsys.readouterr().out.count("c100") == 1
+    assert dkfeat.open_shards("features-june").n_rows == 400 - 151  # days up to the last of May
+    predicted = pd.read_parquet("predictions/data")
+    assert {"label", "prediction", "id", "day"} <= set(predicted.columns)
+    assert predicted["id"].tolist() == [f"c{number}" for number in range(400)]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
+@pytest.mark.usefixtures("folder")
+def test_read_shards_page__runs():
+    names = run_page("how-to/read-shards.md")
+    assert names["columns"].shape == (1797, 128)
+    assert len(names["ordered"]) == 1797
+
+
+@pytest.mark.usefixtures("folder")
+def test_serve_page__runs():
+    names = run_page("how-to/serve.md")
+    assert names["answer"].json == {"labels": [0, 1, 2]}
+    refused = names["app"].test_client().post("/predict", json={"rows": [[1.0, 2.0]]})
+    assert refused.status_code == 400
+    assert "64" in refused.json["error"]
+    assert len(Path("labels.txt").read_text().split()) == 1797

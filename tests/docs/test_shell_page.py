@@ -1,0 +1,61 @@
+"""The pages on scripts and on defaults do what they say."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from dkfeat.config import DefaultsConfig
+from tests.cli.test_output import OBJECTS
+from tests.docs.pages import DOCS, blocks, run_page
+from tests.programs import ROOT
+
+SHELL = (DOCS / "how-to" / "shell.md").read_text(encoding="utf-8")
+DEFAULTS = (DOCS / "how-to" / "defaults.md").read_text(encoding="utf-8")
+
+
+def test_shell_page__tells_the_keys_that_are_promised():
+    rows = re.findall(r"^\| `([a-z]+)` \| (`.*`) \|$", SHELL, re.MULTILINE)
+    assert {name: set(re.findall(r"`(\w+)`", keys)) for name, keys in rows} == OBJECTS
+
+
+def test_shell_page__its_script_runs(tmp_path):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "dkfeat"
+    command.write_text(f"#!{sys.executable}\nfrom dkfeat.cli import main\nmain()\n")
+    command.chmod(0o755)
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.svm").write_text(
+            "".join(f"{1 + i % 2} {1 + i % 2}:1 {3 + i % 5}:0.5\n" for i in range(40))
+        )
+    install, script = (block.text for block in blocks("how-to/shell.md") if block.language == "bash")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "-c", install + script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("1.0\n", "", 0)
+    assert "_DKFEAT_COMPLETE" in (tmp_path / ".bashrc").read_text()
+
+
+def test_defaults_page__runs(monkeypatch):
+    monkeypatch.chdir(ROOT)  # its commands name files of conf/
+    run_page("how-to/defaults.md")
+
+
+def test_defaults_page__lists_every_key():
+    assert re.findall(r"^\| `([a-z-]+)` \|", DEFAULTS, re.MULTILINE) == list(DefaultsConfig.keys())
+    (example,) = (block.text for block in blocks("how-to/defaults.md") if block.language == "yaml")
+    assert DefaultsConfig.of_dask(yaml.safe_load(example)["dkfeat"]).n_workers == 4

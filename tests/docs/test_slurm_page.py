@@ -1,0 +1,90 @@
+"""The page about SLURM does what it says: its commands are run as printed, SLURM's own stood in for."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dkfeat.config.cluster import read_cluster
+from tests.engine.clusters.slurm_commands import write_commands
+from tests.programs import ROOT
+
+PAGE = (ROOT / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
+
+SRUN = """#!/usr/bin/env bash
+exec "$@" --death-timeout 60
+"""
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def home(tmp_path, tiny_folder, monkeypatch):
+    """A folder as the page wants it, on a machine with a SLURM of sorts."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    for name, file in (("rows.svm", "a.svm"), ("more.svm", "b.svm")):
+        shutil.copy(tiny_folder / file, tmp_path / name)
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    write_commands(commands)
+    (commands / "srun").write_text(SRUN)
+    (commands / "srun").chmod(0o755)
+    bin_folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (commands, bin_folder, os.environ["PATH"]))))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("DASK_DKFEAT__BLOCKSIZE", "16KiB")  # so that few rows make several shards
+    (settings,) = map(yaml.safe_load, blocks("yaml"))
+    assert read_cluster(settings).kind == "slurm"
+    smaller = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "2GiB", "interface": "lo"}
+    (tmp_path / "slurm.yaml").write_text(yaml.safe_dump({**settings, **smaller}))
+    return tmp_path
+
+
+def run(words, home):
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_slurm_page__commands_run(home):
+    """A minute of processes that start: what the page adds to the tests of clusters is its wording."""
+    at_first, when_cut_off = blocks("sh")
+    (program,) = blocks("python")
+    run(["sh", "-e", "-c", at_first], home)
+    (home / "program.py").write_text(program)
+    run([sys.executable, "program.py"], home)
+    run(["sh", "-e", "-c", when_cut_off], home)
+    assert (home / "report.html").exists()
+    assert len(list((home / "commands").glob("*.cancelled"))) == len(list((home / "commands").glob("*.script"))) == 6
+    one_job(home)
+
+
+def one_job(home):
+    (script,) = blocks("bash")
+    smaller = script.replace("--nworkers 2 --nthreads 8 --memory-limit 16GiB", "--nthreads 1 --memory-limit 2GiB")
+    assert smaller != script
+    (home / "job.sh").write_text(smaller)
+    run(["bash", "job.sh"], home)
+    data = [home / name / "data" for name in ("features", "features-2")]
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in data)
+    assert first == second
+
+
+def test_slurm_page__names_options_that_exist():
+    from dkfeat.cli import cli
+
+    options = {option for command in cli.commands.values() for parameter in command.params for option in parameter.opts}
+    lines = "".join(blocks("sh") + blocks("bash")).replace("\\\n", " ").splitlines()
+    shown = "\n".join(line for line in lines if line.startswith("dkfeat "))
+    assert set(re.findall(r"--[a-z-]+", shown)) <= options
+    directives = re.findall(r"^#SBATCH (.*)$", PAGE, re.MULTILINE)
+    assert all(re.fullmatch(r"(--[a-z-]+=\S+ ?)+", line) for line in directives)

@@ -1,0 +1,266 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import dask
+import pytest
+import yaml
+
+import dkfeat
+from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
+from dkfeat.engine.clusters import open as clusters
+from dkfeat.engine.runners.open import open_runner, read_address
+from dkfeat.errors import ClusterError, ConfigError
+from tests.engine.clusters.slurm_commands import REFUSING, SBATCH, WAITING, write_commands
+from tests.programs import command, end, start
+
+SMALL = {"threads_per_worker": 1, "memory_limit": "1GiB", "start_seconds": 120}
+
+
+@pytest.fixture(scope="module")
+def golden(tiny_folder, tmp_path_factory):
+    """Shards of the tiny rows, made on threads."""
+    target = tmp_path_factory.mktemp("golden") / "features"
+    featurized(tiny_folder, target, scheduler="threads", n_workers=2)
+    return shards_of(target)
+
+
+def featurized(folder, target, **where):
+    source = dkfeat.LibsvmSource(str(folder / "*.svm"), blocksize=4096)
+    gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    dkfeat.featurize(source, target, gcws, progress=False, **ExecutionConfig.gather(where))
+
+
+def shards_of(target):
+    return {path.name: path.read_bytes() for path in sorted((target / "data").iterdir())}
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Folder whose commands stand in for SLURM's; the test runs beside it."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def slurm_config(**settings):
+    return SlurmClusterConfig(**{"n_workers": 2, "interface": "lo", **SMALL, **settings})
+
+
+@pytest.mark.cluster
+def test_slurm__jobs_make_the_same_bytes(slurm, tiny_folder, golden, tmp_path):
+    write_commands(slurm)
+    featurized(tiny_folder, tmp_path / "features", cluster=slurm_config(queue="night", walltime="00:10:00"))
+    assert shards_of(tmp_path / "features") == golden
+    scripts = sorted(slurm.glob("*.script"))
+    assert len(scripts) == 2
+    assert all("#SBATCH -p night\n" in script.read_text() for script in scripts)
+    # both were cancelled, speak TLS alone, and leave no key behind
+    assert sorted(path.stem for path in slurm.glob("*.cancelled")) == [script.stem for script in scripts]
+    assert all("dask_worker tls://127.0.0.1:" in script.read_text() for script in scripts)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["commands", "features"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
+def test_slurm__a_signal_cancels_the_jobs(slurm, tiny_folder, tmp_path, number, status):
+    """In a process of its own: whoever imports dask-jobqueue has other handlers of signals."""
+    write_commands(slurm)
+    settings = {"kind": "slurm", "n_workers": 1, "interface": "lo", **SMALL}
+    (tmp_path / "slurm.yaml").write_text(yaml.safe_dump(settings))
+    words = ["featurize", tiny_folder / "a.svm", "--out", tmp_path / "features", "--cluster", tmp_path / "slurm.yaml"]
+    process = start(command(*words), cwd=tmp_path)
+    while not list(slurm.glob("*.script")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    ended = end(process)
+    assert ended.status == status
+    assert "run the same command again to go on" in ended.err
+    assert [path.stem for path in slurm.glob("*.cancelled")] == [path.stem for path in slurm.glob("*.script")]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "features") == ["commands", "slurm.yaml"]
+
+
+@pytest.mark.cluster
+def test_slurm__without_certificates_speaks_plainly(slurm, tmp_path):
+    write_commands(slurm)
+    with dkfeat.open_cluster(slurm_config(n_workers=1, encrypt=False)) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+    assert "dask_worker tcp://127.0.0.1:" in next(slurm.glob("*.script")).read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["commands"]
+
+
+@pytest.mark.cluster
+def test_slurm__a_run_with_nothing_to_do_submits_no_job(slurm, tiny_folder, tmp_path):
+    target = tmp_path / "features"
+    featurized(tiny_folder, target, scheduler="synchronous")
+    write_commands(slurm)
+    featurized(tiny_folder, target, cluster=slurm_config())
+    assert list(slurm.glob("*.script")) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("sbatch", "settings", "words"),
+    [
+        (REFUSING, {}, "SLURM took none of the jobs for 2 workers.*invalid partition specified: night"),
+        (None, {}, "SLURM took none of the jobs for 2 workers.*No such file.*sbatch"),
+        (WAITING, {"start_seconds": 0.5}, "no worker of the cluster of kind 'slurm' came within 0.5 s"),
+        (
+            SBATCH,
+            {"interface": "nowhere0"},
+            "kind 'slurm' did not start: .*'nowhere0' is not a valid network interface",
+        ),
+    ],
+    ids=["refused", "no SLURM", "queue too long", "interface"],
+)
+def test_slurm__says_why_no_worker_comes(slurm, sbatch, settings, words):
+    if sbatch is not None:
+        write_commands(slurm, sbatch)
+    with pytest.raises(ClusterError, match=words), dkfeat.open_cluster(slurm_config(**settings)):
+        pass
+
+
+@pytest.mark.cluster
+def test_ssh__hosts_make_the_same_bytes(tiny_folder, golden, tmp_path):
+    pytest.importorskip("asyncssh", reason="asyncssh is not installed")
+    from tests.engine.clusters.ssh_server import ssh_server
+
+    with ssh_server() as port:
+        options = {"port": port, "known_hosts": None, "username": "anybody", "config": []}
+        config = SSHClusterConfig(hosts=("127.0.0.1",), connect_options=options, **SMALL)
+        featurized(tiny_folder, tmp_path / "features", cluster=config)
+    assert shards_of(tmp_path / "features") == golden
+
+
+@pytest.mark.cluster
+def test_ssh__says_which_host_does_not_answer():
+    pytest.importorskip("asyncssh", reason="asyncssh is not installed")
+    config = SSHClusterConfig(hosts=("127.0.0.1",), connect_options={"port": 9, "config": []})
+    with (
+        pytest.raises(ClusterError, match=r"kind 'ssh' did not start: .*Connect call failed"),
+        dkfeat.open_cluster(config),
+    ):
+        pass
+
+
+@pytest.mark.cluster
+def test_open_cluster__serves_several_steps(tiny_folder, golden, tmp_path):
+    path = tmp_path / "local.yaml"
+    path.write_text("{kind: local, n_workers: 2, memory_limit: 2GiB}")
+    with dkfeat.open_cluster(path, n_workers=1) as client:
+        assert len(client.nthreads()) == 1
+        featurized(tiny_folder, tmp_path / "features", client=client)
+        found = dkfeat.scan(str(tiny_folder / "a.svm"), client=client)
+    assert shards_of(tmp_path / "features") == golden
+    assert found.n_rows == 250
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cluster": 5}, "cluster=5, but it must be the path of a cluster file"),
+        ({"cluster": "nowhere.yaml"}, r"nowhere\.yaml: cannot be read as a cluster file"),
+        ({"cluster": "c.yaml", "scheduler": "threads"}, "scheduler and cluster are given"),
+        ({"scheduler_file": "s.json", "cluster": "c.yaml"}, "scheduler_file and cluster are given"),
+        ({"scheduler_file": "s.json", "n_workers": 2}, "belong to a cluster that is started"),
+        ({"scheduler": "threads", "performance_report": "r.html"}, "a performance report is made of a cluster"),
+        ({"n_workers": 1, "performance_report": "nowhere/r.html"}, "there is no folder nowhere"),
+        ({"n_workers": 1, "performance_report": "."}, "it is a folder"),
+        ({"n_workers": 1, "performance_report": 3}, "performance_report=3"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "-".join(value),
+)
+def test_open_runner__refuses_before_anything_starts(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        open_runner(ExecutionConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "extra"),
+    [
+        ("slurm", {"n_workers": 1, **SMALL}, "jobqueue"),
+        ("kubernetes", {"image": "i", "n_workers": 1, **SMALL}, "kubernetes"),
+        ("ssh", {"hosts": ["a"]}, "ssh"),
+    ],
+)
+def test_as_cluster__names_the_extra_that_is_missing(kind, settings, extra, monkeypatch):
+    from dkfeat.config.cluster import read_cluster
+
+    monkeypatch.setattr(clusters, "find_spec", {}.get)
+    with pytest.raises(ConfigError, match=rf"kind '{kind}' needs .*pip install 'dkfeat\[{extra}\]'"):
+        clusters.as_cluster(read_cluster({"kind": kind, **settings}))
+
+
+def test_performance_report__names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.runners.open.find_spec", {}.get)
+    with pytest.raises(ConfigError, match=r"needs bokeh.*pip install 'dkfeat\[dashboard\]'"):
+        open_runner(ExecutionConfig(n_workers=1, performance_report="report.html"))
+
+
+def test_read_address__waits_and_says_what_is_missing(tmp_path):
+    path = tmp_path / "scheduler.json"
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        pytest.raises(ClusterError, match=r"no scheduler wrote .*within 0\.2 s; start one by `dask scheduler"),
+    ):
+        read_address(path)
+    with subprocess.Popen(["sh", "-c", f'sleep 0.3; echo \'{{"address": "tcp://10.0.0.1:1"}}\' > {path}']):
+        assert read_address(path) == "tcp://10.0.0.1:1"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "kind: local", '{"address": 5}'])
+def test_read_address__refuses_other_files(tmp_path, text):
+    path = tmp_path / "scheduler.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="is no scheduler file"):
+        read_address(path)
+
+
+def test_read_address__a_folder_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_address(Path(tmp_path))
+
+
+def test_local_config__is_the_embedded_cluster(monkeypatch):
+    seen = []
+    monkeypatch.setattr(clusters, "local_cluster", lambda *sizes: nullcontext(seen.append(sizes)))
+    with dkfeat.open_cluster(LocalClusterConfig(n_workers=3), threads_per_worker=2):
+        pass
+    assert seen == [(3, 2, None)]
+
+
+def test_shared_cluster__is_replaced_when_it_was_lost(monkeypatch):
+    """Started by the first run that needs it, kept for the next, and started again after a loss."""
+    states = []
+
+    @contextmanager
+    def begin(_config):
+        state = SimpleNamespace(status="running")
+        states.append(state)
+        yield state
+        state.status = "closed"
+
+    monkeypatch.setattr(clusters, "_open", begin)
+    with clusters.SharedCluster(LocalClusterConfig(), n_workers=2) as shared:
+        assert (states, shared.config.n_workers) == ([], 2)
+        for _ in range(2):
+            with shared.opened() as client:
+                assert client is states[0]
+        states[0].status = "closed"  # lost
+        with shared.opened() as client:
+            assert client is states[1]
+    assert states[1].status == "closed"
+
+
+def test_open_runner__needs_no_library_of_a_cluster_manager():
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('dask_jobqueue', 'dask_kubernetes', 'asyncssh')))"
+    script = f"{blocked}; import dkfeat.engine.runners.open; assert 'distributed' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,131 @@
+"""What notebooks show of plans, manifests, data sets and models."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+import dkfeat
+from tests.engine.helpers import featurized, gcws
+
+
+@pytest.fixture(scope="module")
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=3_000)
+
+
+@pytest.fixture(scope="module")
+def target(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cards") / "features"
+    featurized(source, folder)
+    return folder
+
+
+def told(shown):
+    html = shown._repr_html_()
+    assert "<script" not in html
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<title>.*?</title>|<[^>]+>", " ", html, flags=re.DOTALL))
+
+
+def test_plan_card__tells_what_will_be_done(source, target):
+    plan = dkfeat.plan(source, target.parent / "other", gcws(), scan=dkfeat.scan(source))
+    text = told(plan)
+    assert "Plan nothing is run or written yet target " in text
+    assert f"tasks {len(plan.tasks):,}, up to " in text
+    assert "rows 400 " in text
+    assert plan._repr_html_().count("<rect") == len(plan.tasks)
+    assert "rows known after a scan" in told(dkfeat.plan(source, map=gcws()))
+
+
+def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
+    data = dkfeat.open_shards(target)
+    labels, counts = np.unique(tiny_rows[1], return_counts=True)
+    expected = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+    assert data.label_counts() == expected
+    text = told(data)
+    assert f"rows 400 shards {data.n_shards} size " in text
+    assert f"labels -1: {expected[-1]}, 1: {expected[1]} (all rows)" in text
+    assert "gcws: n_components=24" in text
+    assert f"{data.manifest.n_features:,} columns → 6,144, 24 bytes a row as codes" in text
+    svgs = re.findall(r"<svg.*?</svg>", data._repr_html_())
+    assert [svg.count("<rect") for svg in svgs] == [data.n_shards, 2]
+
+
+def test_dataset_card__counts_some_shards_of_many_bytes(target, monkeypatch):
+    data = dkfeat.open_shards(target)
+    monkeypatch.setattr("dkfeat.engine.dataset.dataset._READ_BYTES", data.manifest.shards[0].size * 2)
+    read = int(re.search(r"rows of (\d+) shards\)", told(data))[1])
+    assert 1 <= read < data.n_shards
+
+
+def test_dataset_card__of_many_labels_tells_their_range(tmp_path):
+    for n_labels, shown in ((12, "labels 12, counted in all rows"), (40, "labels 40 values from 0.5 to 39.5")):
+        path = tmp_path / f"{n_labels}.svm"
+        dump_svmlight_file(np.ones((n_labels, 1)), np.arange(n_labels) + 0.5, str(path), zero_based=False)
+        dkfeat.featurize(path, tmp_path / f"out-{n_labels}", gcws(), progress=False)
+        assert shown in told(dkfeat.open_shards(tmp_path / f"out-{n_labels}"))
+
+
+def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,3 1:1\n3 2:1\n 3:1\n1,2,3 1:2\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), multilabel=True)
+    dkfeat.featurize(source, tmp_path / "out", gcws(), progress=False)
+    data = dkfeat.open_shards(tmp_path / "out")
+    assert data.label_counts() == {1: 2, 2: 1, 3: 3}
+    assert "1 2 50.0% 2 1 25.0% 3 3 75.0%" in told(data)
+
+
+def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
+    model = dkfeat.train(dkfeat.open_shards(target), dkfeat.SGD(epochs=1), progress=False)
+    dkfeat.predict(model, target, tmp_path / "predicted", progress=False)
+    text = told(dkfeat.open_shards(tmp_path / "predicted"))
+    assert set(re.search(r"holds predictions: (.*?) map", text)[1].split(", ")) >= {"label", "prediction", "score"}
+
+
+def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
+    featurized(source, tmp_path / "features")
+    data = dkfeat.open_shards(tmp_path / "features")
+    (tmp_path / "features" / "data" / data.manifest.shards[0].name).write_bytes(b"")
+    assert "not counted: " in told(data)
+
+
+def test_manifest_card__lists_shards_and_sources(target):
+    manifest = dkfeat.open_shards(target).manifest
+    text = told(manifest)
+    assert "Manifest number 1 rows 400 " in text
+    assert manifest.shards[0].name in text
+    assert manifest.sources[0].name in text
+    assert f"spec {manifest.spec_fp[:12]} " in text
+
+
+def test_dataset_card__escapes_names_of_files(tmp_path):
+    folder = tmp_path / "<b>x"
+    folder.mkdir()
+    dump_svmlight_file(np.eye(3), [0.5, 1.5, 2.5], str(folder / "<i>.svm"), zero_based=False)
+    dkfeat.featurize(folder / "<i>.svm", folder / "out", gcws(), progress=False)
+    data = dkfeat.open_shards(folder / "out")
+    for shown in (data, data.manifest):
+        html = shown._repr_html_()
+        assert "<b>x" not in html
+        assert "<i>" not in html
+    assert "0.5: 1, 1.5: 1, 2.5: 1" in told(data)
+
+
+def test_model_card__tells_task_and_accuracy(target):
+    data = dkfeat.open_shards(target)
+    model = dkfeat.train(data, dkfeat.SGD(epochs=3), test=data, progress=False)
+    text = told(model)
+    assert "LinearModel task binary classes -1, 1 map gcws: n_components=24" in text
+    assert "test accuracy " in text
+    assert "epochs 3 " in text
+
+
+def test_repr__of_what_a_call_gives_is_one_short_line(source, target):
+    data = dkfeat.open_shards(target)
+    size = f"{sum(entry.size for entry in data.manifest.shards) / 1024:.1f} KiB"
+    assert repr(data.manifest) == f"Manifest(number=1, 400 rows, {data.n_shards} shards, {size})"
+    plan = dkfeat.plan(source, "there", gcws())
+    assert repr(plan) == f"Plan('there', {len(plan.tasks)} tasks, up to {plan.projected_bytes / 2**20:.1f} MiB each)"
+    model = dkfeat.train(data, dkfeat.SGD(epochs=1), progress=False)
+    assert repr(model) == "LinearModel('binary', 2 classes, 6,144 features of gcws)"

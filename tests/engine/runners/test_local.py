@@ -1,0 +1,365 @@
+# ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import dask
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+import dkfeat
+from dkfeat.blocks import SourceFile, Split
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.runners.distributed import ClientRunner
+from dkfeat.engine.runners.local import LocalRunner, Stopped
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ClusterError, ConfigError, ParseError
+
+SCHEDULERS = ("synchronous", "threads", "processes")
+
+
+def fake_splits(count: int) -> list[Split]:
+    file = SourceFile(name="fake.svm", url="fake.svm", size=10 * count)
+    return [Split(number=n, file=file, start=10 * n, stop=10 * n + 10) for n in range(count)]
+
+
+@dataclass(frozen=True)
+class Double:
+    def __call__(self, split, stopped):
+        assert not stopped()
+        return 2 * split.number
+
+
+@dataclass(frozen=True)
+class FailAt:
+    number: int
+    pause: float = 0.0
+
+    def __call__(self, split, stopped):
+        if split.number == self.number:
+            raise ParseError("indices must ascend", path="fake.svm", line=7, column=5, offset=99)
+        time.sleep(self.pause)
+        return split.number
+
+
+@dataclass(frozen=True)
+class DieAt:
+    number: int
+
+    def __call__(self, split, stopped):
+        if split.number == self.number:
+            os._exit(9)
+        return split.number
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Counts how often it is unpickled in a process."""
+
+    folder: str
+
+    def __setstate__(self, state):
+        object.__setattr__(self, "folder", state["folder"])
+        with open(f"{self.folder}/{os.getpid()}", "a") as file:  # noqa: PTH123 - plain append, one byte a time
+            file.write("x")
+
+    def __call__(self, split, stopped):
+        return os.getpid()
+
+
+def run(runner, task, count):
+    got = {}
+    runner.run(task, fake_splits(count), lambda split, result: got.__setitem__(split.number, result))
+    return got
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_local_runner__gives_every_result(scheduler):
+    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
+        assert run(runner, Double(), 7) == {n: 2 * n for n in range(7)}
+        assert run(runner, Double(), 0) == {}
+
+
+def test_local_runner__starts_tasks_in_the_order_given():
+    order = []
+    splits = fake_splits(30)[::-1]
+    with open_runner(ExecutionConfig(scheduler="synchronous", in_flight=20)) as runner:
+        runner.run(Double(), splits, lambda split, result: order.append(split))
+    assert order == splits
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_local_runner__runs_of_several_threads_keep_to_themselves(scheduler):
+    def work(number):
+        with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
+            return [run(runner, Double(), 3) for _ in range(50)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = [result for part in pool.map(work, range(4)) for result in part]
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == [{0: 0, 1: 2, 2: 4}] * 200
+
+
+@pytest.mark.slow
+def test_local_runner__task_travels_once_to_each_process(tmp_path):
+    with open_runner(ExecutionConfig(scheduler="processes", n_workers=2)) as runner:
+        pids = set(run(runner, Payload(str(tmp_path)), 40).values())
+    times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
+    assert [times[str(pid)] for pid in pids] == [1] * len(pids)
+
+
+@pytest.mark.quick
+@pytest.mark.cluster
+def test_client_runner__gives_every_result(cluster_client):
+    with open_runner(cluster_client) as runner:
+        assert run(runner, Double(), 7) == {n: 2 * n for n in range(7)}
+        assert run(runner, Double(), 0) == {}
+        assert runner.memory_limit > 2**20
+        assert runner.description == "2 worker processes with 2 threads"
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_local_runner__error_arrives_with_its_place(scheduler):
+    with pytest.raises(ParseError) as caught, open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
+        run(runner, FailAt(3), 10)
+    assert str(caught.value) == "fake.svm:7:5: indices must ascend"
+    assert (caught.value.line, caught.value.column, caught.value.offset) == (7, 5, 99)
+
+
+@pytest.mark.cluster
+def test_client_runner__first_error_stops_submission(cluster_client):
+    started = []
+    runner = ClientRunner(cluster_client, in_flight=4)
+    with pytest.raises(ParseError) as caught:
+        runner.run(FailAt(5, pause=0.01), fake_splits(200), lambda split, result: started.append(result))
+    assert (caught.value.line, caught.value.column) == (7, 5)
+    assert len(started) < 20
+    assert run(runner, Double(), 3) == {0: 0, 1: 2, 2: 4}  # the cluster is as good as before
+
+
+def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
+    begun, left = threading.Event(), threading.Event()
+
+    @dataclass(frozen=True)
+    class Slow:
+        def __call__(self, split, stopped):
+            if split.number == 0:
+                assert begun.wait(60)
+                raise ParseError("bad", path="fake.svm")
+            begun.set()
+            while not stopped():
+                time.sleep(0.001)
+            left.set()
+            raise Stopped
+
+    with pytest.raises(ParseError), open_runner(ExecutionConfig(scheduler="threads", n_workers=2)) as runner:
+        run(runner, Slow(), 2)
+    assert left.is_set()
+
+
+@pytest.mark.fault("P-09")
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
+    from dkfeat.engine.runners import local as runners
+
+    sizes = []
+    groups = runners._groups
+
+    def watched(splits, size):
+        for group in groups(splits, size):
+            sizes.append(len(group))
+            yield group
+
+    monkeypatch.setattr(runners, "_groups", watched)
+    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
+        assert len(run(runner, Double(), 3000)) == 3000
+    assert sizes == [1024, 1024, 952]
+
+
+@pytest.mark.fault("P-09")
+@pytest.mark.cluster
+def test_client_runner__in_flight_stays_bounded():
+    peak = Counter()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+
+        def watch(split, result):
+            peak["tasks"] = max(peak["tasks"], len(cluster.scheduler.tasks), len(client.futures))
+            peak["done"] += 1
+
+        ClientRunner(client).run(Double(), fake_splits(600), watch)
+    assert peak["done"] == 600
+    assert peak["tasks"] <= 6  # twice two threads, and what is just being released
+
+
+@pytest.mark.quick
+@pytest.mark.fault("P-09")
+@pytest.mark.cluster
+def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_path):
+    pids = set(run(ClientRunner(cluster_client), Payload(str(tmp_path)), 40).values())
+    assert len(pids) == 2
+    times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
+    for pid in pids:
+        assert times[str(pid)] <= 2  # the nanny's process may forward it, tasks do not
+
+
+@pytest.mark.fault("P-04")
+@pytest.mark.cluster
+def test_client_runner__task_that_kills_its_workers_is_named():
+    words = r"fake\.svm, split 3 \(bytes 30 to 40\): 4 workers died"
+    with (
+        open_runner(ExecutionConfig(scheduler="cluster", n_workers=2)) as runner,
+        pytest.raises(ClusterError, match=words),
+    ):
+        run(runner, DieAt(3), 6)
+
+
+@pytest.mark.fault("P-04")
+@pytest.mark.cluster
+def test_local_cluster__nannies_that_fail_to_stop_hide_no_error(monkeypatch):
+    """A nanny that was just starting a worker anew fails an assertion when it is told to stop."""
+
+    async def fail(*_, **__):
+        raise AssertionError("can only join a started process")
+
+    monkeypatch.setattr("distributed.nanny.WorkerProcess.kill", fail)
+    workers = []
+
+    def work():
+        with local_cluster(n_workers=1, threads_per_worker=1) as client:
+            workers.extend(psutil.Process(pid) for pid in client.run(os.getpid).values())
+            1 / 0  # noqa: B018 - the error of a run
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert len(workers) == 1
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-04")
+def test_local_runner__dead_process_is_a_cluster_error():
+    with (
+        pytest.raises(ClusterError, match="ended abruptly"),
+        open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
+    ):
+        run(runner, DieAt(1), 3)
+
+
+@pytest.mark.quick
+@pytest.mark.fault("P-13")
+@pytest.mark.cluster
+def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.runners.distributed._version", lambda: "9.9.9")
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(ClusterError, match=rf"{dkfeat.__version__}.*9\.9\.9 on inproc"),
+    ):
+        run(ClientRunner(client), Double(), 1)
+
+
+@pytest.mark.fault("P-06")
+@pytest.mark.cluster
+def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
+    address_file = tmp_path / "scheduler.json"
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is wanted
+    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    start += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address_file)]
+    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--scheduler-file", str(address_file)]
+    with (
+        subprocess.Popen(start, env=environment, stderr=subprocess.DEVNULL) as scheduler,
+        subprocess.Popen(work, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as worker,
+    ):
+        try:
+            for _ in range(200):
+                if address_file.exists() and address_file.stat().st_size:
+                    break
+                time.sleep(0.1)
+            with Client(scheduler_file=str(address_file), set_as_default=False, timeout=5) as client:
+                client.wait_for_workers(1, timeout=30)
+                runner = ClientRunner(client)
+                begin = time.monotonic()
+
+                def kill(split, result):
+                    scheduler.kill()
+
+                with pytest.raises(ClusterError, match="scheduler was lost"):
+                    runner.run(FailAt(-1, pause=0.1), fake_splits(500), kill)
+                assert time.monotonic() - begin < 30
+        finally:
+            scheduler.kill()
+            worker.kill()
+
+
+def test_connect__nobody_there():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
+        pytest.raises(ClusterError, match="no Dask"),
+        open_runner(ExecutionConfig(scheduler="tcp://127.0.0.1:9")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"scheduler": "thread"}, "scheduler='thread'.*'threads', 'processes'"),
+        ({"scheduler": "threads", "memory_limit": "1GiB"}, "belong to scheduler='cluster'"),
+        ({"scheduler": "threads", "n_workers": 0}, "n_workers=0"),
+        ({"scheduler": "cluster", "memory_limit": "12"}, "at least 1 MiB"),
+        ({"scheduler": "cluster", "memory_limit": "much"}, "memory_limit='much'"),
+        ({"scheduler": "cluster", "memory_limit": [1]}, r"memory_limit=\[1\]"),
+        ({"in_flight": 0}, "in_flight=0"),
+        ({"in_flight": 1.5}, r"in_flight=1\.5"),
+        ({"n_workers": "2"}, "n_workers='2'"),
+        ({"scheduler": "threads", "n_workers": True}, "n_workers=True"),
+        ({"scheduler": "cluster", "threads_per_worker": 1.0}, r"threads_per_worker=1\.0"),
+        ({"scheduler": 5}, "scheduler=5"),
+        ({"scheduler": ["threads"]}, r"scheduler=\['threads'\]"),
+    ],
+)
+def test_open_runner__refuses(settings, words):
+    with pytest.raises(ConfigError, match=words), open_runner(ExecutionConfig(**settings)):
+        pass
+
+
+def test_open_runner__refuses_what_is_no_client():
+    with pytest.raises(ConfigError, match=r"client='tcp://.*must be a distributed\.Client"):
+        open_runner("tcp://127.0.0.1:9")
+
+
+def test_open_runner__default_is_threads():
+    with open_runner() as runner:
+        assert isinstance(runner, LocalRunner)
+        assert runner.scheduler == "threads"
+
+
+def test_open_runner__follows_dask_configuration():
+    with dask.config.set(scheduler="sync"), open_runner() as runner:
+        assert runner.scheduler == "synchronous"
+
+
+@pytest.mark.cluster
+def test_open_runner__uses_the_active_client():
+    address = {"dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, processes=False, **address) as cluster, Client(cluster) as own:
+        with open_runner() as runner:
+            assert runner.client is own
+        with dask.config.set(scheduler="threads"), open_runner() as runner:  # as for Dask itself
+            assert isinstance(runner, LocalRunner)

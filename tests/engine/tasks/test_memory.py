@@ -1,0 +1,83 @@
+"""What a task holds: within its projection, and no more when the data grow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dkfeat
+
+ROOT = Path(dkfeat.__file__).parent.parent
+BLOCK = 4 << 20
+SETTLED = {"n_features": 47_236, "zero_based": False, "label_dtype": "int64"}
+
+CHILD = """
+import sys, threading, time, psutil, dkfeat
+from dkfeat.config import ExecutionConfig
+small, source, target, block = sys.argv[1:]
+settings = dict(n_features=47_236, zero_based=False, label_dtype="int64", blocksize=int(block))
+gcws = dkfeat.GCWSFeatures(512, random_state=0)
+options = dict(client=ExecutionConfig(scheduler="synchronous"), progress=False)
+dkfeat.featurize(dkfeat.LibsvmSource(small, **settings), target + "-warm", gcws, **options)
+process = psutil.Process()
+idle = peak = process.memory_info().rss
+running = True
+def watch():
+    global peak
+    while running:
+        peak = max(peak, process.memory_info().rss)
+        time.sleep(0.002)
+watcher = threading.Thread(target=watch)
+watcher.start()
+dkfeat.featurize(dkfeat.LibsvmSource(source, **settings), target, gcws, **options)
+running = False
+watcher.join()
+print(peak - idle)
+"""
+
+
+def write_rows(path, n_bytes):
+    """Sparse rows as news text has them: 75 columns of 47,236, Zipf-distributed."""
+    rng = np.random.default_rng(0)
+    chance = np.cumsum(1 / np.arange(1, 47_237))
+    with path.open("w") as file:
+        while file.tell() < n_bytes:
+            columns = np.unique(np.searchsorted(chance / chance[-1], rng.random((500, 110))), axis=1)
+            for row in columns:
+                chosen = np.unique(row)[:75] + 1
+                file.write(
+                    "1 " + " ".join(f"{c}:{v:.6f}" for c, v in zip(chosen, rng.random(len(chosen)), strict=True)) + "\n"
+                )
+    return path
+
+
+def peak_bytes(folder, source):
+    small = write_rows(folder / "small.svm", 1 << 20)
+    command = [sys.executable, "-c", CHILD, str(small), str(source), str(folder / source.stem), str(BLOCK)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=True, timeout=200)
+    return int(done.stdout)
+
+
+def projected_bytes(source):
+    settled = dkfeat.LibsvmSource(str(source), blocksize=BLOCK, **SETTLED)
+    return dkfeat.plan(settled, map=dkfeat.GCWSFeatures(512)).projected_bytes
+
+
+@pytest.mark.slow
+def test_task_memory__bounded_and_projected(tmp_path):
+    source = write_rows(tmp_path / "2.svm", 2 * BLOCK)
+    peak = peak_bytes(tmp_path, source)
+    assert 0 < peak <= min(6 * BLOCK, projected_bytes(source))
+
+
+@pytest.mark.slow
+def test_task_memory__flat_when_the_data_grow(tmp_path):
+    little, much = (write_rows(tmp_path / f"{n}.svm", n * BLOCK) for n in (2, 20))
+    peaks = [peak_bytes(tmp_path, source) for source in (little, much)]
+    assert max(peaks) <= min(6 * BLOCK, projected_bytes(much))
+    assert peaks[1] <= 1.2 * peaks[0] + (1 << 20)

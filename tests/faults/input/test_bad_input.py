@@ -1,0 +1,226 @@
+"""Bad and odd input through whole runs: what one split cannot know, and what must not be committed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+import dkfeat
+from dkfeat.config import JobConfig
+from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
+from dkfeat.maps import FEATURE_MAPS
+from tests.engine.helpers import featurized
+
+GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
+PACK = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
+}
+ROWS = "".join(f"{n % 2} {n % 39 + 1}:{n}.25 40:-3\n" for n in range(300))
+
+
+def content(target):
+    encoded, y = dkfeat.open_shards(target).to_scipy()
+    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
+
+
+def nothing_is_committed(target: Path) -> bool:
+    return not list(target.glob("_dkfeat/manifest*")) and not (target / "_SUCCESS").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-01", "I-02", "I-15")
+@pytest.mark.parametrize(
+    ("bad", "reason"), [("1 3:1 1:2", "indices must ascend"), ("1 3:1 3:2", "repeats"), ("1 3:1 x", "index:value")]
+)
+def test_bad_row__of_a_later_split_comes_from_a_worker_process_with_its_place(tmp_path, bad, reason):
+    lines = ROWS.splitlines()
+    lines[220] = bad
+    (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), blocksize=600, **GIVEN)
+    with pytest.raises(ParseError, match=rf"a\.svm:221:7: .*{reason}"):
+        featurized(source, tmp_path / "features", scheduler="processes", n_workers=1)
+    assert nothing_is_committed(tmp_path / "features")
+
+
+@pytest.mark.fault("I-04", "I-05")
+@pytest.mark.parametrize("blocksize", [16, 100, 1 << 20])
+def test_base_and_width__are_those_of_the_whole_source(tmp_path, blocksize):
+    (tmp_path / "a.svm").write_text("1 0:1 5:2\n" + "0 2:3\n" * 9)
+    (tmp_path / "b.svm").write_text("1 7:1\n" * 3 + "0 900:1\n1 12:1\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), blocksize=blocksize)
+    manifest = featurized(source, tmp_path / "features")
+    data = dkfeat.open_shards(tmp_path / "features")
+    assert (manifest.n_features, data.spec["input"]["zero_based"]) == (901, True)
+    expected = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=901, zero_based=True, label_dtype="int64")
+    featurized(expected, tmp_path / "expected")
+    assert content(tmp_path / "features") == content(tmp_path / "expected")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-11")
+def test_subnormal_values__are_equal_in_worker_processes(tmp_path):
+    rows = "1 1:5e-324 2:1e-40 3:-0.0 4:1e-45\n0 1:1e-38 2:-1e-39 5:0\n1 2:2e-45 3:1\n"
+    (tmp_path / "a.svm").write_text(rows * 3)
+    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN)
+    one = featurized(source, tmp_path / "one", scheduler="synchronous")
+    two = featurized(source, tmp_path / "two", scheduler="processes", n_workers=1)
+    assert [entry.sha256 for entry in one.shards] == [entry.sha256 for entry in two.shards]
+    assert one.nnz == 3 * 6  # of the first row 1e-40 and 1e-45, which float32 can hold
+    assert one.nnz == two.nnz
+
+
+@pytest.mark.fault("I-13")
+def test_digits__that_change_nothing_change_nothing(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:17.065995780200002000000 2:0.1000000000000000055511151231257827\n")
+    (tmp_path / "b.svm").write_text("1 1:17.0659957802 2:0.1\n")
+    blocks = []
+    for name in ("a.svm", "b.svm"):
+        source = dkfeat.LibsvmSource(str(tmp_path / name), dtype="float64", **GIVEN)
+        blocks.append(next(source.read(source.splits()[0])).block)
+    assert blocks[0].X.data.tolist() == [float("17.065995780200002000000"), 0.1]
+    assert blocks[1].X.data.tolist() == [17.0659957802, 0.1]
+
+
+LOCALE = """
+import locale, sys
+for name in ("", "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"):
+    try:
+        locale.setlocale(locale.LC_ALL, name)
+    except locale.Error:
+        pass
+import dkfeat
+source = dkfeat.LibsvmSource(sys.argv[1], n_features=40, zero_based=False, label_dtype="int64")
+manifest = dkfeat.featurize(source, sys.argv[2], dkfeat.GCWSFeatures(24, random_state=11), progress=False)
+print(*(entry.sha256 for entry in manifest.shards))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-14")
+def test_locale__of_the_environment_changes_no_byte(tmp_path):
+    (tmp_path / "a.svm").write_text(ROWS)
+    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN)
+    manifest = featurized(source, tmp_path / "here")
+    done = subprocess.run(
+        [sys.executable, "-c", LOCALE, str(tmp_path / "a.svm"), str(tmp_path / "there")],
+        env={**os.environ, "LC_ALL": "de_DE.UTF-8"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [entry.sha256 for entry in manifest.shards]
+
+
+@pytest.mark.fault("I-17")
+def test_labels__of_another_file_are_refused_unless_declared(tmp_path):
+    (tmp_path / "a.svm").write_text("-1 1:1\n1 1:2\n")
+    (tmp_path / "b.svm").write_text("# c\n1 1:1\n0 1:2\n")
+    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), labels=(-1, 1))
+    with pytest.raises(ParseError, match=r"b\.svm:3:1: the label '0' is not one of \{-1, 1\}; labels found here: \{"):
+        featurized(source, tmp_path / "features")
+    manifest = featurized(source.replaced(labels=(-1, 0, 1)), tmp_path / "features")
+    assert (manifest.labels, manifest.rows) == ((-1, 0, 1), 4)
+
+
+@pytest.mark.fault("I-19")
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_row_without_features__goes_through_every_map(tmp_path, name):
+    (tmp_path / "a.svm").write_text("1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20)
+    feature_map = FEATURE_MAPS[name]().set_params(n_components=16, random_state=0)
+    manifest = featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features", map=feature_map)
+    features, y = content(tmp_path / "features")
+    assert (len(features), y[:4]) == (24, [1, 0, 1, 0])
+    assert np.isfinite(features).all()
+    assert features[1] == features[3]
+    assert manifest.n_empty_rows == int(np.sum(~np.any(features, axis=1)))
+
+
+@pytest.mark.fault("I-27")
+def test_files_without_rows__stay_listed_and_training_passes_over_them(tmp_path):
+    empty = {f"no-bytes{ending}": b"" for ending in ("", *PACK)}
+    for kind, text in (("blank", b"\n \n"), ("comment", b"# only\n")):
+        empty[f"{kind}.svm"] = text
+        empty |= {f"{kind}.svm{ending}": pack(text) for ending, pack in PACK.items()}
+    (tmp_path / "source").mkdir()
+    for name, data in {**empty, "rows.svm": ROWS.encode()}.items():
+        (tmp_path / "source" / name).write_bytes(data)
+    source = dkfeat.LibsvmSource(str(tmp_path / "source/*"), blocksize=1000, **GIVEN)
+    manifest = featurized(source, tmp_path / "features")
+    rows = {entry.name: entry.rows for entry in manifest.sources}
+    assert rows == {**dict.fromkeys(empty, 0), "rows.svm": 300}
+    assert any(entry.rows == 0 for entry in manifest.shards)
+    model = dkfeat.train(tmp_path / "features", dkfeat.SGD(epochs=1), progress=False)
+    assert np.isfinite(model.coef).all()
+
+
+@pytest.mark.fault("I-30", "I-31")
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("damage", ["half", "last 4", "last 8", "bit", "garbage"])
+def test_damaged_file__commits_nothing_and_keeps_the_others(tmp_path, ending, damage):
+    packed = PACK[ending](ROWS.encode())
+    middle = len(packed) // 2
+    flipped = packed[:middle] + bytes([packed[middle] ^ 1]) + packed[middle + 1 :]
+    damaged = {
+        "half": packed[:middle], "last 4": packed[:-4], "last 8": packed[:-8], "bit": flipped,
+        "garbage": packed + b"1 1:1\n",
+    }[damage]  # fmt: skip
+    (tmp_path / f"b.svm{ending}").write_bytes(damaged)
+    (tmp_path / "a.svm").write_text(ROWS)
+    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm*"), blocksize=2000, **GIVEN)
+    for _ in range(2):  # a resume finds the same
+        with pytest.raises(ParseError, match=rf"b\.svm\{ending}: truncated or corrupt at decompressed byte") as caught:
+            featurized(source, tmp_path / "features", scheduler="synchronous")
+        assert caught.value.exit_code == 2
+        assert nothing_is_committed(tmp_path / "features")
+    dkfeat.abort(tmp_path / "features")
+    (tmp_path / f"b.svm{ending}").write_bytes(packed)
+    assert featurized(source, tmp_path / "features").rows == 600
+
+
+@pytest.mark.fault("I-36")
+@pytest.mark.parametrize("pattern", ["none-*.svm", "folder", "dangling.svm"])
+def test_missing_source__is_told_before_workers_start(tmp_path, pattern, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling.svm").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr("dkfeat.engine.runners.open.local_cluster", lambda *_: pytest.fail("a cluster was started"))
+    with pytest.raises(SourceNotFoundError, match=pattern.replace("*", r"\*")) as caught:
+        featurized(str(tmp_path / pattern), tmp_path / "features", n_workers=2)
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "features").exists()
+
+
+NAMES = ["über 数据.svm", "a b.svm", "#.svm", "%20.svm", "+.svm", "?.svm", "-leading.svm", "x" * 251 + ".svm"]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-37")
+@pytest.mark.parametrize("name", [pytest.param(NAMES[0], marks=pytest.mark.quick), *NAMES[1:]])
+def test_file_names__of_any_kind_give_the_same_rows(tmp_path, name, monkeypatch):
+    (tmp_path / "plain.svm").write_text(ROWS)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / name).write_text(ROWS)
+    monkeypatch.chdir(tmp_path / "odd")
+    featurized(dkfeat.LibsvmSource(str(tmp_path / "plain.svm"), **GIVEN), tmp_path / "one")
+    for way, target in ((name, "two"), ("*.svm", "three")):
+        manifest = featurized(dkfeat.LibsvmSource(way, **GIVEN), tmp_path / target)
+        assert [source.name for source in manifest.sources] == [name]
+        assert name in (tmp_path / target / "_dkfeat/manifest-000001.json").read_text(encoding="utf-8")
+        assert content(tmp_path / target) == content(tmp_path / "one")
+
+
+@pytest.mark.fault("I-38")
+@pytest.mark.parametrize("seed", [2**64, -1, "7", 0.5, True])
+@pytest.mark.parametrize("key", ["seed", "random_state"])
+def test_seed__out_of_range_or_of_another_type(seed, key):
+    part = {"source": {"urlpath": "a.svm"}, "out": "features", "map": {"name": "gcws", key: seed}}
+    with pytest.raises(ConfigError, match=rf"featurize\[0\]\.map\.{key}: expected a whole number from 0 to 2\^64 - 1"):
+        JobConfig.from_mapping({"featurize": [part]})

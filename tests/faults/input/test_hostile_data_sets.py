@@ -1,0 +1,113 @@
+"""Data sets that were made to do harm: refused, in bounded memory, with nothing outside the folder touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from dkfeat.errors import DkfeatError, ShardError
+from dkfeat.io.shards import reader
+from dkfeat.io.storage import open_storage
+from tests.io.manifest.test_manifest import BAD_NAMES
+from tests.io.tiny_job import TinyJob, write_sources
+
+
+@pytest.fixture
+def job(tmp_path):
+    made = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
+    made.run()
+    return made
+
+
+def state_outside(folder, target):
+    """Every file that does not belong to the data set, with its bytes and time of change."""
+    files = (path for path in folder.rglob("*") if path.is_file() and target not in path.parents)
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.fault("X-01")
+@pytest.mark.parametrize("name", [name for name in BAD_NAMES if isinstance(name, str) and name], ids=ascii)
+def test_manifest__shard_name_leads_elsewhere__nothing_there_is_touched(job, tmp_path, monkeypatch, name):
+    manifest = job.target / "_dkfeat" / "manifest-000001.json"
+    values = json.loads(manifest.read_bytes())
+    good = job.target / "data" / values["shards"][0]["name"]
+    shutil.copy(good, tmp_path / "x.parquet")
+    values["shards"][0]["name"] = name
+    manifest.write_text(json.dumps(values))
+    (job.target / "_SUCCESS").unlink()
+    before = state_outside(tmp_path, job.target)
+    opened, real = [], os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *more, **options: (opened.append(path), real(path, *more, **options))[1]
+    )
+    with pytest.raises(ShardError):
+        reader.open_reader(open_storage(job.target))
+    with pytest.raises(ShardError):
+        reader.verify(open_storage(job.target))
+    with pytest.raises(DkfeatError):
+        job.run()
+    monkeypatch.undo()
+    assert name not in map(str, opened)
+    assert state_outside(tmp_path, job.target) == before
+
+
+@pytest.mark.fault("X-11")
+@pytest.mark.parametrize(
+    "name", ["_SUCCESS", "_dkfeat/spec.json", "_dkfeat/plan-000001.json", "_dkfeat/manifest-000001.json"]
+)
+def test_metadata__of_gigabytes__is_refused_unread(job, name):
+    os.truncate(job.target / name, 2 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ShardError, match=rf"{Path(name).name}: 2,147,483,648 bytes, but at most .* are read"):
+            reader.open_reader(open_storage(job.target))
+        if name == "_SUCCESS":  # a writer puts that right
+            job.run()
+        else:
+            with pytest.raises(ShardError, match="are read"):
+                job.run()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+@pytest.mark.fault("X-11")
+def test_lock__of_gigabytes__is_taken_over_unread(job):
+    lock = job.target / "_dkfeat" / "lock.json"
+    lock.touch()
+    os.truncate(lock, 2 << 30)
+    tracemalloc.start()
+    try:
+        job.run()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+@pytest.mark.fault("X-02")
+@pytest.mark.parametrize("folder", ["data", "_dkfeat"])
+def test_folder_replaced_by_a_link__is_refused(job, tmp_path, folder):
+    (job.target / folder).rename(tmp_path / "elsewhere")
+    (job.target / folder).symlink_to(tmp_path / "elsewhere")
+    before = state_outside(tmp_path, job.target)
+    for act in (lambda: reader.verify(open_storage(job.target)), job.run):
+        with pytest.raises(DkfeatError):
+            act()
+    assert state_outside(tmp_path, job.target) == before
+
+
+@pytest.mark.fault("X-11")
+def test_metadata__nested_deep__is_refused_without_recursion(job):
+    (job.target / "_dkfeat" / "plan-000001.json").write_text('{"a":' * 200_000)
+    limit = sys.getrecursionlimit()
+    with pytest.raises(ShardError, match="nested too deep"):
+        reader.open_reader(open_storage(job.target))
+    assert sys.getrecursionlimit() == limit

@@ -1,0 +1,189 @@
+"""Damaged and hostile Parquet files: an error or the rows, never a crash, in bounded memory, running nothing."""
+
+import pickle
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dkfeat.errors import ParquetError
+from dkfeat.io.parquet import files as parquet_files
+from dkfeat.io.parquet.source import ParquetSource
+from tests.io.parquet.rows import pieces, rows, write
+
+# Reads each file named on the command line and says how that ended; a crash ends the program instead.
+READ = """
+import sys
+import resource
+from dkfeat.errors import DkfeatError
+from dkfeat.io.parquet.source import ParquetSource
+from tests.io.parquet.rows import settled
+
+def count(path):
+    source = settled(ParquetSource(path, blocksize="4MiB"))
+    return sum(piece.block.n_rows for split in source.splits() for piece in source.read(split))
+
+limit = int(sys.argv[1])
+count(sys.argv[2])
+if limit:
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for path in sys.argv[3:]:
+    try:
+        found = count(path)
+    except DkfeatError as error:
+        print(type(error).__name__, error.exit_code, str(error).replace("\\n", " "))
+    else:
+        print("rows", found)
+"""
+
+
+def read_in_child(paths, good, limit=0):
+    """A line for each path, from a process of its own."""
+    names = [str(path) for path in paths]
+    child = subprocess.run(
+        [sys.executable, "-c", READ, str(limit), str(good), *names], capture_output=True, text=True, timeout=280
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    lines = child.stdout.splitlines()
+    assert len(lines) == len(names)
+    return lines
+
+
+@pytest.fixture
+def good(tmp_path):
+    """A file of 60 rows in three row groups."""
+    rng = np.random.default_rng(1)
+    columns = {"x": rng.random(60), "y": rng.random(60).astype(np.float32), "label": np.arange(60) % 2}
+    return Path(write(tmp_path / "good.parquet", columns, row_group_size=20, write_page_checksum=True))
+
+
+def footer_start(data):
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+@pytest.mark.fault("I-33")
+def test_damaged__is_an_error_of_the_file(tmp_path, good):
+    data = good.read_bytes()
+    start = footer_start(data)
+    contents = {
+        "empty": b"",
+        "magic": b"PAR1",
+        "twice": b"PAR1PAR1",
+        "text": b"1 1:0.5\n" * 40,
+        "cut": data[:-1],
+        "half": data[: len(data) // 2],
+        "no-footer": data[:start],
+        "footer-cut": data[:start] + data[start + 40 :],
+        "long-footer": data[:-8] + b"\xff\xff\xff\x7fPAR1",
+        "encrypted": data[:-4] + b"PARE",
+    }
+    paths = []
+    for name, content in contents.items():
+        paths.append(tmp_path / f"{name}.parquet")
+        paths[-1].write_bytes(content)
+    for path, line in zip(paths, read_in_child(paths, good), strict=True):
+        assert line.startswith(f"ParquetError 2 {path}: damaged, or no Parquet file: "), line
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-33", "I-39")
+def test_flipped_bits__never_crash_and_never_change_rows_of_checked_pages(tmp_path, good):
+    """One bit in 150 places of the footer and the pages: 60 rows of the same values, or an error."""
+    data = good.read_bytes()
+    rng = np.random.default_rng(5)
+    start = footer_start(data)
+    places = [*rng.integers(start, len(data), 110), *rng.integers(4, start, 40)]
+    paths = []
+    for number, place in enumerate(places):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << rng.integers(8)
+        paths.append(tmp_path / f"{number}.parquet")
+        paths[-1].write_bytes(flipped)
+    lines = read_in_child(paths, good)
+    assert {line.split()[0] for line in lines} <= {"rows", "ParquetError", "ConfigError", "SourceError"}
+    assert sum(line.startswith("ParquetError 2") for line in lines) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.fault("X-05")
+def test_inflating_file__is_read_in_bounded_memory(tmp_path, good):
+    """A small file of 10^7 equal rows: 280 MB at once, but read in pieces within 150 MB more than a process has."""
+    values = pa.array(np.ones(10_000_000, np.float32))
+    columns = {"x": values, "label": pa.array(np.ones(len(values), np.int8))}
+    path = Path(write(tmp_path / "much.parquet", columns, row_group_size=len(values), compression="zstd"))
+    assert path.stat().st_size < 400_000
+    (line,) = read_in_child([path], good, limit=_address_space(good) + (150 << 20))
+    assert line == "rows 10000000"
+
+
+@pytest.mark.slow
+@pytest.mark.fault("X-05")
+def test_one_row_of_everything__is_an_error_where_memory_ends(tmp_path, good):
+    """One list of 3 * 10^7 zeros in some hundred kilobytes."""
+    values = pa.array(np.zeros(30_000_000, np.float32))
+    columns = {"features": pa.ListArray.from_arrays([0, len(values)], values), "label": [1]}
+    path = Path(write(tmp_path / "row.parquet", columns, compression="zstd"))
+    assert path.stat().st_size < 2_000_000
+    (line,) = read_in_child([path], good, limit=_address_space(good) + (150 << 20))
+    assert line.startswith("ParquetError 2")
+    assert "need more memory than there is" in line
+
+
+def _address_space(good):
+    """Bytes of address space of a process that has read a file."""
+    code = READ.replace("for path in", "print(open('/proc/self/statm').read().split()[0])\nfor path in")
+    child = subprocess.run([sys.executable, "-c", code, "0", str(good)], capture_output=True, text=True, check=True)
+    return int(child.stdout) * resource.getpagesize()
+
+
+@pytest.mark.fault("X-05")
+def test_declared_rows__are_not_trusted(monkeypatch, good):
+    monkeypatch.setattr(parquet_files, "MOST_GROUP_ROWS", 19)
+    with pytest.raises(ParquetError, match="row group 0: the row group declares 20 rows; at most 19 are read"):
+        rows(ParquetSource(str(good)))
+
+
+@pytest.mark.fault("X-06")
+def test_extension__with_a_pickle_is_read_as_what_it_stores(tmp_path):
+    """The type says how to unpickle itself; nobody does."""
+    marker = tmp_path / "marker"
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (marker,))
+
+    payload = pickle.dumps(Bomb())
+    metadata = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": payload}
+    schema = pa.schema([pa.field("x", pa.float32(), metadata=metadata), pa.field("label", pa.int64())])
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([pa.array([1.0, 2.0], pa.float32()), pa.array([0, 1])], schema=schema), path)
+    assert b"py_extension_type" in path.read_bytes() or pq.read_schema(path).field("x").type == pa.float32()
+    X, _ = rows(ParquetSource(str(path)))
+    assert X.toarray().ravel().tolist() == [1, 2]
+    assert not marker.exists()
+
+
+@pytest.mark.fault("X-10", "I-37")
+def test_names__of_files_with_control_characters(tmp_path):
+    path = tmp_path / "red \x1b[31m ü%20#+.parquet"
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(ParquetError, match=r"red \\x1b\[31m ü%20#\+\.parquet: damaged"):
+        pieces(ParquetSource(str(path)))
+    write(path, {"x": [1.0], "label": [1]})
+    assert pieces(ParquetSource(str(path)))[0].block.n_rows == 1
+
+
+@pytest.mark.fault("I-32")
+def test_compressed_file__is_refused(tmp_path):
+    import gzip
+
+    path = tmp_path / "a.parquet"
+    path.write_bytes(gzip.compress(b"rows"))
+    with pytest.raises(Exception, match="the name says plain text, the first bytes say gzip") as caught:
+        ParquetSource(str(path)).files()
+    assert caught.value.exit_code == 2

@@ -1,0 +1,52 @@
+"""What makes worker processes fail or falter: a plugin that changes one step of the task where it runs.
+
+Workers import this file; one that was started anew gets the plugin again from the scheduler.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from distributed import Worker, WorkerPlugin
+
+from dkfeat.engine.tasks import job
+
+
+@dataclass
+class Sabotage(WorkerPlugin):
+    """Before a shard is made of `split`, in process `pid` (of any, in any, where None): do `act`, noted in `log`."""
+
+    act: str
+    split: int | None = None
+    pid: int | None = None
+    amount: float = 0.0
+    log: str | None = None
+    name: str = "sabotage"
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
+        publish = job._publish
+
+        def sabotaged(given, split, *more):
+            if self.split in (None, split.number) and self.pid in (None, os.getpid()):
+                if self.log is not None:
+                    with Path(self.log).open("a") as file:
+                        file.write("x")
+                getattr(self, f"_{self.act}")()
+            return publish(given, split, *more)
+
+        job._publish = sabotaged
+
+    def _die(self) -> None:
+        os._exit(9)
+
+    def _sleep(self) -> None:
+        time.sleep(self.amount)
+
+    def _allocate(self) -> None:
+        held = np.ones(int(self.amount) // 8)
+        time.sleep(60)  # the nanny looks ten times a second
+        del held

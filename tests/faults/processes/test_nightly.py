@@ -1,0 +1,359 @@
+"""The nightly job, fired at bad moments: each firing tells what it did, and none loses or repeats anything."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import runpy
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import dkfeat
+from dkfeat.config import load_config
+from tests.invariants import assert_dataset_whole
+from tests.programs import ROOT, Ended, job, run, start
+
+CONF = ROOT / "conf" / "nightly.yaml"
+MAIN = runpy.run_path(str(ROOT / "jobs" / "nightly.py"))["main"]
+
+
+class Nights:
+    """A folder with the shipped job file, made small, and days of data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = yaml.safe_load(CONF.read_text())
+        part = self.settings["featurize"][0]
+        part["map"]["n_components"] = 8
+        part["source"] |= {"blocksize": "4KiB", "n_features": 64}
+        self.settings["run"] = {"scheduler": "synchronous"}
+        self.days, self.target = folder / "data" / "days", folder / part["out"]
+        self.days.mkdir(parents=True)
+        self.save()
+
+    def save(self) -> None:
+        (self.folder / "nightly.yaml").write_text(yaml.safe_dump(self.settings))
+
+    def day(self, number: int, rows: int = 300, mtime: int = 10**9) -> Path:
+        path = self.days / f"day-{number}.svm.gz"
+        text = "".join(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:{number}\n" for i in range(rows))
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        os.utime(path, (mtime, mtime))
+        return path
+
+    def fire(self, status: int = 0) -> list[dict]:
+        """Run the job in this process and give its lines."""
+        ended = CliRunner().invoke(MAIN, ["nightly.yaml"], prog_name="nightly")
+        assert ended.exit_code == status, ended.output
+        assert ended.stderr == ""
+        return self.checked(ended.stdout, status)
+
+    @staticmethod
+    def checked(text: str, status: int) -> list[dict]:
+        assert all(character.isprintable() or character == "\n" for character in text)
+        lines = [json.loads(line) for line in text.splitlines()]
+        for line in lines:
+            assert list(line)[:4] == ["time", "level", "event", "run"]
+            assert line["run"] == lines[0]["run"]
+        assert lines[-1]["exit_code"] == status
+        return lines
+
+    def words(self) -> list[str]:
+        return job("nightly", "nightly.yaml")
+
+
+@pytest.fixture
+def nights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Nights(tmp_path)
+
+
+def event(lines, name):
+    (found,) = [line for line in lines if line["event"] == name]
+    return found
+
+
+def test_conf__reads_strictly():
+    (part,) = load_config(CONF).featurize
+    assert part.source.urlpath.startswith("data/")
+    assert part.out == "features/days"
+
+
+def test_nightly__night_after_night(nights):
+    assert event(nights.fire(), "waiting")["message"] == "the source has no files yet"
+    assert not nights.target.exists()
+    nights.day(1)
+    first = event(nights.fire(), "committed")
+    assert (first["rows"], first["new_rows"], first["new_shards"], first["manifest"]) == (300, 300, first["shards"], 1)
+    manifest = json.loads((nights.target / "_dkfeat" / "manifest-000001.json").read_bytes())
+    assert first["commit"] == manifest["run"]["id"]
+    assert first["seconds"] > 0
+    assert event(nights.fire(), "unchanged")["new_rows"] == 0
+    nights.day(2)
+    second = event(nights.fire(), "committed")
+    assert (second["rows"], second["new_rows"], second["manifest"]) == (600, 300, 2)
+    assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__tells_progress_unless_told_not_to(nights):
+    nights.day(1)
+    assert event(nights.fire(), "progress")["stage"] == "featurize"
+    nights.settings["run"]["progress"] = False
+    nights.save()
+    nights.day(2)
+    assert [line["event"] for line in nights.fire()] == ["start", "committed", "end"]
+
+
+@pytest.mark.fault("V-05")
+def test_nightly__a_changed_source_is_left_to_people(nights):
+    nights.day(1)
+    nights.fire()
+    nights.day(1, rows=301, mtime=10**9 + 1)
+    failed = event(nights.fire(4), "failed")
+    assert (failed["level"], failed["error"], failed["exit_code"]) == ("error", "SpecConflictError", 4)
+    assert "'day-1.svm.gz' changed" in failed["message"]
+    assert_dataset_whole(nights.target, committed=True)
+
+
+@pytest.mark.fault("V-05")
+def test_nightly__all_files_gone_is_no_waiting(nights):
+    path = nights.day(1)
+    nights.fire()
+    path.unlink()
+    assert "is a disk not mounted?" in event(nights.fire(4), "failed")["message"]
+    assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__a_folder_or_file_that_is_missing_is_a_mistake(nights):
+    nights.days.rmdir()
+    assert "no file matches" in event(nights.fire(2), "failed")["message"]
+    nights.settings["featurize"][0]["source"]["urlpath"] = "data/day.svm"
+    nights.save()
+    assert "data/day.svm" in event(nights.fire(2), "failed")["message"]
+    assert not nights.target.exists()
+
+
+def test_nightly__one_of_two_patterns_is_no_waiting(nights):
+    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/days/*.svm"]
+    nights.save()
+    assert event(nights.fire(), "waiting")
+    nights.day(1)
+    assert "*.svm" in event(nights.fire(2), "failed")["message"]
+
+
+def test_nightly__bad_row_then_mended(nights):
+    nights.day(1)
+    nights.fire()
+    path = nights.day(2)
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(text + b"1 9:1 8:1\n"))
+    failed = event(nights.fire(2), "failed")
+    assert re.search(r"day-2\.svm\.gz:301:7: ", failed["message"])
+    assert "--on-bad-row quarantine" in failed["message"]
+    assert dkfeat.status(nights.target).state == "complete"  # nothing was made of the second day
+    nights.day(2)
+    assert event(nights.fire(), "committed")["rows"] == 600
+    assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__bad_row_behind_rows_that_were_featurized(nights):
+    nights.settings["featurize"][0]["source"]["urlpath"] = "data/days/*.svm"
+    nights.save()
+    path = nights.days / "day-1.svm"
+    text = "".join(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2\n" for i in range(900))
+    path.write_text(text + "1 9:1 8:1\n")
+    assert event(nights.fire(2), "failed")["error"] == "ParseError"
+    path.write_text(text)
+    assert f"dkfeat abort {nights.target}" in event(nights.fire(4), "failed")["message"]
+    dkfeat.abort(nights.target)
+    assert event(nights.fire(), "committed")["rows"] == 900
+    assert_dataset_whole(nights.target, committed=True)
+
+
+@pytest.mark.fault("I-40")
+def test_nightly__quarantine_counts_bad_rows(nights):
+    nights.settings["featurize"][0] |= {"on_bad_row": "quarantine", "max_bad_rows": 5}
+    nights.save()
+    path = nights.day(1)
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"1 9:1 8:1\n"))
+    committed = event(nights.fire(), "committed")
+    assert (committed["rows"], committed["bad_rows"]) == (300, 1)
+    assert event(nights.fire(), "unchanged")["bad_rows"] == 1
+
+
+def test_nightly__parts_do_not_hinder_one_another(nights):
+    part = nights.settings["featurize"][0]
+    bad = {**part, "out": "features/bad", "source": {**part["source"], "urlpath": "data/bad.svm"}}
+    waits = {**part, "out": "features/late", "source": {**part["source"], "urlpath": "data/late-*.svm"}}
+    like = {"source": dict(part["source"]), "like": "features/late", "out": "features/like"}
+    nights.settings["featurize"] = [bad, waits, like, part]
+    nights.save()
+    (nights.folder / "data" / "bad.svm").write_text("spam\n")
+    nights.day(1)
+    lines = nights.fire(2)
+    ends = [(line["target"], line["event"]) for line in lines if line["event"] in ("failed", "waiting", "committed")]
+    assert ends == [
+        ("features/bad", "failed"),
+        ("features/late", "waiting"),
+        ("features/like", "waiting"),
+        ("features/days", "committed"),
+    ]
+
+
+def test_nightly__appends_to_a_file(nights):
+    nights.day(1)
+    for _ in range(2):
+        ended = CliRunner().invoke(MAIN, ["nightly.yaml", "--log", "nightly.log"])
+        assert (ended.exit_code, ended.output) == (0, "")
+    lines = [json.loads(line) for line in (nights.folder / "nightly.log").read_text().splitlines()]
+    assert [line["event"] for line in lines if line["event"] != "progress"] == [
+        *("start", "committed", "end"),
+        *("start", "unchanged", "end"),
+    ]
+    assert len({line["run"] for line in lines}) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("featurise: []", "did you mean 'featurize'?"),
+        ("run: {}", "lists nothing under `featurize`"),
+        ("featurize: [{source: {urlpath: 'data/*'}, map: {name: gcws, ibits: 4}, out: b}]", "'i_bits'?"),
+    ],
+)
+def test_nightly__mistakes_are_lines_too(nights, text, words):
+    nights.day(1)
+    (nights.folder / "data" / "rows.svm").write_text("1 1:1\n")
+    (nights.folder / "nightly.yaml").write_text(text)
+    lines = nights.fire(2)
+    assert any(words in line.get("message", "") for line in lines)
+
+
+def test_nightly__internal_faults_are_lines_too(nights, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    nights.day(1)
+    monkeypatch.setattr("dkfeat.engine.featurize.featurize", fail)
+    (line,) = [line for line in nights.fire(1) if line["event"] == "error"]
+    assert "Traceback" in line["traceback"]
+
+
+@pytest.mark.fault("X-09", "X-10")
+def test_nightly__logs_no_secrets_and_no_control_characters(nights, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+    nights.settings["featurize"][0]["source"]["urlpath"] = "s3://key:planted-secret@bucket/\x1b[2J-*.svm"
+    nights.save()
+    text = json.dumps(nights.fire(2))
+    assert "planted-secret" not in text
+    assert "\\u001b" not in text
+
+
+def wait_for(found, process) -> None:
+    while not found():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-08")
+def test_nightly__overlapping_firings(nights):
+    nights.day(1, rows=20_000)
+    first = start(nights.words())
+    try:
+        wait_for(lambda: list(nights.target.glob("data/*.parquet")), first)
+        first.send_signal(signal.SIGSTOP)
+        nights.day(2)
+        second = nights.fire(4)
+    finally:
+        first.send_signal(signal.SIGCONT)
+        out, err = first.communicate(timeout=240)
+    assert (first.returncode, err) == (0, "")
+    skipped = event(second, "skipped")
+    assert (skipped["level"], skipped["reason"]) == ("warning", "busy")
+    assert f"pid {first.pid}" in skipped["message"]
+    assert event(Ended(0, out, err).lines, "committed")["rows"] == 20_000
+    assert event(nights.fire(), "committed")["new_rows"] == 300
+    assert_dataset_whole(nights.target, committed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-03")
+def test_nightly__killed_firing_is_gone_on_with(nights):
+    nights.day(1)
+    assert run(nights.words(), DKFEAT_KILL_AT="after_publish:4").status == -signal.SIGKILL
+    nights.day(2)
+    lines = nights.fire()
+    assert any("taking over" in line.get("message", "") for line in lines)
+    assert any("resuming batch 1" in line.get("message", "") for line in lines)
+    assert event(lines, "committed")["rows"] == 300
+    assert event(nights.fire(), "committed")["rows"] == 600
+    assert_dataset_whole(nights.target, committed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-05")
+def test_nightly__stopped_by_its_scheduler(nights):
+    nights.day(1, rows=50_000)
+    first = start(nights.words())
+    wait_for(lambda: list(nights.target.glob("data/*.parquet")), first)
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=240)
+    assert (first.returncode, err) == (143, "")
+    last = Nights.checked(out, 143)[-1]
+    assert "terminated; run the same command again to go on" in last["message"]
+    assert_dataset_whole(nights.target, committed=False)
+    assert event(nights.fire(), "committed")["rows"] == 50_000
+
+
+@pytest.mark.fault("V-05")
+def test_nightly__committed_files_may_be_moved_away_where_the_job_says_so(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.save()
+    path = nights.day(1)
+    nights.fire()
+    path.unlink()
+    assert [line["event"] for line in nights.fire()] == ["start", "waiting", "end"]
+    nights.day(2)
+    lines = nights.fire()
+    assert event(lines, "committed")["rows"] == 600
+    assert "1 of 1 committed sources changed or are gone" in event(lines, "log")["message"]
+    assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__committed_files_of_one_of_two_patterns_may_be_moved_away(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/days/*.svm"]
+    nights.save()
+    nights.day(1)
+    plain = nights.days / "day-2.svm"
+    plain.write_text("1 1:1 10:2\n" * 300)
+    assert event(nights.fire(), "committed")["rows"] == 600
+    plain.unlink()
+    nights.day(3)
+    assert event(nights.fire(), "committed")["rows"] == 900
+    assert_dataset_whole(nights.target, committed=True)
+
+
+def test_nightly__patterns_of_two_folders_name_files_by_the_folder_above(nights):
+    nights.settings["featurize"][0]["on_changed_source"] = "keep"
+    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/more/*.svm"]
+    nights.save()
+    nights.day(1)
+    plain = nights.folder / "data" / "more" / "day-1.svm"
+    plain.parent.mkdir()
+    plain.write_text("1 1:1 10:2\n" * 300)
+    nights.fire()
+    plain.unlink()
+    assert "more/*.svm" in event(nights.fire(4), "failed")["message"]
+    nights.settings["featurize"][0]["source"]["urlpath"] = "data/*/*.[gs]*"
+    nights.save()
+    nights.day(2)
+    assert event(nights.fire(), "committed")["rows"] == 900

@@ -1,0 +1,339 @@
+"""Processes that die, stop, starve or dawdle: the run completes, or an error says why and the next run finishes it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+from click.testing import CliRunner
+from distributed import Client
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.runners import distributed as distributed_runner
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ClusterError
+from tests.engine.helpers import BLOCK, featurized
+from tests.engine.runners.test_local import fake_splits
+from tests.faults.processes.saboteurs import Sabotage
+from tests.invariants import assert_dataset_whole, dataset_state
+
+ROOT = Path(dkfeat.__file__).parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def golden(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden") / "features"
+    featurized(source, folder)
+    return dataset_state(folder)
+
+
+def assert_finished_by_another_run(source, target, golden, *, tidy=True):
+    """Resume without the fault: what is there stays as it is, the end is that of an undisturbed run."""
+    assert_dataset_whole(target, finished=tidy, committed=False)
+    made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
+    assert made
+    featurized(source, target)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("P-04")
+@pytest.mark.cluster
+def test_split_that_kills_its_workers__is_named_and_the_others_are_kept(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        local_cluster(n_workers=2, threads_per_worker=1) as client,
+    ):
+        client.register_plugin(Sabotage("die", split=5))
+        with pytest.raises(
+            ClusterError, match=r"^a\.svm, split 5 \(bytes 20,000 to 24,000\): 2 workers died"
+        ) as caught:
+            featurized(source, target, client=client)
+    assert caught.value.exit_code == 5
+    assert_finished_by_another_run(source, target, golden)
+
+
+@pytest.mark.fault("P-08")
+@pytest.mark.cluster
+def test_split_beyond_the_memory_limit__is_named_with_what_to_change(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        local_cluster(n_workers=2, threads_per_worker=1, memory_limit="500MiB") as client,
+    ):
+        client.register_plugin(Sabotage("allocate", split=5, amount=600 << 20))
+        with pytest.raises(
+            ClusterError, match=r"a\.svm, split 5 .*memory.*raise their memory_limit or lower blocksize"
+        ):
+            featurized(source, target, client=client)
+    assert_finished_by_another_run(source, target, golden)
+
+
+@pytest.mark.fault("P-07")
+@pytest.mark.cluster
+def test_worker_stopped_for_longer_than_its_time_to_live__run_completes_identical(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with (
+        dask.config.set({"distributed.scheduler.worker-ttl": "6s"}),
+        local_cluster(n_workers=2, threads_per_worker=1) as client,
+    ):
+        pids = list(client.run(os.getpid).values())
+
+        def stop_one(state):
+            if state.stage == "featurize" and state.tasks == 3:
+                os.kill(pids[0], signal.SIGSTOP)
+
+        try:
+            featurized(source, target, client=client, progress=stop_one)
+        finally:
+            if psutil.pid_exists(pids[0]):
+                os.kill(pids[0], signal.SIGCONT)
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("P-11")
+@pytest.mark.cluster
+def test_worker_that_dawdles__gets_few_splits_and_the_run_is_identical(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        slow, _ = client.run(os.getpid).values()
+        client.register_plugin(Sabotage("sleep", pid=slow, amount=2.0, log=str(tmp_path / "log")))
+        featurized(source, target, client=client)
+    assert 1 <= (tmp_path / "log").stat().st_size < len(golden[0]) / 4  # dealt out evenly, it would be half
+    assert dataset_state(target) == golden
+
+
+@pytest.mark.fault("P-09")
+@pytest.mark.cluster
+def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_path, monkeypatch):
+    source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=400)
+    sizes, scattered, results = [], set(), []
+    real = distributed_runner._result
+
+    def measured(future, *others):
+        result = real(future, *others)
+        results.append(len(pickle.dumps(result)))
+        return result
+
+    monkeypatch.setattr(distributed_runner, "_result", measured)
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        process = psutil.Process()
+
+        def watch(_):
+            sizes.append(process.memory_info().rss)
+            tasks = list(client.cluster.scheduler.tasks.values())
+            scattered.update(task.key for task in tasks if task.run_spec is None)
+
+        featurized(source, tmp_path / "features", client=client, progress=watch)
+        sent = client.scheduler_comm.byte_count
+    assert len(results) > 2 * 180  # scan and features
+    assert max(results) < 64 << 10
+    assert sent < 1 << 20
+    assert scattered == set()
+    assert sizes[-1] - sizes[len(sizes) // 4] < 32 << 20
+
+
+@contextmanager
+def external_cluster(folder, n_workers=1):
+    """Scheduler and workers as processes of their own, as an operator starts them; yields them with the address."""
+    address = folder / f"scheduler-{n_workers}.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address)]
+    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+    work += ["--local-directory", str(folder), "--scheduler-file", str(address)]
+    quiet = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    processes = [subprocess.Popen(command, **quiet), *(subprocess.Popen(work, **quiet) for _ in range(n_workers))]
+    try:
+        while not (address.exists() and address.stat().st_size):
+            assert processes[0].poll() is None
+            time.sleep(0.05)
+        with Client(scheduler_file=str(address), set_as_default=False) as client:
+            client.wait_for_workers(n_workers)
+            url = client.scheduler.address
+        yield url, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.fault("P-06")
+@pytest.mark.cluster
+def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with external_cluster(tmp_path) as (address, processes):
+
+        def kill(state):
+            if state.stage == "featurize" and state.tasks == 3:
+                processes[0].kill()
+
+        begin = time.monotonic()
+        with pytest.raises(ClusterError, match="scheduler was lost") as caught:
+            featurized(source, target, scheduler=address, progress=kill, in_flight=2)
+        assert time.monotonic() - begin < 60
+    assert caught.value.exit_code == 5
+    assert_dataset_whole(target, committed=False)
+    with external_cluster(tmp_path, 2) as (address, _):
+        featurized(source, target, scheduler=address)
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.fixture(scope="module")
+def long_source(tmp_path_factory):
+    """Rows enough for a run to be interrupted, and the state after an undisturbed run."""
+    folder = tmp_path_factory.mktemp("long")
+    with (folder / "rows.svm").open("w") as file:
+        file.writelines(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n" for i in range(100_000))
+    options = {"n_features": 41, "zero_based": False, "label_dtype": "int64", "blocksize": 32 << 10}
+    source = dkfeat.LibsvmSource(str(folder / "rows.svm"), **options)
+    featurized(source, folder / "golden")
+    return source, dataset_state(folder / "golden")
+
+
+@pytest.mark.fault("P-05")
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [
+        pytest.param((signal.SIGTERM,), 143, id="term"),
+        pytest.param((signal.SIGINT,), 130, id="int"),
+        pytest.param((signal.SIGINT, signal.SIGINT), 130, id="int-int"),
+        pytest.param((signal.SIGINT, signal.SIGTERM), 143, id="int-term"),
+    ],
+)
+def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(long_source, tmp_path, signals, status):
+    source, golden = long_source
+    target = tmp_path / "features"
+    options = ["featurize", source.urlpath[0], "--n-components", "24", "--seed", "11", "--blocksize", "32KiB"]
+    options += ["--n-features", "41", "--zero-based", "false", "--label-dtype", "int64", "--n-workers", "2"]
+    command = [sys.executable, "-c", "from dkfeat.cli import main; main()", *options, "--out", str(target)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as driver:
+        while not list(target.glob("data/*.parquet")):
+            assert driver.poll() is None
+            time.sleep(0.005)
+        workers = psutil.Process(driver.pid).children(recursive=True)
+        begin = time.monotonic()
+        for number in signals:
+            driver.send_signal(number)
+            time.sleep(0.1)
+        _, errors = driver.communicate(timeout=60)
+    assert time.monotonic() - begin < 30
+    assert driver.returncode == status, errors
+    assert "Traceback" not in errors
+    assert len(workers) >= 2
+    assert "run the same command again to go on" in errors
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert alive == []
+    assert_finished_by_another_run(source, target, golden, tidy=len(signals) == 1)
+
+
+class StubbornError(Exception):
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+class ForgetfulError(Exception):
+    def __init__(self, one, two):
+        super().__init__(one + two)  # what pickle calls it with again is one argument
+
+
+@dataclass(frozen=True)
+class Fail:
+    kind: str
+
+    def __call__(self, split, stopped):
+        assert not stopped()
+        reason = "on purpose"
+        if split.number == 3:
+            if self.kind == "stubborn":
+                raise StubbornError(reason)
+            if self.kind == "forgetful":
+                raise ForgetfulError(reason, "!")
+            raise ValueError(reason + 50_000_000 * "x")
+        return split.number
+
+
+@pytest.mark.fault("P-12")
+@pytest.mark.parametrize("kind", ["stubborn", "forgetful", "long"])
+def test_error_that_does_not_travel__arrives_from_a_process(kind):
+    with (
+        pytest.raises(Exception, match="on purpose"),
+        open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
+    ):
+        runner.run(Fail(kind), fake_splits(8), lambda *_: None)
+
+
+@pytest.mark.fault("P-12")
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["stubborn", "forgetful", "long"])
+def test_error_that_does_not_travel__arrives_from_a_worker(kind, cluster_client):
+    with pytest.raises(Exception, match="on purpose"), open_runner(cluster_client) as runner:
+        runner.run(Fail(kind), fake_splits(8), lambda *_: None)
+
+
+@pytest.mark.fault("P-12", "X-10")
+def test_error_of_many_characters__is_shown_cut(monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("on purpose \x1b[2J" + 50_000_000 * "x")
+
+    monkeypatch.setattr("dkfeat.engine.dataset.dataset.open_shards", fail)
+    outcome = CliRunner().invoke(cli, ["verify", "somewhere"])
+    assert outcome.exit_code == 1
+    assert "on purpose" in outcome.stderr
+    assert "50,000,0" in outcome.stderr
+    assert "\x1b" not in outcome.stderr
+    assert len(outcome.stderr) < 50_000
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from dkfeat.cli import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.fault("P-16")
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("--scheduler", "threads"),
+        pytest.param(("--scheduler", "processes", "--n-workers", "2")),
+        pytest.param(("--n-workers", "2"), marks=pytest.mark.cluster),
+    ],
+    ids=["threads", "processes", "cluster"],
+)
+def test_few_open_files__are_enough(source, golden, tmp_path, where):
+    (tmp_path / "limited.py").write_text(LIMITED)
+    target = tmp_path / "features"
+    command = [sys.executable, str(tmp_path / "limited.py"), "featurize", *source.urlpath, "--n-components", "24"]
+    command += ["--seed", "11", "--blocksize", str(BLOCK), "--out", str(target), *where]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert dataset_state(target) == golden

@@ -1,0 +1,90 @@
+"""An object store on loopback in a process of its own, a proxy that makes it fail, and what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dkfeat.io.storage import retries
+from tests.faults.stores.bucket import KEY, SECRET, Bucket
+from tests.faults.stores.fault_proxy import FaultProxy
+
+
+@pytest.fixture(scope="session")
+def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Host and port of a moto server, which keeps objects in memory."""
+    pytest.importorskip("s3fs", reason="stores are asked through s3fs, an extra")
+    pytest.importorskip("moto.server", reason="moto plays the store")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path_factory.mktemp("moto") / "log"
+    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "server", "AWS_SECRET_ACCESS_KEY": "server"}
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as server:
+        try:
+            for _ in range(1_000):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+                assert server.poll() is None, log.read_text()
+                time.sleep(0.05)
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def proxy_server(store_address: str) -> Iterator[FaultProxy]:
+    with FaultProxy(store_address) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(proxy_server: FaultProxy) -> Iterator[FaultProxy]:
+    """The proxy, without faults at first and afterwards."""
+    proxy_server.clear()
+    yield proxy_server
+    proxy_server.clear()
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+
+
+@pytest.fixture
+def bucket(store_address: str) -> Bucket:
+    """An empty bucket, looked into without the proxy."""
+    return Bucket(store_address, f"b{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def options(proxy: FaultProxy) -> dict[str, Any]:
+    """Storage options that lead through the proxy."""
+    return {
+        "key": KEY,
+        "secret": SECRET,
+        "endpoint_url": proxy.url,
+        "client_kwargs": {"region_name": "us-east-1"},
+        "config_kwargs": {"read_timeout": 60, "connect_timeout": 60},
+        "retry_seconds": 60,
+    }

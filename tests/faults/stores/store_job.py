@@ -1,0 +1,97 @@
+"""The tiny job on an object store, as a program: ``python -m tests.faults.stores.store_job SOURCES URL``.
+
+Credentials and endpoint come from the environment. With ``--copies`` several processes do the same at the same moment,
+without a lock between them, and race for the commit; the exit status of each is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dkfeat.errors import DkfeatError
+from dkfeat.io.commit import batch as runs
+from dkfeat.io.commit.maintenance import break_lock
+from dkfeat.io.storage.object_store import ObjectStorage
+from tests.io.tiny_job import TinyJob
+
+
+class NoLock:
+    def release(self) -> None:
+        pass
+
+
+class UnlockedStorage(ObjectStorage):
+    def acquire(self, *_: Any, **__: Any) -> NoLock:
+        return NoLock()
+
+    def sweep(self) -> int:  # the others' probes would go
+        return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sources", type=Path)
+    parser.add_argument("url")
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--barrier", type=Path, help="wait until this file is there")
+    parser.add_argument("--copies", type=int, default=0)
+    parser.add_argument("--break-lock")
+    arguments = parser.parse_args()
+    if arguments.copies:
+        return race(arguments)
+    if arguments.barrier:
+        print("ready", flush=True)  # noqa: T201 -- told to the test that waits for it
+        wait_for(arguments.barrier.exists)
+    return run(ObjectStorage(arguments.url), arguments)
+
+
+def run(storage: ObjectStorage, arguments: argparse.Namespace) -> int:
+    job = TinyJob(arguments.sources, Path("unused"), pause=arguments.pause, storage=storage)
+    try:
+        if arguments.break_lock:
+            break_lock(storage, arguments.break_lock)
+        job.run()
+    except DkfeatError as fault:
+        print(f"dkfeat: error: {fault}", file=sys.stderr)  # noqa: T201 -- as the command line does
+        return fault.exit_code
+    return 0
+
+
+def race(arguments: argparse.Namespace) -> int:
+    children = []
+    publish = runs.Batch._publish
+    for number in range(arguments.copies):
+        if (child := os.fork()) == 0:
+
+            def at_once(self: runs.Batch, text: bytes, ready: str = f"{arguments.barrier}.{number}") -> Any:
+                Path(ready).touch()
+                wait_for(lambda: len(list(arguments.barrier.parent.glob("race.*"))) == arguments.copies)
+                return publish(self, text)
+
+            runs.Batch._publish = at_once  # type: ignore[method-assign]  # that is the point
+            status = 1
+            try:
+                status = run(UnlockedStorage(arguments.url), arguments)
+            finally:  # whoever failed before the commit is waited for no longer
+                Path(f"{arguments.barrier}.{number}").touch()
+                os._exit(status)
+        children.append(child)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    print(*statuses)  # noqa: T201 -- told to the test
+    return 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,498 @@
+"""Featurizing from and to an object store, with faults on the way: what comes out is what an undisturbed run makes."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset
+import pyarrow.fs
+import pytest
+
+import dkfeat
+from dkfeat.engine.tasks.job import Job
+from dkfeat.errors import (
+    CommitError,
+    ConfigError,
+    DkfeatError,
+    ShardError,
+    SourceError,
+    SourceNotFoundError,
+    SpecConflictError,
+)
+from dkfeat.io.files import find as files
+from dkfeat.learn.predict.file import predict_file
+from tests.engine.helpers import featurized, gcws
+from tests.faults.stores.bucket import KEY, SECRET, Bucket
+from tests.invariants import dataset_state
+
+ROOT = Path(dkfeat.__file__).parent.parent
+BLOCK = 20_000
+"""Bytes of a split: some five in the tiny source."""
+SETTLED = {"n_features": 300, "zero_based": False, "label_dtype": "int64"}
+"""What a scan of the tiny source would find."""
+
+
+@pytest.fixture(scope="module")
+def pattern(tiny_folder):
+    return str(tiny_folder / "*.svm")
+
+
+@pytest.fixture(scope="module")
+def golden(pattern, tmp_path_factory):
+    """What the same source gives in a local folder."""
+    folder = tmp_path_factory.mktemp("golden") / "features"
+    featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), folder)
+    return dataset_state(folder)
+
+
+@pytest.fixture(scope="module")
+def golden_remote(tiny_folder, store_address):
+    """What the same source gives when it lies in a bucket: its files have other identities there, their ETags."""
+    calm = Bucket(store_address, "calm")
+    calm.fill(tiny_folder)
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": f"http://{store_address}"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        featurized(remote(calm, options, **SETTLED), calm.url(), target_options=options, scheduler="synchronous")
+    return calm.state()
+
+
+def run(pattern, bucket, options, **more):
+    source = dkfeat.LibsvmSource(pattern, blocksize=BLOCK)
+    return featurized(source, bucket.url(), target_options=options, **{"scheduler": "threads", "n_workers": 2, **more})
+
+
+def remote(bucket, options, name="*.svm", **more):
+    return dkfeat.LibsvmSource(bucket.url(f"in/{name}"), **{"blocksize": BLOCK, "storage_options": options, **more})
+
+
+def test_target__gets_the_same_bytes_as_a_folder_does(pattern, golden, bucket, options, proxy):
+    manifest = run(pattern, bucket, options)
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+
+    assert not any("uploadId" in path or "uploads" in path for _, path, _ in proxy.requests)
+    before = len(bucket.keys())
+    assert run(pattern, bucket, options) == manifest  # nothing to do
+    assert len(bucket.keys()) == before
+
+
+@pytest.mark.slow
+def test_shards__read_back_train_and_verify(pattern, tiny_rows, bucket, options, tmp_path):
+    run(pattern, bucket, options)
+    data = dkfeat.open_shards(bucket.url(), storage_options=options)
+    X, y = data.to_scipy()
+    np.testing.assert_array_equal(y, tiny_rows[1])
+    assert (gcws().fit(tiny_rows[0]).transform(tiny_rows[0]) != X).nnz == 0
+    lazy, _ = data.to_dask()
+    assert (lazy.compute(scheduler="threads") != X).nnz == 0
+    assert data.verify().problems == []
+    model = dkfeat.train(bucket.url(), dkfeat.SGD(epochs=1), storage_options=options, progress=False)
+    model.save(tmp_path / "model")
+    bucket.put("new.svm", b"1 1:0.5\n-1 2:1\n")
+    asked = predict_file(model, bucket.url("new.svm"), storage_options=options)
+    assert asked.n_rows == 2
+    like = dkfeat.featurize(
+        bucket.url("new.svm"),
+        target=bucket.url("new"),
+        like=bucket.url(),
+        storage_options=options,
+        target_options=options,
+        progress=False,
+    )
+    assert (like.rows, like.n_features) == (2, 300)
+    (tmp_path / "new.svm").write_text("1 1:0.5\n")
+    local = dkfeat.featurize(
+        tmp_path / "new.svm",
+        target=tmp_path / "local",
+        like=bucket.url(),
+        target_options=options,
+        progress=False,
+    )
+    assert local.rows == 1
+
+
+@pytest.mark.slow
+def test_landmarks__lie_beside_the_spec(pattern, bucket, options):
+    nystroem = dkfeat.NystroemFeatures(n_components=16, random_state=0)
+    run(pattern, bucket, options, map=nystroem)
+    assert len([key for key in bucket.keys("out/_dkfeat/") if "landmarks" in key]) == 1
+    data = dkfeat.open_shards(bucket.url(), storage_options=options)
+    assert data.to_scipy()[0].shape == (400, 16)
+    assert data.verify().problems == []
+
+
+@pytest.mark.slow
+def test_shards__are_read_by_others(pattern, tiny_rows, bucket, options):
+    run(pattern, bucket, options)
+    host = options["endpoint_url"].removeprefix("http://")
+    system = pyarrow.fs.S3FileSystem(
+        access_key=KEY, secret_key=SECRET, endpoint_override=host, scheme="http", region="us-east-1"
+    )
+    table = pyarrow.dataset.dataset(f"{bucket.name}/out/data", format="parquet", filesystem=system).to_table()
+    np.testing.assert_array_equal(table["label"].to_numpy(), tiny_rows[1])
+
+
+@pytest.mark.cluster
+def test_source_and_target__on_worker_processes(tiny_folder, bucket, options, tiny_rows, golden_remote, cluster_client):
+    bucket.fill(tiny_folder)
+    manifest = featurized(remote(bucket, options), bucket.url(), client=cluster_client, target_options=options)
+    assert manifest.rows == len(tiny_rows[1])
+    assert all(source.etag and source.mtime_ns is None for source in manifest.sources)
+    assert bucket.state() == golden_remote
+    bucket.assert_whole(committed=True)
+
+
+@pytest.mark.fault("S-08")
+@pytest.mark.parametrize(
+    "action",
+    [
+        "503",
+        *(
+            pytest.param(action, marks=pytest.mark.slow)
+            for action in ("500", "429", "drop before", "drop after", "cut body")
+        ),
+    ],
+)
+def test_run__first_two_answers_of_each_kind_fail__is_identical(
+    tiny_folder, bucket, options, proxy, action, caplog, golden_remote
+):
+    bucket.fill(tiny_folder)
+    caplog.set_level(logging.WARNING, "dkfeat")
+    faults = [proxy.add(action, method=method, times=2) for method in ("GET", "HEAD", "PUT", "DELETE")]
+    if action == "cut body":
+        faults = faults[:1]
+    source = remote(bucket, options, **SETTLED)
+    featurized(source, bucket.url(), target_options=options, scheduler="synchronous")
+    assert [fault.seen for fault in faults] == [2] * len(faults)
+    assert re.search(r"after [12] retries; \d+ by this process so far", caplog.text)
+    assert bucket.state() == golden_remote
+    bucket.assert_whole(committed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("S-08")
+def test_run__each_shard_fails_at_first__is_identical(pattern, golden, bucket, options, proxy, caplog):
+    for number in range(20):
+        proxy.add(
+            ["500", "drop after", "503", "drop before"][number % 4], method="PUT", key=f"part-{number:06d}", times=2
+        )
+    run(pattern, bucket, options)
+    assert bucket.state() == golden
+    told = re.search(r"out: (\d+) requests to object stores failed and were made again", caplog.text)
+    assert int(told[1]) >= len(golden[0])
+
+
+@pytest.mark.slow
+@pytest.mark.fault("S-09")
+def test_run__503_for_ever_on_one_shard__ends_and_resumes_identical(pattern, golden, bucket, options, proxy):
+    proxy.add(503, method="PUT", key="part-000003")
+    with pytest.raises(
+        ShardError, match=r"part-000003.*cannot be written: 503 SlowDown.*tried \d+ times in 1 s"
+    ) as fault:
+        run(pattern, bucket, {**options, "retry_seconds": 1})
+    assert fault.value.exit_code == 3
+    assert not [key for key in bucket.keys("out/data/") if "part-000003" in key]
+    bucket.assert_whole(committed=False)
+    proxy.clear()
+    made = bucket.keys("out/data/")
+    run(pattern, bucket, options)
+    assert bucket.state() == golden
+    assert not any(proxy.count("PUT", key) for key in made)
+
+
+@pytest.mark.fault("S-10")
+@pytest.mark.parametrize("trouble", ["403", "expired", "no bucket"])
+def test_run__store_refuses__is_told_before_any_work(pattern, bucket, options, proxy, trouble, monkeypatch):
+    monkeypatch.setattr(Job, "__call__", None)
+    scanned = []
+    if trouble != "no bucket":
+        proxy.add(trouble, method="PUT")
+    target = bucket.url() if trouble != "no bucket" else "s3://there-is-none/out"
+    with pytest.raises(CommitError, match="cannot create objects here: 40") as fault:
+        dkfeat.featurize(pattern, target, gcws(), target_options=options, progress=scanned.append)
+    assert fault.value.exit_code == 3
+    assert scanned == []
+    assert proxy.count("PUT") == 1
+    assert bucket.keys() == []
+
+
+@pytest.mark.fault("S-10")
+@pytest.mark.parametrize("action", ["403", "expired"])
+def test_source__store_refuses__is_told_at_once(tiny_folder, bucket, options, proxy, action, tmp_path):
+    bucket.fill(tiny_folder)
+    proxy.add(action)
+    with pytest.raises(SourceError, match="cannot be read: 40") as fault:
+        featurized(remote(bucket, options), tmp_path / "out")
+    assert fault.value.exit_code == 3
+    assert len(proxy.requests) <= 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.fault("S-11")
+def test_run__every_answer_to_a_put_is_lost_once__is_identical(pattern, golden, bucket, options, proxy):
+    for key in ("manifest-", "plan-", "spec", "lock", "_SUCCESS", "part-000003"):
+        proxy.add("drop after", method="PUT", key=key, times=2)
+    manifest = run(pattern, bucket, options)
+    assert bucket.state() == golden
+    assert manifest.run["id"]
+    bucket.assert_whole(committed=True)
+
+
+@pytest.mark.fault("S-12")
+def test_run__store_that_fails_every_multipart_upload__does_not_notice(pattern, golden, bucket, options, proxy):
+    parts = proxy.add(500, key="partNumber=2|uploads")
+    complete = proxy.add("error in 200", method="POST", key="uploadId=")
+    run(pattern, bucket, options)
+    assert bucket.state() == golden
+    assert parts.seen == complete.seen == 0
+
+
+@pytest.mark.slow
+@pytest.mark.fault("S-12")
+def test_put__answered_by_an_error_under_200__is_no_success(pattern, golden, bucket, options, proxy):
+    proxy.add("error in 200", method="PUT", key="part-000002")
+    with pytest.raises(ShardError, match=r"part-000002.*(InternalError|found None)"):
+        run(pattern, bucket, {**options, "retry_seconds": 0.2})
+    bucket.assert_whole(committed=False)
+    proxy.clear()
+    proxy.add("error in 200", method="PUT", key="part-000002", times=1)
+    run(pattern, bucket, options)
+    assert bucket.state() == golden
+
+
+@pytest.mark.slow
+@pytest.mark.fault("S-13")
+def test_run__map_fails_half_way__leaves_no_part_of_a_shard(pattern, golden, bucket, options, monkeypatch):
+    encode, calls = dkfeat.GCWSFeatures.encode, []
+
+    def failing(self, X):
+        calls.append(X.shape)
+        if len(calls) == 3:
+            encode(self, X[: X.shape[0] // 2])
+            raise RuntimeError("half-way")
+        return encode(self, X)
+
+    monkeypatch.setattr(dkfeat.GCWSFeatures, "encode", failing)
+    with pytest.raises(RuntimeError, match="half-way"):
+        run(pattern, bucket, options, scheduler="synchronous", n_workers=None)
+    bucket.assert_whole(committed=False)
+    assert len(bucket.keys("out/data/")) == 2
+    run(pattern, bucket, options)
+    assert bucket.state() == golden
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-01", "S-14")
+@pytest.mark.parametrize(
+    "kill_at",
+    ["after_publish:6", *(pytest.param(f"after_publish:{k}", marks=pytest.mark.slow) for k in range(1, 11))],
+)
+def test_driver_killed__resume_from_a_new_process_is_identical(pattern, golden, bucket, proxy, kill_at):
+    program = "import sys; from dkfeat.cli import main; main()"
+    words = ["featurize", pattern, "--out", bucket.url(), "--n-components", "24", "--seed", "11", "--blocksize", BLOCK]
+    words += ["--target-option", "key=env:MY_KEY", "--target-option", "secret=env:MY_SECRET", "--no-progress"]
+    words += ["--target-option", f"endpoint_url={proxy.url}", "--target-option", "client_kwargs.region_name=us-east-1"]
+    variables = {"MY_KEY": KEY, "MY_SECRET": SECRET}
+
+    def command(**more):
+        environment = {**os.environ, **variables, **more}
+        process = [sys.executable, "-c", program, *map(str, words)]
+        return subprocess.run(
+            process, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    killed = command(DKFEAT_KILL_AT=kill_at)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    bucket.assert_whole(finished=False)
+    made = bucket.keys("out/data/")
+    resumed = command()
+    assert resumed.returncode == 0, resumed.stderr
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+    assert all(proxy.count("PUT", key) == 1 for key in made)
+
+
+def changing(monkeypatch, bucket, key, data):
+    """Another client writes a source file when the first range of it has been read."""
+    read, done = files.RemoteFile.readinto, []
+
+    def readinto(self, view):
+        n = read(self, view[: min(len(view), 1000)])
+        if key in self._file.url and not done:
+            done.append(bucket.put(key, data))
+        return n
+
+    monkeypatch.setattr(files.RemoteFile, "readinto", readinto)
+    monkeypatch.setattr("dkfeat.io.files.remote.READ_AHEAD_BYTES", 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same_size", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_source__changed_while_it_is_read__is_a_conflict(
+    tiny_folder, bucket, options, monkeypatch, same_size, tmp_path
+):
+    bucket.fill(tiny_folder)
+    text = (tiny_folder / "b.svm").read_bytes()
+    other = text.replace(b"1", b"2") if same_size else text + b"1 1:1\n"
+    source = remote(bucket, options, **SETTLED)
+    changing(monkeypatch, bucket, "in/b.svm", other)
+    with pytest.raises(SpecConflictError, match=r"in/b.svm has changed") as fault:
+        featurized(source, tmp_path / "out", scheduler="synchronous")
+    assert fault.value.exit_code == 4
+
+
+@pytest.mark.slow
+def test_source__changed_before_a_resume__is_a_conflict(tiny_folder, bucket, options):
+    bucket.fill(tiny_folder)
+    featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    bucket.put("in/a.svm", b"1 1:1\n")
+    with pytest.raises(SpecConflictError, match=r"'a.svm' changed since manifest-000001.json was committed: .*etag"):
+        featurized(remote(bucket, options), bucket.url(), target_options=options)
+
+
+def test_source__compressed__gives_the_rows_of_the_plain_one(tiny_folder, bucket, options, tiny_rows, tmp_path, proxy):
+    for path in sorted(tiny_folder.iterdir()):
+        bucket.put(f"in/{path.name}.gz", gzip.compress(path.read_bytes(), mtime=0))
+    proxy.add("cut body", method="GET", key="svm.gz", times=1)
+    featurized(remote(bucket, options, "*.gz"), tmp_path / "out")
+    X, y = dkfeat.open_shards(tmp_path / "out").to_scipy()
+    np.testing.assert_array_equal(y, tiny_rows[1])
+    assert (gcws().fit(tiny_rows[0]).transform(tiny_rows[0]) != X).nnz == 0
+
+
+def test_source__many_files__are_looked_at_with_few_bytes(bucket, options, proxy):
+    for number in range(30):
+        bucket.put(f"in/{number:02}.svm", b"1 1:1\n" * 1000)
+    found = remote(bucket, options).files()
+    assert [file.name for file in found] == [f"{number:02}.svm" for number in range(30)]
+    assert {status for method, path, status in proxy.requests if method == "GET" and path.endswith(".svm?")} == {206}
+    assert len(proxy.requests) < 40
+
+
+NAMES = [
+    "über 数据.svm",
+    "a b.svm",
+    "a#b.svm",
+    "a%20b.svm",
+    "a+b.svm",
+    "a?b.svm",
+    "-a.svm",
+    "a&b=c.svm",
+    "x" * 251 + ".svm",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-37")
+def test_names__of_any_kind__are_kept_as_keys(bucket, options):
+    for number, name in enumerate(NAMES):
+        bucket.put(f"in/{name}", b"%d 1:1 2:%d\n" % (number, number + 1))
+    single = [remote(bucket, options, name).files()[0].name for name in NAMES]
+    assert single == NAMES
+    source = dkfeat.LibsvmSource([bucket.url(f"in/{name}") for name in NAMES], storage_options=options)
+    manifest = featurized(source, bucket.url("out ü+#"), target_options=options)
+    by_name = sorted(NAMES, key=os.fsencode)
+    assert [item.name for item in manifest.sources] == by_name
+    assert any(key.startswith("out ü+#/data/") for key in bucket.keys("out ü"))
+    data = dkfeat.open_shards(bucket.url("out ü+#"), storage_options=options)
+    assert data.labels().tolist() == [NAMES.index(name) for name in by_name]
+    assert [file.name for file in remote(bucket, options, "*").files()] == by_name
+
+
+@pytest.mark.fault("C-10")
+@pytest.mark.parametrize("given", ["out/in/*.svm", "out/x.svm", "**/*.svm"])
+def test_target__that_holds_the_source__is_refused(bucket, options, given):
+    bucket.put("out/in/a.svm", b"1 1:1\n")
+    bucket.put("out/x.svm", b"1 1:1\n")
+    source = dkfeat.LibsvmSource(bucket.url(given), storage_options=options)
+    with pytest.raises(ConfigError, match="target s3://"):
+        featurized(source, bucket.url(), target_options=options)
+    assert bucket.keys() == ["out/in/a.svm", "out/x.svm"]
+
+
+@pytest.mark.slow
+def test_target__that_is_neighbour_of_the_source__is_allowed(bucket, options):
+    bucket.put("data/a.svm", b"1 1:1\n")
+    source = dkfeat.LibsvmSource(bucket.url("data/*.svm"), storage_options=options)
+    assert featurized(source, bucket.url("data-features"), target_options=options).rows == 1
+
+
+@pytest.mark.slow
+def test_batch__added_by_a_second_run__keeps_the_first(tiny_folder, bucket, options):
+    bucket.put("in/a.svm", (tiny_folder / "a.svm").read_bytes())
+    first = featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    bucket.put("in/b.svm", (tiny_folder / "b.svm").read_bytes())
+    second = featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    assert (first.number, second.number) == (1, 2)
+    assert second.shards[: len(first.shards)] == first.shards
+    bucket.assert_whole(committed=True)
+
+
+def test_shard__damaged_on_the_store__is_found_and_made_again(pattern, golden, bucket, options, caplog):
+    run(pattern, bucket, options)
+    key = bucket.keys("out/data/")[3]
+    whole = bucket.get(key)
+    bucket.put(key, whole[:-1])
+    with pytest.raises(ShardError, match="damaged"):
+        dkfeat.open_shards(bucket.url(), storage_options=options).to_scipy()
+    run(pattern, bucket, options)
+    assert bucket.get(key) == whole
+    assert bucket.state() == golden
+    assert len(bucket.keys("out/_dkfeat/set-aside/")) == 1
+    assert "set aside" in caplog.text
+
+
+def test_other_store__that_creates_exclusively__works_too(pattern, golden):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    try:
+        manifest = featurized(
+            dkfeat.LibsvmSource(pattern, blocksize=BLOCK), "memory://box/out", scheduler="synchronous"
+        )
+        assert {entry.name: entry.sha256 for entry in manifest.shards} == golden[0]
+        assert dkfeat.open_shards("memory://box/out").verify().problems == []
+    finally:
+        memory.rm("/box", recursive=True)
+
+
+def test_errors__of_dkfeat_alone_reach_the_user():
+    with pytest.raises(DkfeatError):
+        dkfeat.open_shards("nosuchstore://bucket/out")
+
+
+@pytest.mark.fault("I-36")
+@pytest.mark.parametrize("name", ["day.svm", "day-*.svm", "**/*.svm"])
+def test_source__of_a_missing_bucket__is_told_from_an_empty_one(bucket, options, name):
+    with pytest.raises(SourceNotFoundError, match=r"no file matches .*: there is no bucket there-is-none"):
+        dkfeat.LibsvmSource(f"s3://there-is-none/{name}", storage_options=options).files()
+    with pytest.raises(SourceNotFoundError, match=r"no file matches \S+$"):
+        dkfeat.LibsvmSource(bucket.url(name), storage_options=options).files()
+
+
+@pytest.mark.slow
+def test_landmarks__in_a_bucket(tiny_folder, tiny_rows, bucket, options, tmp_path):
+    source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=4_000)
+    fitted = dkfeat.NystroemFeatures(20, random_state=3)
+    featurized(source, bucket.url(), map=fitted, target_options=options)
+    data = dkfeat.open_shards(bucket.url(), storage_options=options)
+    assert data.map.fingerprint() == fitted.fit(tiny_rows[0]).fingerprint()
+    assert data.verify().problems == []
+    featurized(source, tmp_path / "out", map=None, like=bucket.url(), target_options=options)
+    local = dkfeat.open_shards(tmp_path / "out")
+    assert np.array_equal(local.to_scipy()[0], data.to_scipy()[0])
+    keys = bucket.keys()
+    (key,) = [key for key in keys if "landmarks-" in key]
+    data._reader.storage.remove(key.removeprefix("out/"))
+    with pytest.raises(ShardError, match="is missing: it holds the landmarks"):
+        _ = dkfeat.open_shards(bucket.url(), storage_options=options).map

@@ -1,0 +1,147 @@
+"""Status, clean-up and giving up on an object store, and Parquet read from one."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dkfeat
+from dkfeat.engine.verify_inputs import verify_inputs
+from dkfeat.errors import SpecConflictError
+from dkfeat.io.commit.maintenance import abort, clean
+from dkfeat.io.commit.status import status
+from dkfeat.io.storage import locks as processes
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import LOCK
+from tests.engine.helpers import featurized
+from tests.faults.stores.bucket import KEY, SECRET
+from tests.io.tiny_job import TinyJob, write_sources
+
+
+@pytest.fixture
+def job(bucket, options, tmp_path):
+    return TinyJob(write_sources(tmp_path / "in"), Path("unused"), storage=open_storage(bucket.url(), options))
+
+
+def interrupted(job, monkeypatch):
+    """A run that ends before its commit, as if it had been killed: its lock stays."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.io.commit.batch.Batch.commit", None)
+        patch.setattr("dkfeat.io.storage.locks.ObjectLock.release", lambda _: None)
+        with pytest.raises(TypeError):
+            job.run()
+
+
+def test_status__tells_each_state(job, bucket, options, monkeypatch):
+    assert status(bucket.url(), storage_options=options).state == "empty"
+    interrupted(job, monkeypatch)
+    assert status(bucket.url(), storage_options=options).state == "running"  # this process lives
+    holder = json.loads(bucket.get(f"out/{LOCK}"))
+    bucket.put(f"out/{LOCK}", json.dumps({**holder, "pid": 2**22 + 1}).encode())
+    assert status(bucket.url(), storage_options=options).state == "unfinished"
+    job.run()
+    found = status(bucket.url(), storage_options=options)
+    assert (found.state, found.missing) == ("complete", ())
+
+
+@pytest.mark.slow
+def test_abort__gives_up_a_batch_of_a_dead_run(job, bucket, options, monkeypatch):
+    interrupted(job, monkeypatch)
+    holder = json.loads(bucket.get(f"out/{LOCK}"))
+    bucket.put(f"out/{LOCK}", json.dumps({**holder, "pid": 2**22 + 1}).encode())
+    done = abort(bucket.url(), storage_options=options)
+    assert done.number == 1
+    assert bucket.keys("out/data/") == []
+    (job.sources / "day0.txt").write_text("another\n")
+    job.run()
+    bucket.assert_whole(committed=True)
+
+
+def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
+    job.run()
+    stray = f"part-000099-0000-{'0' * 12}.parquet"
+    bucket.put(f"out/data/{stray}", b"stray")
+    bucket.put("out/data/mine.txt", b"mine")
+    bucket.put(f"out/_dkfeat/probe-{'0' * 32}", b"probe")
+    done = clean(bucket.url(), storage_options=options)
+    assert {Path(name).name for name in done.removed} == {stray, f"probe-{'0' * 32}"}
+    assert bucket.keys("out/data/mine") == ["out/data/mine.txt"]
+    assert status(bucket.url(), storage_options=options).state == "complete"
+
+
+def test_status__of_another_host__cannot_be_told(job, bucket, options):
+    bucket.put(f"out/{LOCK}", json.dumps({**processes.this_process(), "run_id": "a", "host": "elsewhere"}).encode())
+    found = open_storage(bucket.url(), options).holder()
+    assert (found.host, found.alive) == ("elsewhere", None)
+    assert job.transforms == []
+
+
+@pytest.mark.slow
+def test_inputs__on_the_store__are_compared_byte_by_byte(tiny_folder, bucket, options):
+    bucket.fill(tiny_folder)
+    source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
+    featurized(source, bucket.url(), target_options=options)
+    again = dkfeat.LibsvmSource(bucket.url("in/*.svm"), storage_options=options)
+    assert verify_inputs(bucket.url(), again, target_options=options).problems == ()
+    bucket.put("in/a.svm", (tiny_folder / "a.svm").read_bytes().replace(b"1", b"2"))
+    assert len(verify_inputs(bucket.url(), again, target_options=options).problems) >= 1
+
+
+@pytest.mark.slow
+def test_report__on_the_store__reads_logs_and_source(tiny_folder, bucket, options):
+    bucket.fill(tiny_folder)
+    source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
+    featurized(source, bucket.url(), target_options=options)
+    report = dkfeat.run_report(bucket.url(), target_options=options)
+    assert report.kernel is None  # a log's word alone opens no URL
+    assert bucket.url("in/*.svm") in report.kernel_note
+    again = bucket.url("in/*.svm")
+    report = dkfeat.run_report(bucket.url(), again, storage_options=options, target_options=options)
+    assert [log.outcome for log in report.logs] == ["committed"]
+    assert report.kernel.same, report.kernel_note
+    assert report.logs[0].sources == (again,)
+    assert not any(secret in report.to_html() for secret in (KEY, SECRET))
+
+
+@pytest.fixture
+def parquet(tiny_rows, bucket):
+    X, y = tiny_rows
+    offsets = pa.array(X.indptr)
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (X.indices, X.data)]
+    table = pa.table({"label": y, "indices": lists[0], "values": lists[1]})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=100)
+    bucket.put("in/rows.parquet", buffer.getvalue())
+    return buffer.getvalue()
+
+
+def parquet_source(bucket, options):
+    return dkfeat.ParquetSource(
+        bucket.url("in/*.parquet"), features=("indices", "values"), n_features=300, storage_options=options
+    )
+
+
+def test_parquet__on_the_store__is_featurized(parquet, tiny_rows, bucket, options, proxy):
+    proxy.add("cut body", method="GET", key="rows.parquet", times=2)
+    manifest = featurized(parquet_source(bucket, options), bucket.url(), target_options=options)
+    assert manifest.rows == len(tiny_rows[1])
+    data = dkfeat.open_shards(bucket.url(), storage_options=options)
+    np.testing.assert_array_equal(data.labels(), tiny_rows[1])
+    assert len(parquet) > 1000
+
+
+@pytest.mark.slow
+def test_parquet__changed_since_it_was_committed__is_a_conflict(parquet, bucket, options):
+    featurized(parquet_source(bucket, options), bucket.url(), target_options=options)
+    table = pq.read_table(io.BytesIO(parquet)).slice(0, 200)
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    bucket.put("in/rows.parquet", buffer.getvalue())
+    with pytest.raises(SpecConflictError, match="etag"):
+        featurized(parquet_source(bucket, options), bucket.url(), target_options=options)

@@ -1,0 +1,268 @@
+"""The operations of a storage on an object store that answers, fails for a while, or fails for ever."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import threading
+
+import pytest
+
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import DATA, LOCK, META
+from dkfeat.io.storage.object_store import ObjectStorage
+from tests.conftest import first_quick
+from tests.faults.stores.bucket import KEY, SECRET
+
+NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
+HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
+
+
+@pytest.fixture
+def storage(bucket, options):
+    return open_storage(bucket.url(), options)
+
+
+def test_create__then_read(storage, bucket):
+    storage.create(NAME, memoryview(b"whole"))
+    assert storage.read(NAME) == bytes(storage.load(NAME)) == storage.open(NAME).read() == b"whole"
+    assert storage.size(NAME) == 5
+    assert storage.list(DATA) == {NAME.removeprefix("data/"): 5}
+    assert bucket.keys() == [f"out/{NAME}"]
+
+
+def test_missing__is_told_as_such(storage):
+    assert storage.size(NAME) is None
+    assert storage.list(DATA) == {}
+    assert storage.holder() is None
+    storage.remove(NAME)
+    with pytest.raises(FileNotFoundError):
+        storage.read(NAME)
+
+
+def test_create__existing__is_refused_and_unchanged(storage):
+    storage.create(NAME, b"first")
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"other")
+    storage.create(NAME, b"first")  # as a request that was answered only the second time
+    assert storage.read(NAME) == b"first"
+
+
+def test_create__existing_that_vanishes_while_it_is_compared__was_anothers(storage, bucket, monkeypatch):
+    storage.create(NAME, b"first")
+    size_of = type(storage).size
+
+    def size_then_gone(self, name):
+        size = size_of(self, name)
+        bucket.delete(f"out/{name}")
+        return size
+
+    monkeypatch.setattr(type(storage), "size", size_then_gone)
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"other")
+
+
+def test_create__large__is_one_request(storage, bucket, proxy):
+    storage.create(NAME, bytes(120 << 20))
+    assert [(method, status) for method, path, status in proxy.requests if NAME in path] == [("PUT", 200)]
+    assert storage.size(NAME) == 120 << 20
+    bucket.assert_whole("none")
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "data/../x", "data//x", "data/", "", "data/\0"])
+def test_names__outside__are_refused(storage, name):
+    for call in (storage.read, storage.size, storage.remove, storage.set_aside, lambda name: storage.create(name, b"")):
+        with pytest.raises(ValueError, match="not the name of a file"):
+            call(name)
+
+
+def test_set_aside__keeps_the_bytes(storage):
+    storage.create(NAME, b"damaged")
+    aside = storage.set_aside(NAME)
+    assert storage.size(NAME) is None
+    assert storage.read(aside) == b"damaged"
+
+
+def test_storage__travels_to_workers_and_hides_its_options(storage):
+    storage.create(NAME, b"whole")
+    copy = pickle.loads(pickle.dumps(storage))
+    assert copy.read(NAME) == b"whole"
+    assert repr(copy) == f"ObjectStorage('{storage.url}')"
+
+
+@pytest.mark.fault("S-14")
+def test_list_and_size__after_another_client_wrote__are_not_stale(storage, bucket):
+    assert storage.list(DATA) == {}
+    assert storage.size(NAME) is None
+    bucket.put(f"out/{NAME}", b"whole")
+    assert list(storage.list(DATA).values()) == [5]
+    assert storage.size(NAME) == 5
+    bucket.delete(f"out/{NAME}")
+    assert storage.list(DATA) == {}
+    assert storage.size(NAME) is None
+
+
+def test_probe__works_once_and_leaves_nothing(storage, bucket, proxy):
+    storage.probe()
+    assert bucket.keys() == []
+    sent = len(proxy.requests)
+    storage.check_writable()
+    assert len(proxy.requests) == sent
+
+
+@pytest.mark.fault("S-18")
+def test_probe__store_that_overwrites__is_refused_unless_told(bucket, options, proxy, caplog):
+    proxy.add("overwrite", method="PUT")
+    with pytest.raises(CommitError, match=r"created twice.*exclusive_create=False") as fault:
+        open_storage(bucket.url(), options).probe()
+    assert fault.value.exit_code == 3
+    allowed = open_storage(bucket.url(), {**options, "exclusive_create": False})
+    allowed.probe()
+    allowed.acquire(HOLDER).release()
+    assert "a second writer cannot be excluded" in caplog.text
+    allowed.create(NAME, b"first")
+    with pytest.raises(FileExistsError):
+        allowed.create(NAME, b"second")
+    assert allowed.read(NAME) == b"first"
+
+
+CALLS = {
+    "create": ("PUT", lambda storage: storage.create(NAME, b"new")),
+    "read": ("GET", lambda storage: storage.read("data/old")),
+    "list": ("GET", lambda storage: storage.list(DATA)),
+    "size": ("HEAD", lambda storage: storage.size("data/old")),
+    "remove": ("DELETE", lambda storage: storage.remove("data/old")),
+    "set_aside": ("PUT", lambda storage: storage.set_aside("data/old")),
+}
+
+
+@pytest.mark.fault("S-08")
+@pytest.mark.parametrize("action", first_quick(["503", "cut body", "500", "429", "drop before", "drop after"], 2))
+def test_calls__fail_twice__are_made_again(storage, bucket, proxy, action, caplog):
+    caplog.set_level(logging.WARNING, "dkfeat")
+    for name, (method, call) in CALLS.items():
+        if action == "cut body" and method != "GET":
+            continue
+        bucket.put("out/data/old", b"old")
+        bucket.delete(f"out/{NAME}")
+        proxy.clear()
+        fault = proxy.add(action, method=method, times=2)
+        call(storage)
+        assert fault.seen == 2, name
+        again = 1 if action.startswith("drop") else 2  # the library below makes some calls again by itself
+        assert (
+            int(re.search(r"after (\d) retries; \d+ by this process so far", caplog.text.splitlines()[-1])[1]) >= again
+        )
+        if name == "create":
+            assert bucket.get(f"out/{NAME}") == b"new"
+
+
+@pytest.mark.fault("S-08")
+def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, proxy):
+    storage = open_storage(bucket.url(), {**options, "config_kwargs": {"read_timeout": 1}})
+    proxy.add("delay", method="PUT", times=1, seconds=2.0)
+    storage.create(NAME, b"new")
+    assert bucket.get(f"out/{NAME}") == b"new"
+    assert storage.retries >= 1
+
+
+@pytest.mark.fault("S-11")
+def test_create__applied_but_answer_lost__is_ours(storage, bucket, proxy):
+    proxy.add("drop after", method="PUT", times=1)
+    storage.create(NAME, b"mine")
+    assert bucket.keys() == [f"out/{NAME}"]
+    assert [status for method, _, status in proxy.requests if method == "PUT"] == [200, 412]
+    proxy.add("drop after", method="PUT", times=1)
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"other")
+    assert storage.read(NAME) == b"mine"
+
+
+@pytest.mark.fault("S-09")
+def test_create__503_for_ever__ends_within_the_set_time(bucket, options, proxy):
+    storage = open_storage(bucket.url(), {**options, "retry_seconds": 1})
+    proxy.add(503, method="PUT")
+    with pytest.raises(OSError, match=r"503 SlowDown: .*; tried \d+ times in 1 s"):
+        storage.create(NAME, b"new")
+    assert bucket.keys() == []
+
+
+@pytest.mark.fault("S-10")
+@pytest.mark.parametrize(
+    ("action", "told"), [("403", "403 AccessDenied"), ("expired", "400 ExpiredToken"), (None, "404 NoSuchBucket")]
+)
+def test_probe__lasting_fault__is_told_at_once(bucket, options, proxy, action, told):
+    storage = open_storage(bucket.url() if action else "s3://there-is-none/out", options)
+    if action:
+        proxy.add(action, method="PUT")
+    with pytest.raises(CommitError, match=told) as fault:
+        storage.probe()
+    assert fault.value.exit_code == 3
+    assert "credentials are valid" in str(fault.value)
+    assert proxy.count("PUT") == 1
+    assert KEY not in str(fault.value)
+
+
+def test_lock__second_taker__learns_who_holds_it(storage):
+    lock = storage.acquire(HOLDER)
+    assert storage.holder().alive
+    with pytest.raises(TargetBusyError, match=r"is being written by run a{32} \(host "):
+        storage.acquire({**HOLDER, "run_id": "b" * 32})
+    lock.release()
+    lock.release()
+    assert storage.size(LOCK) is None
+
+
+@pytest.mark.fault("C-05")
+def test_create__many_at_once__exactly_one_wins(storage, options):
+    barrier, wins = threading.Barrier(12), []
+
+    def race(number):
+        own = ObjectStorage(storage.url, options)
+        barrier.wait()
+        try:
+            own.create(NAME, b"%d" % number)
+            wins.append(number)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [storage.read(NAME)] == [b"%d" % number for number in wins]
+
+
+def test_sweep__takes_probes_and_claims_of_dead_runs_only(storage, bucket):
+    for name in (f"probe-{'0' * 32}", "lock-after-cc.json", "probe.txt", "spec.json"):
+        bucket.put(f"out/{META}/{name}", b"{}")
+    assert storage.sweep() == 2
+    assert sorted(storage.list(META)) == ["probe.txt", "spec.json"]
+
+
+@pytest.mark.fault("X-09")
+@pytest.mark.parametrize("url", [f"s3://{KEY}:{SECRET}@bucket/out", f"gs://{KEY}@bucket/out"])
+def test_url__with_credentials__is_refused_without_showing_them(url):
+    with pytest.raises(ConfigError, match="credentials in it") as fault:
+        open_storage(url)
+    assert "planted" not in str(fault.value)
+    assert KEY not in str(fault.value)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///", "s3://b/a/../c", "s3://b//c"])
+def test_url__of_no_place__is_refused(url):
+    with pytest.raises(ConfigError, match="names no place"):
+        open_storage(url)
+
+
+@pytest.mark.parametrize("bad", [{"retry_seconds": "long"}, {"retry_seconds": -1}, {"exclusive_create": "no"}])
+def test_options__of_another_type__are_refused(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        open_storage("s3://bucket/out", bad)
+
+
+def test_conflict__is_one_that_callers_may_wait_for():
+    assert issubclass(TargetBusyError, CommitConflictError)

@@ -1,0 +1,278 @@
+"""Several writers on one object store: one at a time, the dead are succeeded, and one commit wins."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import dkfeat
+from dkfeat.errors import TargetBusyError
+from dkfeat.io.commit.maintenance import break_lock
+from dkfeat.io.storage import locks as object_lock
+from dkfeat.io.storage import locks as processes
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import LOCK, META
+from tests.faults.stores.bucket import KEY, SECRET
+from tests.invariants import dataset_state
+from tests.io.tiny_job import TinyJob, write_sources
+
+ROOT = Path(dkfeat.__file__).parent.parent
+HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
+
+
+@pytest.fixture
+def storage(bucket, options):
+    return open_storage(bucket.url(), options)
+
+
+@pytest.fixture
+def sources(tmp_path):
+    return write_sources(tmp_path / "in")
+
+
+@pytest.fixture
+def golden(sources, tmp_path):
+    TinyJob(sources, tmp_path / "golden").run()
+    return dataset_state(tmp_path / "golden")
+
+
+@pytest.fixture
+def start(proxy, bucket, sources):
+    """Starts programs that write to the bucket; ends them with the test."""
+    started = []
+    variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+
+    def go(*arguments, **environment):
+        command = [
+            sys.executable,
+            "-m",
+            "tests.faults.stores.store_job",
+            str(sources),
+            bucket.url(),
+            *map(str, arguments),
+        ]
+        environment = {**os.environ, **variables, "AWS_ENDPOINT_URL": proxy.url, **environment}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+        return started[-1]
+
+    yield go
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def check_two_at_once(start, bucket, golden, barrier):
+    both = [start("--barrier", barrier, "--pause", 0.02) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    barrier.touch()
+    told = [process.communicate(timeout=120)[1] for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) in ([0, 4], [0, 0]), told  # the latter: one had ended before the other began
+    if 4 in codes:
+        winner = both[codes.index(0)]
+        assert f"pid {winner.pid}, since" in told[codes.index(4)]
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+    return sorted(codes)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-01")
+def test_two_runs_at_once__one_works_the_other_is_told(start, bucket, golden, tmp_path):
+    assert check_two_at_once(start, bucket, golden, tmp_path / "go") == [0, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-01")
+@pytest.mark.parametrize("repeat", range(20))
+def test_two_runs_at_once__many_times(start, bucket, golden, tmp_path, repeat):
+    check_two_at_once(start, bucket, golden, tmp_path / f"go{repeat}")
+
+
+def killed_run(start, kill_at):
+    process = start(DKFEAT_KILL_AT=kill_at)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-01", "C-03")
+def test_killed_run__on_this_host__is_taken_over_and_finished(start, bucket, storage, sources, golden, proxy, caplog):
+    killed_run(start, "after_publish:6")
+    dead = json.loads(bucket.get(f"out/{LOCK}"))
+    bucket.assert_whole(finished=False)
+    made = set(bucket.keys("out/data/"))
+    assert made
+    assert storage.holder().alive is False
+    TinyJob(sources, Path("unused"), storage=storage).run()
+    assert f"taking over from run {dead['run_id']}" in caplog.text
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+    assert not any(proxy.count("PUT", key) > 1 for key in made)  # nothing was written twice
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-01")
+@pytest.mark.parametrize(
+    "kill_at", [f"before_tmp:{k}" for k in range(1, 12)] + [f"after_publish:{k}" for k in range(1, 12)]
+)
+def test_killed_run__at_any_request__is_finished(start, bucket, storage, sources, golden, kill_at):
+    killed_run(start, kill_at)
+    bucket.assert_whole(finished=False)
+    TinyJob(sources, Path("unused"), storage=storage).run()
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+
+
+def foreign_lock(bucket, **changes):
+    holder = {**HOLDER, **processes.this_process(), **changes}
+    bucket.put(f"out/{LOCK}", json.dumps(holder).encode())
+    return holder
+
+
+@pytest.mark.fault("C-04")
+def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, sources, golden, caplog):
+    foreign_lock(bucket, host="elsewhere", since="2001-01-01T00:00:00+00:00")
+    assert storage.holder().alive is None
+    job = TinyJob(sources, Path("unused"), storage=storage)
+    for call in (job.run, lambda: break_lock(storage, "b" * 32)):
+        with pytest.raises(
+            TargetBusyError, match=rf"host elsewhere, pid \d+, since 2001.*break-lock \S+ '{'a' * 32}'`"
+        ) as fault:
+            call()
+        assert fault.value.exit_code == 4
+    assert job.transforms == []
+    assert break_lock(storage, "a" * 32)
+    assert storage.holder() is None
+    assert bucket.keys(f"out/{META}/lock") == []
+    assert not break_lock(storage, "a" * 32)
+    job.run()
+    assert "taking over from run aaaa" in caplog.text
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({}, False),
+        ({"pid_start": "1"}, True),  # the number was given to another process since
+        ({"pid": 2**22 + 1}, True),
+        ({"boot": "an earlier one"}, True),
+        ({"boot": "an earlier one", "machine": "of the same name"}, False),
+        ({"pid_namespace": "pid:[1]"}, False),
+        ({"host": "elsewhere"}, False),
+        ({"pid": "x"}, False),
+        ({"pid": None}, False),
+    ],
+)
+def test_process__counts_as_ended_when_that_is_proved(changes, ended):
+    assert processes.has_ended({**processes.this_process(), **changes}) is ended
+
+
+def test_process__that_ended__is_told_from_a_living_one():
+    program = "from dkfeat.io.storage.locks import this_process; print(repr(this_process()), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        facts = ast.literal_eval(other.stdout.readline())
+        assert not processes.has_ended(facts)
+        other.kill()
+    assert processes.has_ended(facts)
+
+
+def dead_lock(bucket):
+    return foreign_lock(bucket, pid=2**22 + 1)
+
+
+def test_lock__of_a_dead_run__many_takers__one_gets_it(bucket, options):
+    dead_lock(bucket)
+    barrier, won = threading.Barrier(8), []
+
+    def take(number):
+        own = open_storage(bucket.url(), options)
+        own.list("data")
+        barrier.wait()
+        with contextlib.suppress(TargetBusyError):
+            won.append((number, own.acquire({**HOLDER, "run_id": f"{number:032}"})))
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [(number, lock)] = won
+    assert json.loads(bucket.get(f"out/{LOCK}"))["run_id"] == f"{number:032}"
+    lock.release()
+    assert bucket.keys() == []
+
+
+@pytest.mark.parametrize("died", ["after its claim", "after removing the lock", "before tidying up"])
+def test_lock__taker_that_died_on_the_way__is_succeeded_itself(bucket, storage, died):
+    dead_lock(bucket)
+    taker = {**HOLDER, **processes.this_process(), "run_id": "b" * 32, "pid": 2**22 + 2}
+    bucket.put(f"out/_dkfeat/{object_lock.CLAIM}{'a' * 32}.json", json.dumps(taker).encode())
+    if died != "after its claim":
+        bucket.delete(f"out/{LOCK}")
+    if died == "before tidying up":
+        bucket.put(f"out/{LOCK}", json.dumps(taker).encode())
+    lock = storage.acquire({**HOLDER, "run_id": "c" * 32})
+    assert storage.holder().run_id == "c" * 32
+    storage.sweep()
+    lock.release()
+    assert bucket.keys() == []
+
+
+def test_lock__late_claim__finds_another_holder_and_gives_up(bucket, storage, options, monkeypatch):
+    dead_lock(bucket)
+    other = open_storage(bucket.url(), options)
+    read, held = object_lock._read, []
+
+    def overtaken(store, name):  # who holds the lock is read: now another takes it
+        found = read(store, name)
+        if (
+            store is storage and "lock-after" in name and not held
+        ):  # it has read who holds the lock: now another takes it
+            held.append(None)
+            held[0] = other.acquire({**HOLDER, "run_id": "b" * 32})
+        return found
+
+    monkeypatch.setattr(object_lock, "_read", overtaken)
+    with pytest.raises(TargetBusyError, match=r"run b{32}"):
+        storage.acquire({**HOLDER, "run_id": "c" * 32})
+    assert bucket.keys() == [f"out/{LOCK}"]
+    held[0].release()
+
+
+def test_lock__that_is_none_of_ours__is_left_alone(bucket, storage):
+    bucket.put(f"out/{LOCK}", b"not JSON")
+    with pytest.raises(TargetBusyError, match="not one that dkfeat wrote"):
+        storage.acquire(HOLDER)
+    assert bucket.get(f"out/{LOCK}") == b"not JSON"
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-05")
+def test_commit__twelve_processes_race__one_wins(start, bucket, golden, tmp_path):
+    process = start("--copies", 12, "--barrier", tmp_path / "race")
+    told, errors = process.communicate(timeout=240)
+    assert sorted(map(int, told.split())) == [0] + [4] * 11, errors
+    assert errors.count("was committed first by run") == 11
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
+
+
+def test_host__is_the_name_of_this_machine():
+    assert processes.this_process()["host"] == socket.gethostname()

@@ -1,0 +1,309 @@
+"""Equal bytes whatever surrounds a run: hash seeds, clocks, global random states, BLAS, names and numbers of files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import sparse
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.maps import FEATURE_MAPS
+from tests.conftest import first_quick, libsvm_text
+from tests.engine.helpers import BLOCK, featurized, gcws
+from tests.invariants import assert_dataset_whole, dataset_state
+
+ROOT = Path(dkfeat.__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def source(tiny_folder):
+    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def golden(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden") / "features"
+    featurized(source, folder)
+    return dataset_state(folder)
+
+
+def in_a_process(source, target, scheduler, check=True, **environment):
+    command = [sys.executable, "-m", "tests.engine.helpers", *source.urlpath, str(target), scheduler]
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=check)
+
+
+@pytest.mark.fault("D-01")
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2, 4])
+@pytest.mark.parametrize("scheduler", ["threads", "processes", "cluster"])
+def test_bytes__do_not_depend_on_where_tasks_run(source, golden, tmp_path, scheduler, n_workers):
+    featurized(source, tmp_path / "features", scheduler=scheduler, n_workers=n_workers)
+    assert dataset_state(tmp_path / "features") == golden
+
+
+@pytest.mark.slow
+@pytest.mark.fault("D-02")
+@pytest.mark.parametrize(
+    ("scheduler", "seed"),
+    [
+        pytest.param("threads", "0", marks=pytest.mark.slow),
+        ("threads", "1"),
+        pytest.param("threads", "random", marks=pytest.mark.slow),
+        # nannies set another one in the workers
+        pytest.param("cluster", "1", marks=[pytest.mark.cluster, pytest.mark.slow]),
+    ],
+)
+def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler, seed):
+    in_a_process(source, tmp_path / "features", scheduler, PYTHONHASHSEED=seed)
+    assert dataset_state(tmp_path / "features") == golden
+
+
+@pytest.mark.fault("D-08")
+def test_bytes__do_not_depend_on_global_random_states(source, golden, tmp_path, monkeypatch):
+    encode = dkfeat.GCWSFeatures.encode
+
+    def drawing(self, X):
+        random.seed(len(str(X.nnz)))
+        np.random.seed(X.shape[0])  # noqa: NPY002 - the state that this is about
+        before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002 - as above
+        encoded = encode(self, X)
+        assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002 - as above
+        return encoded
+
+    monkeypatch.setattr(dkfeat.GCWSFeatures, "encode", drawing)
+    featurized(source, tmp_path / "features", scheduler="synchronous")
+    assert dataset_state(tmp_path / "features") == golden
+
+
+CLOCK = """
+import sys, time
+from datetime import datetime
+import dkfeat.io.commit.batch
+from tests.engine.helpers import BLOCK, featurized
+
+wrong = datetime.fromisoformat(sys.argv[1])
+
+class Clock(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return wrong.astimezone(tz)
+
+time.time, time.time_ns = wrong.timestamp, lambda: int(wrong.timestamp() * 1e9)
+dkfeat.io.commit.batch.datetime = Clock
+source = dkfeat.LibsvmSource(sys.argv[2], blocksize=BLOCK)
+print(featurized(source, sys.argv[3], scheduler="synchronous").run["ended"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("D-12")
+@pytest.mark.parametrize("shift", [timedelta(days=365), timedelta(days=-365 * 60)], ids=str)
+def test_bytes__do_not_depend_on_the_clock(source, golden, tmp_path, shift):
+    # in a process of its own: a client that is told a wrong time waits for years to send
+    wrong = datetime.now(UTC) + shift
+    command = [sys.executable, "-c", CLOCK, wrong.isoformat(), *source.urlpath, str(tmp_path / "features")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{wrong:%Y-%m-%dT%H:%M}")
+    assert dataset_state(tmp_path / "features") == golden
+
+
+def rows_by_file(target):
+    """The codes of each source file, by its name."""
+    data = dkfeat.open_shards(target)
+    codes = data.codes().codes
+    ends = np.cumsum([entry.rows for entry in data.manifest.shards])
+    found = {}
+    for entry, end in zip(data.manifest.shards, ends, strict=True):
+        found.setdefault(entry.source, []).append(codes[end - entry.rows : end].tobytes())
+    return {name: b"".join(parts) for name, parts in found.items()}
+
+
+@pytest.mark.fault("I-05")
+@pytest.mark.parametrize("n_features", [None, 1000])
+@pytest.mark.parametrize("layout", ["codes", "sparse"])
+def test_width__is_that_of_the_source_in_every_split(tmp_path, monkeypatch, layout, n_features):
+    lines = [f"1 3:1 {top}:2\n" * 10 for top in (5, 900, 12)]
+    (tmp_path / "rows.svm").write_text("".join(lines))
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=130, n_features=n_features)
+    scanned, scan = [], dkfeat.LibsvmSource.scan_split
+    monkeypatch.setattr(dkfeat.LibsvmSource, "scan_split", lambda *args: (scanned.append(1), scan(*args))[1])
+    manifest = featurized(source, tmp_path / "features", layout=layout, scheduler="synchronous")
+    assert len(scanned) == len({entry.split for entry in manifest.shards}) >= 3  # once, for the index base at least
+    assert manifest.n_features == (n_features or 900)
+    data = dkfeat.open_shards(tmp_path / "features")
+    assert data.map.n_features_in_ == manifest.n_features
+    X = np.zeros((30, manifest.n_features), np.float32)
+    X[:, 2] = 1
+    for row, top in enumerate((5, 900, 12)):
+        X[10 * row : 10 * row + 10, top - 1] = 2
+    assert (data.to_scipy()[0] != gcws().fit(X).transform(X)).nnz == 0
+
+
+@pytest.mark.fault("D-05")
+def test_rows_of_a_file__do_not_depend_on_the_other_files(tiny_folder, tmp_path):
+    texts = {name: (tiny_folder / f"{name}.svm").read_bytes() for name in "ab"}
+    kept = {"n_features": 300, "zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
+
+    def run(name, order=None, **files):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / f"{file}.svm").write_bytes(texts[text])
+        listed = [str(folder / f"{file}.svm") for file in order] if order else str(folder / "*.svm")
+        featurized(dkfeat.LibsvmSource(listed, **kept), tmp_path / f"{name}-out")
+        return rows_by_file(tmp_path / f"{name}-out")
+
+    first = run("first", a="a", b="b")
+    one, other = first["a.svm"], first["b.svm"]
+    assert one != other
+    assert run("reversed", order="ba", a="a", b="b") == first
+    assert list(run("more", a="a", aa="b", b="b").items()) == [("a.svm", one), ("aa.svm", other), ("b.svm", other)]
+    assert list(run("renamed", b="a", z="b").items()) == [("b.svm", one), ("z.svm", other)]
+
+
+@pytest.mark.fault("D-04")
+@pytest.mark.parametrize("name", first_quick(FEATURE_MAPS))
+def test_rows__do_not_depend_on_the_splits(tiny_rows, tmp_path, name):
+    X, y = (rows[:150] for rows in tiny_rows)
+    path = tmp_path / "rows.svm"
+    path.write_text(libsvm_text(abs(X), y))
+    size = path.stat().st_size
+    found = []
+    for n_splits in (1, 3, 12, 100):
+        source = dkfeat.LibsvmSource(str(path), blocksize=-(-size // n_splits))
+        target = tmp_path / str(n_splits)
+        featurized(
+            source, target, map=FEATURE_MAPS[name](n_components=24, random_state=3), scheduler="threads", n_workers=2
+        )
+        data = dkfeat.open_shards(target)
+        features, labels = data.to_scipy()
+        assert data.n_shards >= n_splits
+        np.testing.assert_array_equal(labels, y)
+        found.append(features.toarray() if sparse.issparse(features) else features)
+    assert found[0].any()
+    for features in found[1:]:
+        np.testing.assert_array_equal(features, found[0])
+
+
+FEATURES = """
+import sys, numpy as np, scipy.sparse as sp
+from dkfeat.maps import FEATURE_MAPS
+rows = np.random.default_rng(1).lognormal(size=(200, 11)) * (np.random.default_rng(2).random((200, 11)) < 0.5)
+for name, cls in FEATURE_MAPS.items():
+    block = cls(n_components=64, random_state=5).fit(rows).transform(rows)
+    np.save(f"{sys.argv[1]}/{name}.npy", block.toarray() if sp.issparse(block) else block)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("D-06")
+def test_features__do_not_depend_on_blas(tmp_path):
+    environments = [
+        {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Prescott"},
+    ]
+    for number, environment in enumerate(environments):
+        (tmp_path / str(number)).mkdir()
+        command = [sys.executable, "-c", FEATURES, str(tmp_path / str(number))]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=True)
+    for name, cls in FEATURE_MAPS.items():
+        first, *others = (np.load(tmp_path / str(number) / f"{name}.npy") for number in range(len(environments)))
+        for other in others:
+            if cls.layout == "codes":  # exact on every machine; the others promise that for equal hardware alone
+                np.testing.assert_array_equal(other, first, err_msg=name)
+            else:
+                np.testing.assert_allclose(other, first, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def half_way(tiny_folder, tmp_path_factory):
+    """A run that was killed, with its source beside it."""
+    folder = tmp_path_factory.mktemp("half-way")
+    shutil.copytree(tiny_folder, folder / "in")
+    source = dkfeat.LibsvmSource(str(folder / "in" / "*.svm"), blocksize=BLOCK)
+    done = in_a_process(source, folder / "features", "threads", check=False, DKFEAT_KILL_AT="after_publish:9")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.fault("V-02")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scheduler": "processes", "n_workers": 1},
+        pytest.param(
+            {"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"},
+            marks=[pytest.mark.cluster, pytest.mark.slow],
+        ),
+        {"scheduler": "synchronous", "in_flight": 1, "progress": True},
+    ],
+    ids=lambda change: change["scheduler"],
+)
+def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golden, tmp_path, change):
+    elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # so the source's root is another one, too
+    target = elsewhere / "features"
+    made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
+    featurized(dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK), target, **change)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("V-01")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--seed", "12"], "map.seed: 11 there, 12 asked"),
+        (["--i-bits", "4"], "i_bits: 8 there, 4 asked"),
+        (["--blocksize", "5000"], "blocksize=5000"),
+        (["--labels", "-1,1,2"], "labels=[-1, 1, 2] is asked"),
+    ],
+    ids=lambda change: change[0] if isinstance(change, list) else "",
+)
+def test_resume__with_a_setting_that_decides_values_changed__exits_4_naming_it(half_way, tmp_path, change, words):
+    target = shutil.copytree(half_way / "features", tmp_path / "features")
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    options = {"--n-components": "24", "--seed": "11", "--blocksize": str(BLOCK), "--out": str(target)}
+    options |= dict(zip(change[::2], change[1::2], strict=True))
+    words_given = [word for pair in options.items() for word in pair]
+    outcome = CliRunner().invoke(cli, ["featurize", str(half_way / "in" / "*.svm"), *words_given])
+    assert outcome.exit_code == 4, outcome.stderr
+    assert words in outcome.stderr
+    after = {path: path.read_bytes() for path in before if path.exists()}
+    assert {path for path in before if after.get(path) != before[path]} <= {target / "_dkfeat" / "lock.json"}
+
+
+@pytest.mark.fault("C-07", "D-10")
+def test_training__keeps_the_manifest_it_began_with(tiny_folder, tmp_path):
+    inputs, target = tmp_path / "in", tmp_path / "features"
+    inputs.mkdir()
+    (inputs / "a.svm").write_bytes((tiny_folder / "a.svm").read_bytes())
+    source = dkfeat.LibsvmSource(str(inputs / "*.svm"), blocksize=BLOCK, n_features=300)
+    first = featurized(source, target, map=gcws())
+    alone = dkfeat.train(target, dkfeat.SGD(epochs=4), progress=False)
+
+    def add_a_batch(entry):
+        if entry["epoch"] == 2:
+            (inputs / "b.svm").write_bytes((tiny_folder / "b.svm").read_bytes())
+            featurized(source, target, map=None)
+
+    model = dkfeat.train(target, dkfeat.SGD(epochs=4), progress=add_a_batch)
+    assert dkfeat.open_shards(target).manifest.number == 2
+    assert model.manifest_sha256 == alone.manifest_sha256 == first.sha256
+    assert [entry["rows"] for entry in model.history] == [250] * 4
+    assert (model.coef.tobytes(), model.intercept.tobytes()) == (alone.coef.tobytes(), alone.intercept.tobytes())
+    assert json.loads(json.dumps(dict(model.training))) == dict(alone.training)

@@ -1,0 +1,120 @@
+"""Committed sources that change or vanish, where the caller says that their rows may stay as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.io.commit import begin as commit
+from dkfeat.io.manifest import metadata
+from dkfeat.io.storage import open_storage
+from tests.cli.test_commands import run
+from tests.engine.helpers import featurized
+from tests.invariants import assert_dataset_whole
+from tests.io.tiny_job import TinyJob, write_sources
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A committed job whose first source was then edited, and whose second vanished."""
+    sources = write_sources(tmp_path / "sources", first=1)
+    made = TinyJob(sources, tmp_path / "features")
+    made.run()
+    made.transforms.clear()
+    (sources / "day1.txt").write_text("something else\n")
+    (sources / "day2.txt").unlink()
+    return made
+
+
+@pytest.mark.fault("V-05")
+def test_keep__changed_and_vanished_sources_stay_as_they_are_committed(job, caplog):
+    before = metadata.read_manifest(open_storage(job.target))
+    assert job.run(keep_changed=True) == before
+    assert not job.transforms
+    assert "2 of 2 committed sources changed or are gone, such as 'day1.txt'" in caplog.text
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("V-05")
+def test_keep__new_sources_are_added_and_changed_ones_named(job):
+    before = metadata.read_manifest(open_storage(job.target))
+    (job.sources / "day3.txt").write_text("a third day\n")
+    after = job.run(keep_changed=True)
+    assert after.shards[: len(before.shards)] == before.shards
+    assert after.sources[:2] == before.sources
+    assert [source.name for source in after.sources] == ["day1.txt", "day2.txt", "day3.txt"]
+    assert after.run["changed_sources"] == ["day1.txt", "day2.txt"]
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("V-05")
+def test_raise__says_how_to_keep(job):
+    with pytest.raises(SpecConflictError, match=r'day1\.txt.* keep its rows .*on_changed_source="keep"'):
+        job.run()
+
+
+@pytest.mark.fault("V-05")
+@pytest.mark.parametrize("name", ["day1.txt", "day2.txt"])
+def test_keep__a_lost_shard_of_a_changed_source_cannot_be_made_again(job, name):
+    manifest = metadata.read_manifest(open_storage(job.target))
+    lost = next(entry for entry in manifest.shards if entry.source == name)
+    (job.target / "data" / lost.name).unlink()
+    with pytest.raises(SpecConflictError, match=rf"'{name}' .*since shards of it were committed that are missing now"):
+        commit.begin(open_storage(job.target), job.spec, job.files(), job.splits(), keep_changed=True)
+
+
+@pytest.mark.fault("V-05")
+def test_keep__shards_of_unchanged_sources_are_repaired_beside_changed_ones(tmp_path):
+    sources = write_sources(tmp_path / "sources", first=1)
+    job = TinyJob(sources, tmp_path / "features")
+    manifest = job.run()
+    (sources / "day2.txt").unlink()
+    (job.target / "data" / manifest.shards[0].name).unlink()
+    assert job.run(keep_changed=True).shards == manifest.shards
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("V-05")
+def test_keep__a_moved_file_is_not_added_once_more(tmp_path):
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "day1.svm").write_text("+1 1:1 4:1\n")
+    (tmp_path / "days" / "day2.svm").write_text("-1 2:1 3:1\n")
+    before = featurized(tmp_path / "days" / "*.svm", tmp_path / "features", scheduler="synchronous")
+    with pytest.raises(SpecConflictError, match=r"'days/day1\.svm' seems to be 'day1\.svm', which is committed"):
+        featurized(tmp_path / "day*" / "*.svm", tmp_path / "features", on_changed_source="keep")
+    (tmp_path / "days" / "old").mkdir()
+    (tmp_path / "days" / "day1.svm").rename(tmp_path / "days" / "old" / "day1.svm")
+    with pytest.raises(SpecConflictError, match=r"'old/day1\.svm' seems to be 'day1\.svm'"):
+        featurized(tmp_path / "days" / "**" / "*.svm", tmp_path / "features", on_changed_source="keep")
+    (tmp_path / "days" / "old" / "day1.svm").write_text("+1 1:1\n")  # another day's, which has the same name
+    after = featurized(
+        tmp_path / "days" / "**" / "*.svm", tmp_path / "features", on_changed_source="keep", scheduler="synchronous"
+    )
+    assert (after.rows, after.previous.name) == (3, before.name)
+
+
+def test_featurize__on_changed_source(tmp_path):
+    rows = tmp_path / "day1.svm"
+    rows.write_text("+1 1:1 4:1\n")
+    source, target = tmp_path / "*.svm", tmp_path / "features"
+    featurized(source, target, scheduler="synchronous")
+    rows.rename(tmp_path / "day1.svm.done")
+    (tmp_path / "day2.svm").write_text("-1 2:1\n-1 3:1\n")
+    with pytest.raises(ConfigError, match="'raise' or 'keep'"):
+        featurized(source, target, on_changed_source="replace")
+    with pytest.raises(SpecConflictError, match=r"day1\.svm"):
+        featurized(source, target)
+    manifest = featurized(source, target, on_changed_source="keep", scheduler="synchronous")
+    assert (manifest.number, manifest.rows, manifest.run["changed_sources"]) == (2, 3, ["day1.svm"])
+
+
+def test_command__on_changed_source(tmp_path, caplog):
+    (tmp_path / "day1.svm").write_text("+1 1:1 4:1\n")
+    words = ("featurize", tmp_path / "*.svm", "--out", tmp_path / "features", "--no-progress")
+    run(*words, "--scheduler", "synchronous")
+    (tmp_path / "day1.svm").rename(tmp_path / "day1.done")
+    (tmp_path / "day2.svm").write_text("-1 2:1\n")
+    assert "--on-changed-source keep" in run(*words, status=4).stderr
+    kept = run(*words, "--on-changed-source", "keep", "--scheduler", "synchronous")
+    assert "rows    2" in kept.stdout
+    assert "1 of 1 committed sources changed or are gone" in caplog.text

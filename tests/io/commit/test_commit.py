@@ -1,0 +1,496 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import threading
+from dataclasses import replace
+
+import pytest
+
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.io.commit import begin as commit
+from dkfeat.io.commit.publish import existing_entry, publish
+from dkfeat.io.manifest import metadata
+from dkfeat.io.shards import codec as shards
+from dkfeat.io.shards import reader
+from dkfeat.io.shards.columns import schema_of
+from dkfeat.io.storage import open_storage
+from tests.invariants import assert_dataset_whole, dataset_state
+from tests.io.tiny_job import TinyJob, write_sources
+
+
+@pytest.fixture
+def job(tmp_path):
+    return TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
+
+
+def test_run__commits_a_whole_data_set(job):
+    manifest = job.run()
+    assert_dataset_whole(job.target, committed=True)
+    assert manifest.rows == 48
+    assert manifest.n_empty_rows == 6
+    assert [source.rows for source in manifest.sources] == [24, 24]
+    assert reader.read_manifest(open_storage(job.target)) == manifest
+    assert reader.read_spec(open_storage(job.target)) == job.spec
+
+
+def test_run__layout_is_as_documented(job):
+    job.run()
+    meta = job.target / "_dkfeat"
+    assert sorted(path.name for path in job.target.iterdir()) == ["_SUCCESS", "_dkfeat", "data"]
+    files = sorted(path.name for path in meta.iterdir() if path.is_file())
+    assert files == ["manifest-000001.json", "plan-000001.json", "spec.json"]
+
+
+def test_run__twice_does_nothing_the_second_time(job):
+    first = job.run()
+    before = dataset_state(job.target)
+    done = len(job.transforms)
+    assert job.run() == first
+    assert len(job.transforms) == done
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_run__in_two_folders_is_identical(job, tmp_path):
+    job.run()
+    other = replace(job, target=tmp_path / "other")
+    other.run()
+    assert dataset_state(other.target) == dataset_state(job.target)
+
+
+def test_run_block__names_run_host_times_versions(job):
+    first = job.run().run
+    assert set(first) == {"id", "host", "started", "ended", "versions", "numeric_env"}
+    assert len(first["id"]) == 32
+    assert first["started"] <= first["ended"]
+    assert first["versions"] == shards.versions()
+
+
+def test_begin__source_touched__tells_how_to_give_it_its_time_back(job):
+    job.run()
+    source = job.sources / "day0.txt"
+    os.utime(source, ns=(0, source.stat().st_mtime_ns + 1_000_000_007))
+    with pytest.raises(SpecConflictError, match=r"'day0\.txt' changed since .*restore it .*verify --inputs") as caught:
+        job.run()
+    (when,) = re.findall(r"`touch -d (@[0-9.]+)`", str(caught.value))
+    subprocess.run(["touch", "-d", when, source], check=True)
+    assert job.run().number == 1
+
+
+@pytest.mark.fault("D-12")
+def test_run_ids__never_collide(job, monkeypatch):
+    monkeypatch.setattr("dkfeat.io.commit.begin.now", lambda: "2026-01-01T00:00:00.000+00:00")  # the clock stands still
+    job.run()
+    ids = set()
+    for _ in range(100):
+        with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run:
+            ids.add(run.id)
+    assert len(ids) == 100
+
+
+def test_begin__success_is_missing__writes_it(job):
+    job.run()
+    (job.target / "_SUCCESS").unlink()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-06")
+def test_begin__success_names_another_run__rewrites_it(job, caplog):
+    job.run()
+    (job.target / "_SUCCESS").write_text(json.dumps({"manifest": "manifest-000001.json", "sha256": "0" * 64}))
+    with pytest.raises(ShardError, match="_SUCCESS"):
+        reader.read_manifest(open_storage(job.target))
+    job.run()
+    assert "rewriting" in caplog.text
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("V-01")
+def test_begin__another_spec__names_every_difference(job):
+    job.run()
+    before = dataset_state(job.target)
+    with pytest.raises(SpecConflictError, match=r"map\.seed: 0 there, 7 asked") as fault:
+        replace(job, seed=7).run()
+    assert fault.value.exit_code == 4
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
+    storage = open_storage(job.target)
+    spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
+    with pytest.raises(ConfigError, match=r"at most 16,777,216 are kept; .*fewer digits"):
+        commit.begin(storage, spec, job.files(), job.splits())
+    assert not job.target.exists()
+
+
+def test_differences__lists_added_and_removed_keys():
+    lines = metadata.differences({"a": {"x": 1, "y": 2.0}, "b": [1]}, {"a": {"x": 1.0, "z": None}, "b": [1]})
+    assert lines == ["a.x: 1 there, 1.0 asked", "a.y: 2.0 there, nothing asked", "a.z: nothing there, null asked"]
+
+
+@pytest.mark.fault("P-01")
+def test_resume__finished_shards_are_not_computed_again(job, tmp_path):
+    class Dies(RuntimeError):
+        pass
+
+    golden = replace(job, target=tmp_path / "golden", transforms=[])
+    golden.run()
+    encode = TinyJob.encode
+
+    def dying(self, *arguments):
+        if len(self.transforms) == 5:
+            raise Dies
+        return encode(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TinyJob, "encode", dying)
+        with pytest.raises(Dies):
+            job.run()
+    assert_dataset_whole(job.target, committed=False)
+    assert len(list((job.target / "data").iterdir())) == 5
+    job.run()
+    assert sorted(job.transforms) == sorted(golden.transforms)
+    assert dataset_state(job.target) == dataset_state(golden.target)
+
+
+def begin_and_stop(job):
+    """Leave a batch half-way: planned, one split published."""
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        list(job.run_split(storage, run, run.splits[0]))
+
+
+@pytest.mark.parametrize("change", ["edited", "touched", "removed", "renamed"])
+@pytest.mark.parametrize("moment", ["half-way", "committed"])
+def test_begin__source_changed__is_a_conflict(job, change, moment):
+    job.run() if moment == "committed" else begin_and_stop(job)
+    source = job.sources / "day1.txt"
+    if change == "edited":
+        source.write_text(source.read_text() + "more\n")
+    elif change == "touched":
+        os.utime(source, ns=(1, 1))
+    elif change == "removed":
+        source.unlink()
+    else:
+        source.rename(job.sources / "day9.txt")
+    before = dataset_state(job.target)
+    with pytest.raises(SpecConflictError, match=r"day1\.txt"):
+        job.run()
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target)
+
+
+def test_begin__new_source_after_an_interrupted_plan__waits_for_the_next_batch(job):
+    begin_and_stop(job)
+    write_sources(job.sources, files=1, first=5)
+    first = job.run()
+    assert [source.name for source in first.sources] == ["day0.txt", "day1.txt"]
+    second = job.run()
+    assert [source.name for source in second.sources] == ["day0.txt", "day1.txt", "day5.txt"]
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__new_sources__make_a_second_batch(job):
+    first = job.run()
+    write_sources(job.sources, files=2, first=4)
+    second = job.run()
+    assert second.number == 2
+    assert second.previous.sha256 == first.sha256
+    assert second.shards[: len(first.shards)] == first.shards
+    assert second.n_splits == 2 * first.n_splits
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__resume_not_allowed__is_a_conflict(job):
+    begin_and_stop(job)
+    with pytest.raises(CommitConflictError, match="half-way"):
+        job.run(resume=False)
+
+
+def test_begin__half_way__takes_success_away_but_the_committed_still_reads(job):
+    first = job.run()
+    write_sources(job.sources, files=1, first=4)
+    begin_and_stop(job)
+    assert not (job.target / "_SUCCESS").exists()
+    assert reader.read_manifest(open_storage(job.target)) == first
+    assert_dataset_whole(job.target, committed=False)
+
+
+def test_begin__sources_without_rows__are_listed(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "empty.txt").touch()
+    job = TinyJob(tmp_path / "in", tmp_path / "out")
+    manifest = job.run()
+    assert (manifest.shards, manifest.rows, manifest.sources[0].rows) == ((), 0, 0)
+    assert job.run() == manifest
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__target_with_foreign_files__is_refused(job):
+    (job.target / "data").mkdir(parents=True)
+    (job.target / "data" / "mine.csv").write_text("1,2")
+    with pytest.raises(CommitError, match=r"mine\.csv"):
+        job.run()
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("damage", ["gone", "cut", "emptied"])
+def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, damage, caplog):
+    job.run()
+    write_sources(job.sources, files=1, first=4)
+    manifest = job.run()
+    before = dataset_state(job.target)
+    done = len(job.transforms)
+    for entry in (manifest.shards[2], manifest.shards[-1]):
+        path = job.target / "data" / entry.name
+        path.unlink() if damage == "gone" else os.truncate(path, 0 if damage == "emptied" else entry.size - 1)
+    assert job.run() == manifest
+    assert "making them again" in caplog.text
+    assert sorted(job.transforms[done:]) == [(entry.split, entry.piece) for entry in (manifest.shards[2], entry)]
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("moment", ["new", "half-way"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_begin__committed_shard_is_damaged_before_a_new_batch__is_made_again_with_it(job, damage, moment):
+    first = job.run()
+    before = dataset_state(job.target)[0]
+    write_sources(job.sources, files=1, first=4)
+    if moment == "half-way":
+        begin_and_stop(job)
+    path = job.target / "data" / first.shards[2].name
+    path.unlink() if damage == "gone" else os.truncate(path, 9)
+    second = job.run()
+    assert second.number == 2
+    assert second.shards[: len(first.shards)] == first.shards
+    assert_dataset_whole(job.target, committed=True)
+    assert before.items() <= dataset_state(job.target)[0].items()
+
+
+def test_commit__committed_shard_is_lost_meanwhile__is_refused(job):
+    first = job.run()
+    write_sources(job.sources, files=1, first=4)
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        (job.target / "data" / first.shards[2].name).unlink()
+        with pytest.raises(CommitError, match=rf"{first.shards[2].name}: .*run again"):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert job.run().number == 2
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__lost_shard_is_made_again_with_other_bytes__is_refused(job, monkeypatch):
+    manifest = job.run()
+    (job.target / "data" / manifest.shards[2].name).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.io.shards.codec.versions", lambda: {"dkfeat": "9"})
+        for _ in range(2):
+            with pytest.raises(CommitError, match=manifest.shards[2].name):
+                job.run()
+    assert not (job.target / "_SUCCESS").exists()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.parametrize("case", ["missing", "doubled", "lost", "cut"])
+def test_commit__incomplete_batch__is_refused(job, case):
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        path = job.target / "data" / entries[1].name
+        if case == "missing":
+            del entries[1]
+        elif case == "doubled":
+            entries.append(entries[0])
+        elif case == "lost":
+            path.unlink()
+        else:
+            os.truncate(path, 100)
+        with pytest.raises(CommitError):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert not list((job.target / "_dkfeat").glob("manifest-*"))
+    if case == "cut":
+        path.unlink()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_commit__entries_as_mappings_in_any_order(job, tmp_path):
+    job.run()
+    other = replace(job, target=tmp_path / "other")
+    storage = open_storage(other.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry.to_mapping() for split in run.splits for entry in other.run_split(storage, run, split)]
+        entries = json.loads(json.dumps(entries))[::-1]
+        schema = schema_of("codes", 32, "int64")
+        run.commit(entries, schema=schema, n_features=10, versions={}, numeric_env="plain")
+    assert dataset_state(other.target) == dataset_state(job.target)
+
+
+def test_commit__number_was_taken_meanwhile__is_a_conflict(job):
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        schema = schema_of("codes", 32, "int64")
+        rival = commit.Batch(storage, run._lock, "f" * 32, "then", run.spec_fp, None, run.plan)
+        rival.commit(entries, schema=schema, n_features=10, versions={})
+        with pytest.raises(CommitConflictError, match="f" * 32):
+            run.commit(entries, schema=schema, n_features=10, versions={})
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_commit__twelve_at_once__exactly_one_wins(job):
+    storage = open_storage(job.target)
+    barrier, ends = threading.Barrier(12), []
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        schema = schema_of("codes", 32, "int64")
+
+        def race(number):
+            rival = commit.Batch(storage, run._lock, f"{number:032x}", "then", run.spec_fp, None, run.plan)
+            barrier.wait()
+            try:
+                ends.append(rival.commit(entries, schema=schema, n_features=10, versions={}).run["id"])
+            except CommitConflictError as fault:
+                ends.append(fault.exit_code)
+
+        threads = [threading.Thread(target=race, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [winner] = [end for end in ends if end != 4]
+    assert len(ends) == 12
+    assert reader.read_manifest(storage).run["id"] == winner
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-17")
+def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
+    import shutil
+
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        shutil.rmtree(job.target)
+        with pytest.raises(ShardError):
+            list(job.run_split(storage, run, run.splits[0]))
+        with pytest.raises(CommitError):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert not job.target.exists()
+
+
+def one_shard(job):
+    """Storage, run and an encoded shard with its name; the caller must close the run."""
+    storage = open_storage(job.target)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    split = run.splits[0]
+    shard = job.encode(run.spec_fp, split, 0, (0, 9), b"one\ntwo\n\n")
+    return storage, run, shard, shards.shard_name(run.spec_fp, split, 0)
+
+
+def test_publish__equal_shard_is_accepted(job):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        entry = publish(storage, name, shard, run_id=run.id)
+        assert publish(storage, name, shard, run_id="zombie") == entry
+        found = existing_entry(storage, name, run.spec_fp, 0, 0, run_id="anybody")
+    assert found == entry == shard.entry(name)
+
+
+def test_publish__other_bytes_came_first__first_wins(job, caplog):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        older = replace(shard.footer, versions={"pyarrow": "17.0.0"})
+        first = shards.encode_shard(
+            layout="codes", encoded=_features(3), labels=_features(3).codes[:, 0].astype("int64"), footer=older
+        )
+        publish(storage, name, first, run_id=run.id)
+        kept = publish(storage, name, shard, run_id=run.id)
+    assert kept == first.entry(name) != shard.entry(name)
+    assert "keeping those" in caplog.text
+
+
+def _features(rows):
+    from tests.io.tiny_job import features
+
+    return features([b"a", b"b", b""][:rows], 0)[0]
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("damage", ["cut by one", "cut to half", "emptied", "flipped", "footer", "other piece", "text"])
+def test_existing__damaged_shard_is_set_aside(job, damage, caplog):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    data = bytearray(shard.data)
+    if damage == "other piece":
+        data = bytearray(job.encode(run.spec_fp, run.splits[0], 1, (0, 9), b"one\ntwo\n\n").data)
+    elif damage == "cut by one":
+        del data[-1:]
+    elif damage == "cut to half":
+        del data[len(data) // 2 :]
+    elif damage == "emptied":
+        data.clear()
+    elif damage == "flipped":
+        data[20] ^= 1
+    elif damage == "footer":
+        at = data.rindex(b'"nnz') if b'"nnz' in data else data.rindex(b"dkfeat.rows")
+        data[at] ^= 1
+    else:
+        data = bytearray(b"not Parquet at all, but long enough to be read as such PAR1")
+    with run:
+        path.write_bytes(data)
+        assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) is None
+        assert not path.exists()
+        [aside] = (job.target / "_dkfeat" / "set-aside").iterdir()
+        assert aside.read_bytes() == data
+        assert "set aside" in caplog.text
+        path.write_bytes(data)
+        entry = publish(storage, name, shard, run_id=run.id)
+        assert entry == shard.entry(name)
+    assert path.read_bytes() == shard.data
+
+
+def test_existing__damaged_shard_of_a_run_without_the_lock__stays(job):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    path.write_bytes(shard.data[:-1])
+    with run, pytest.raises(CommitConflictError, match="does not hold"):
+        existing_entry(storage, name, run.spec_fp, 0, 0, run_id="0" * 32)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("expected", [{"span": (0, 8)}, {"source_sha256": "0" * 64}, {"last": True}])
+def test_existing__footer_says_otherwise__is_set_aside(job, expected):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        publish(storage, name, shard, run_id=run.id)
+        assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id, **expected) is None
+
+
+@pytest.mark.fault("S-05")
+def test_existing__no_bit_flip_passes(job):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    entry = shard.entry(name)
+    logging.disable(logging.WARNING)
+    try:
+        with run:
+            for bit in range(0, len(shard.data) * 8, 37):
+                data = bytearray(shard.data)
+                data[bit // 8] ^= 1 << bit % 8
+                path.write_bytes(data)
+                assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) is None
+            path.write_bytes(shard.data)
+            assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) == entry
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,153 @@
+"""Targets in which nothing was made yet: they bind nobody to the settings of a run that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import dkfeat
+from dkfeat.errors import CommitConflictError, ConfigError, ParseError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.commit import begin as commit
+from dkfeat.io.manifest import metadata
+from dkfeat.io.shards.columns import schema_of
+from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import LOCK, SPEC
+from tests.engine.helpers import BLOCK, featurized
+from tests.invariants import assert_dataset_whole, dataset_state
+from tests.io.tiny_job import ROW_BYTES, TinyJob, write_sources
+
+BAD, GOOD = "1 9:1\n", "1 1:1 2:2\n"
+SETTLED = {"zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
+
+
+@pytest.fixture
+def job(tmp_path):
+    return TinyJob(write_sources(tmp_path / "sources"), tmp_path / "features")
+
+
+def interrupt(job, n_splits):
+    """Plan a batch and publish the shards of some of its splits."""
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        for split in run.splits[:n_splits]:
+            list(job.run_split(storage, run, split))
+
+
+@pytest.mark.fault("V-01")
+@pytest.mark.parametrize("n_splits", [0, 1])
+def test_planned__other_settings_are_refused_until_it_is_given_up(job, n_splits):
+    interrupt(job, n_splits)
+    other = replace(job, seed=7)
+    with pytest.raises(SpecConflictError, match=r"nothing is committed, with `dkfeat abort .*features`") as fault:
+        other.run()
+    assert "map.seed: 0 there, 7 asked" in str(fault.value)
+    dkfeat.abort(job.target)
+    other.run()
+    assert metadata.read_spec(open_storage(job.target)) == other.spec
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_strays__are_cleared_before_other_settings_are_taken(job):
+    interrupt(job, 1)
+    stray = next((job.target / "data").iterdir())
+    data = stray.read_bytes()
+    dkfeat.abort(job.target)
+    stray.write_bytes(data)  # by a task that outlived its run
+    with pytest.raises(SpecConflictError, match="with `dkfeat clean "):
+        replace(job, seed=7).run()
+    dkfeat.clean(job.target)
+    replace(job, seed=7).run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_replaced_spec__a_run_that_dies_in_between_leaves_a_free_target(job):
+    interrupt(job, 0)
+    dkfeat.abort(job.target)
+    open_storage(job.target).remove(SPEC)
+    replace(job, seed=7).run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
+    storage = open_storage(job.target)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    storage.remove(LOCK)  # as one host breaks the lock of another that it takes for dead
+    lock = commit.hold(storage, "0" * 32, "2026-01-01T00:00:00.000+00:00")
+    run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+    lock.release()
+    assert metadata.pending_plan(storage, 1) is not None
+
+
+def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        storage.remove("_dkfeat/plan-000001.json")
+        schema = schema_of("codes", ROW_BYTES, "int64")
+        with pytest.raises(CommitConflictError, match="batch 1 was given up by another run meanwhile"):
+            run.commit(entries, schema=schema, n_features=10, versions={})
+    assert metadata.newest_manifest(storage) is None
+
+
+def test_replaced_spec__files_that_it_named_go_with_it(job):
+    storage, names = open_storage(job.target), [f"_dkfeat/landmarks-{digit * 64}.npz" for digit in "ab"]
+    with commit.begin(storage, job.spec, job.files(), job.splits(), sidecars=dict.fromkeys(names, b"former")):
+        pass
+    dkfeat.abort(job.target)
+    replace(job, seed=7).run(sidecars={names[1]: b"former"})
+    assert [f"_dkfeat/{name}" for name in storage.list("_dkfeat") if name.startswith("landmarks")] == names[1:]
+
+
+def source_of(folder, text, **options):
+    (folder / "rows.svm").write_text(text)
+    return dkfeat.LibsvmSource(folder / "rows.svm", **{**SETTLED, **options})
+
+
+def test_bad_first_row__the_run_may_be_corrected(tmp_path):
+    target = tmp_path / "features"
+    with pytest.raises(ParseError, match="n_features, 2"):
+        featurized(source_of(tmp_path, BAD, n_features=2), target, scheduler="synchronous")
+    assert_dataset_whole(target, committed=False)
+    manifest = featurized(dkfeat.LibsvmSource(tmp_path / "rows.svm"), target, scheduler="synchronous")
+    assert manifest.n_features == 9
+    assert_dataset_whole(target, committed=True)
+
+
+def test_bad_row_behind_good_ones__says_how_to_start_afresh(tmp_path):
+    target = tmp_path / "features"
+    with pytest.raises(ParseError):
+        featurized(source_of(tmp_path, 900 * GOOD + BAD, n_features=2), target, scheduler="synchronous")
+    assert list((target / "data").iterdir())
+    wider = dkfeat.LibsvmSource(tmp_path / "rows.svm", **SETTLED, n_features=9)
+    with pytest.raises(SpecConflictError, match=r"n_features=9 is asked, .* leave it out or give up .*`dkfeat abort"):
+        featurized(wider, target, scheduler="synchronous")
+    dkfeat.abort(target)
+    assert featurized(wider, target, scheduler="synchronous").rows == 901
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("V-03")
+def test_bad_row_in_a_later_batch__a_mended_file_is_planned_afresh(tmp_path):
+    target = tmp_path / "features"
+    (tmp_path / "day1.svm").write_text(20 * GOOD)
+    days = dkfeat.LibsvmSource(tmp_path / "day*.svm", **SETTLED, n_features=2)
+    featurized(days, target, scheduler="synchronous")
+    before = dataset_state(target)
+    (tmp_path / "day2.svm").write_text(BAD)
+    with pytest.raises(ParseError):
+        featurized(days, target, scheduler="synchronous")
+    assert dataset_state(target) == before
+    assert dkfeat.status(target).state == "complete"
+    (tmp_path / "day2.svm").write_text(GOOD)
+    assert featurized(days, target, scheduler="synchronous").rows == 21
+    assert_dataset_whole(target, committed=True)
+
+
+def test_like__settings_that_bind_nobody_are_not_taken_over(tmp_path):
+    target = tmp_path / "features"
+    with pytest.raises(ParseError):
+        featurized(source_of(tmp_path, BAD, n_features=2), target, scheduler="synchronous")
+    with pytest.raises(SourceNotFoundError, match="nothing was made there yet"):
+        dkfeat.featurize(tmp_path / "rows.svm", target=tmp_path / "other", like=target, progress=False)
+    assert not (tmp_path / "other").exists()

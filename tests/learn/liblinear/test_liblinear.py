@@ -1,0 +1,195 @@
+"""LIBLINEAR on shards: the same model value, C chosen by seed, a refusal before memory runs out."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import dkfeat
+from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
+from dkfeat.cli import cli
+from dkfeat.config import ExecutionConfig
+from dkfeat.config.train import Liblinear, split_solver_options
+from dkfeat.errors import ConfigError, InputError, PlanError
+from dkfeat.learn.liblinear.liblinear import fit_liblinear, needed_bytes
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Opened shards of the digits by layout, and a two-class one."""
+    X, y = load_digits(return_X_y=True)
+    folder = tmp_path_factory.mktemp("digits")
+    opened = {}
+    for name, labels, feature_map in (
+        ("codes", y, GCWSFeatures(n_components=64, i_bits=8, random_state=0)),
+        ("dense", y, FourierFeatures(n_components=128, gamma=8.0, random_state=0)),
+        ("binary", y > 4, GCWSFeatures(n_components=64, i_bits=8, random_state=0)),
+    ):
+        dump_svmlight_file(X, labels.astype(int), str(folder / f"{name}.svm"), zero_based=False)
+        source = LibsvmSource(str(folder / f"{name}.svm"), n_features=64, zero_based=False)
+        dkfeat.featurize(
+            source, folder / name, feature_map, progress=False, client=ExecutionConfig(scheduler="synchronous")
+        )
+        opened[name] = dkfeat.open_shards(folder / name)
+    return opened
+
+
+@pytest.mark.parametrize("layout", ["codes", "dense", "binary"])
+def test_fit__gives_the_optimum_of_scikit_learn(digits, layout):
+    data = digits[layout]
+    model = fit_liblinear(data, Liblinear(C=1.0))
+    X, y = data.to_scipy()
+    scale = 1.0 if layout == "dense" else 1 / 8
+    peer = LinearSVC(C=1.0, dual="auto", random_state=0).fit(X.astype(np.float64) * scale, y)
+    np.testing.assert_allclose(model.coef, peer.coef_ * scale, atol=1e-4)
+    np.testing.assert_allclose(model.intercept, peer.intercept_, atol=1e-4)
+    assert np.mean(model.label(model.score_features(X)) == peer.predict(X.astype(np.float64) * scale)) > 0.999
+
+
+def test_fit__chooses_c_by_the_held_out_part_and_the_smallest_of_equals(digits):
+    seen = []
+    model = fit_liblinear(digits["codes"], Liblinear(C=[100.0, 0.0001, 1.0]), random_state=3, tell=seen.append)
+    grid = model.training["grid"]
+    assert seen == grid
+    assert [entry["C"] for entry in grid] == [0.0001, 1.0, 100.0]
+    best = max(entry["accuracy"] for entry in grid)
+    assert model.training["C"] == min(entry["C"] for entry in grid if entry["accuracy"] == best)
+    assert grid[0]["accuracy"] < best
+    again = fit_liblinear(digits["codes"], Liblinear(C=[0.0001, 1.0, 100.0]), random_state=3)
+    assert again.coef.tobytes() == model.coef.tobytes()
+    assert again.training == model.training
+
+
+@pytest.mark.parametrize("layout", ["binary", "codes"])
+def test_fit__log_loss_gives_probabilities_and_survives_saving(digits, layout, tmp_path):
+    data = digits[layout]
+    model = fit_liblinear(data, Liblinear(loss="log_loss", C=1.0))
+    model.save(tmp_path / "model")
+    loaded = dkfeat.load_model(tmp_path / "model")
+    probabilities = loaded.predict_proba(data.codes())
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert loaded.training["solver"] == "liblinear"
+    if layout == "binary":
+        X, y = data.to_scipy()
+        peer = LogisticRegression(solver="liblinear", C=1.0, random_state=0).fit(X.astype(np.float64) / 8, y)
+        np.testing.assert_allclose(probabilities, peer.predict_proba(X.astype(np.float64) / 8), atol=1e-3)
+
+
+def test_fit__refuses_what_does_not_fit_before_reading(digits, monkeypatch):
+    data = digits["codes"]
+    needed = needed_bytes(data, 10, grid=True)
+    assert needed > needed_bytes(data, 10, grid=False)
+    monkeypatch.setattr(type(data), "to_scipy", lambda *_, **__: pytest.fail("rows were read"))
+    with pytest.raises(PlanError, match=r"LIBLINEAR needs about .* of memory, .*solver=\"sgd\""):
+        fit_liblinear(data, Liblinear(), memory_limit=needed - 1)
+
+
+def test_fit__refuses_settings_out_of_range(digits):
+    for options, text in (
+        ({"C": []}, "C is an empty list"),
+        ({"C": [1.0, -1.0]}, "C=-1.0"),
+        ({"C": 0}, "C=0"),
+        ({"loss": "huber"}, "loss='huber'"),
+        ({"validation_fraction": 1.0}, "validation_fraction=1"),
+        ({"validation_fraction": 1.5}, "validation_fraction=1.5"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            fit_liblinear(digits["codes"], Liblinear(**options))
+
+
+@pytest.mark.parametrize(("text", "kind"), [("1 1:1\n1 2:1\n", InputError), ("", InputError)])
+def test_fit__needs_rows_of_two_classes(tmp_path, text, kind):
+    (tmp_path / "rows.svm").write_text(text)
+    source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=2, zero_based=False)
+    gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
+    dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
+    with pytest.raises(kind, match=r"two classes|no rows"):
+        fit_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
+
+
+def test_fit__multilabel_shards_are_refused(tmp_path):
+    (tmp_path / "rows.svm").write_text("1,2 1:1\n1 2:1\n")
+    source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=2, zero_based=False, multilabel=True)
+    gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
+    dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
+    with pytest.raises(ConfigError, match="list of labels"):
+        fit_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
+
+
+def test_train__dispatches_and_scores_the_test_shards(digits):
+    data = digits["codes"]
+    seen = []
+    model = dkfeat.train(data, dkfeat.Liblinear(C=[0.01, 1.0]), test=data, random_state=5, progress=seen.append)
+    assert model.coef.tobytes() == fit_liblinear(data, Liblinear(C=[0.01, 1.0]), random_state=5).coef.tobytes()
+    X, y = data.to_scipy()
+    accuracy = np.mean(model.label(model.score_features(X)) == y)
+    assert seen == list(model.history) == [{"epoch": 1, "rows": data.n_rows, "test_accuracy": accuracy}]
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "log_loss"])
+def test_train__class_weights_are_those_of_scikit_learn(digits, loss):
+    data = digits["binary"]
+    model = dkfeat.train(data, dkfeat.Liblinear(C=1.0, loss=loss), class_weight={"1": 3.0}, progress=False)
+    X, y = data.to_scipy()
+    kind = LinearSVC(class_weight={1: 3.0}, random_state=0)
+    if loss == "log_loss":
+        kind = LogisticRegression(solver="liblinear", class_weight={1: 3.0})
+    np.testing.assert_allclose(model.coef, kind.fit(X.astype(np.float64) / 8, y).coef_ / 8, atol=2e-3)
+
+
+def train_by_liblinear(data, class_weight=None, **options):
+    kind, own = split_solver_options("liblinear", options)
+    return dkfeat.train(data, kind(**own), class_weight=class_weight, progress=False)
+
+
+def test_train__says_what_liblinear_does_not_take(digits):
+    for options, text in (
+        ({"epochs": 3, "alpha": 0.1}, "alpha, epochs cannot be given"),
+        ({"average": False}, "average cannot be given"),
+        ({"parts": 2}, "parts cannot be given"),
+        ({"loss": ["hinge", "log_loss"]}, "several losses"),
+        ({"class_weight": {"77": 1.0}}, "label 77, which no row has"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            train_by_liblinear(digits["codes"], **options)
+    with pytest.raises(ConfigError, match="give alpha"):
+        split_solver_options("sgd", {"C": 1.0})
+    with pytest.raises(ConfigError, match="checkpoint cannot be given"):
+        dkfeat.train(digits["codes"], "liblinear", checkpoint="state", progress=False)
+
+
+def test_command__trains_by_liblinear(digits, tmp_path):
+    shards = digits["codes"].shards.storage.url
+    arguments = [
+        "train",
+        shards,
+        "--test",
+        shards,
+        "--solver",
+        "liblinear",
+        "--C",
+        "0.01,1",
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert "squared_hinge, C 1" in done.stdout
+    assert "train: C 0.01, held-out accuracy" in done.stderr
+    assert dkfeat.load_model(tmp_path / "m").training["solver"] == "liblinear"
+
+
+@pytest.mark.slow
+def test_job__trains_by_liblinear(digits, tmp_path):
+    shards = digits["binary"].shards.storage.url
+    (tmp_path / "job.yaml").write_text(f"train: {{shards: {shards}, test: {shards}, solver: liblinear, C: [0.1, 1]}}")
+    program = Path(__file__).parents[3] / "jobs" / "train.py"
+    done = subprocess.run([sys.executable, program, tmp_path / "job.yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy 9" in done.stdout

@@ -1,0 +1,150 @@
+import csv
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.preprocessing import normalize
+from sklearn.svm import LinearSVC
+
+import dkfeat
+from dkfeat import GCWSFeatures, LibsvmSource
+from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
+from dkfeat.learn.compare.models import raw_accuracy
+from dkfeat.learn.model.model import LinearModel
+from dkfeat.learn.predict import file as module
+from dkfeat.learn.predict.file import predict_file
+from tests.learn.fakes import blobs
+
+
+def write_rows(path, X, y):
+    lines = []
+    for row, label in zip(X, y, strict=True):
+        cells = " ".join(f"{c + 1}:{v!r}" for c, v in zip(row.indices.tolist(), row.data.tolist(), strict=True))
+        lines.append(f"{label} {cells}\n")
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Files, their rows and a model trained from shards of the first file."""
+    folder = tmp_path_factory.mktemp("trained")
+    train, test = blobs(300, 3, seed=1), blobs(200, 3, seed=2)
+    write_rows(folder / "train.svm", *train)
+    write_rows(folder / "test.svm", *test)
+    gcws = GCWSFeatures(n_components=64, i_bits=6, random_state=0)
+    dkfeat.featurize(folder / "train.svm", folder / "train", gcws, progress=False)
+    dkfeat.featurize(folder / "test.svm", folder / "test", like=folder / "train", progress=False)
+    model = dkfeat.train(folder / "train", dkfeat.SGD(epochs=5), test=folder / "test", progress=False)
+    return folder, test, model
+
+
+def test_predict__files_shards_and_arrays_agree(trained):
+    folder, (X, y), model = trained
+    out = folder / "labels.txt"
+    outcome = predict_file(model, LibsvmSource(str(folder / "test.svm"), blocksize=2000), out)
+    labels = np.loadtxt(out, dtype=int)
+    np.testing.assert_array_equal(labels, model.predict(X))
+    np.testing.assert_array_equal(labels, model.predict(dkfeat.open_shards(folder / "test").codes()))
+    assert outcome.n_rows == outcome.n_known == len(y)
+    assert outcome.accuracy == model.history[-1]["test_accuracy"] == np.mean(labels == y)
+    assert outcome.accuracy > 0.8
+
+
+def test_predict__small_blocks_give_the_same_labels(trained, monkeypatch):
+    folder, (X, _), model = trained
+    monkeypatch.setattr(module, "piece_rows", lambda *_, **__: 7)
+    out = folder / "blocks.txt"
+    predict_file(model, LibsvmSource(str(folder / "test.svm"), blocksize=2000), out)
+    np.testing.assert_array_equal(np.loadtxt(out, dtype=int), model.predict(X))
+
+
+def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypatch):
+    folder, _, model = trained
+    read, asked = LibsvmSource.read, []
+    monkeypatch.setattr(LibsvmSource, "read", lambda *a, **options: asked.append(options) or read(*a, **options))
+    predict_file(model, str(folder / "test.svm"))
+    source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
+    raw_accuracy(source, source, model.classes, epochs=1)
+    assert [options["checksum"] for options in asked] == [False] * 3
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_predict__tables_hold_predictions_and_labels(trained, suffix):
+    folder, (X, y), model = trained
+    out = folder / f"labels{suffix}"
+    dkfeat.predict_file(model, LibsvmSource(str(folder / "test.svm"), blocksize=2000), out)
+    if suffix == ".parquet":
+        columns = pq.read_table(out).to_pydict()
+    else:
+        with out.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
+    assert columns["prediction"] == model.predict(X).tolist()
+    assert columns["label"] == y.tolist()
+
+
+def test_predict__placeholder_labels_give_no_accuracy(trained, tmp_path):
+    _, (X, _), model = trained
+    path = write_rows(tmp_path / "new.svm", X, np.zeros(X.shape[0]))
+    outcome = predict_file(model, str(path))
+    assert outcome.n_rows == X.shape[0]
+    assert outcome.accuracy is None
+
+
+def test_predict__drops_no_row_in_silence(trained, tmp_path):
+    _, _, model = trained
+    (tmp_path / "new.svm").write_text("3 1:1\nspam\n4 2:1\n")
+    settled = {key: model.input_spec[key] for key in ("n_features", "zero_based", "label_dtype")}
+    source = LibsvmSource(str(tmp_path / "new.svm"), on_bad_row="quarantine", **settled)
+    with pytest.raises(ConfigError, match="has one for each row, so on_bad_row must be 'raise'"):
+        predict_file(model, source, tmp_path / "labels.txt")
+    assert not (tmp_path / "labels.txt").exists()
+
+
+def test_predict__a_column_beyond_the_model(trained, tmp_path):
+    path = tmp_path / "wide.svm"
+    path.write_text("3 1:1\n4 99:1\n")
+    out = tmp_path / "labels.txt"
+    out.write_text("earlier\n")
+    with pytest.raises(ParseError, match=r"wide\.svm:2:3: .*99"):
+        predict_file(trained[2], str(path), out)
+    assert out.read_text() == "earlier\n"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["labels.txt", "wide.svm"]
+
+
+def test_predict__urls_that_can_only_be_read_from(trained):
+    folder, _, model = trained
+    url = f"simplecache::file://{folder / 'test.svm'}"
+    expected = predict_file(model, str(folder / "test.svm"))
+    assert predict_file(model, url) == expected
+    assert dkfeat.evaluate(model, url, progress=False).summary["accuracy"] == expected.accuracy
+
+
+def test_predict__no_such_file(trained, tmp_path):
+    with pytest.raises(SourceNotFoundError):
+        predict_file(trained[2], str(tmp_path / "none.svm"))
+
+
+def test_predict__a_model_without_input_options_needs_a_source(trained):
+    folder, _, model = trained
+    bare = LinearModel(**{**{n: getattr(model, n) for n in ("map_spec", "classes", "coef", "intercept")}})
+    with pytest.raises(ConfigError, match="needs n_features, zero_based"):
+        predict_file(bare, str(folder / "test.svm"))
+    with pytest.raises(ConfigError, match="needs n_features"):
+        predict_file(bare, LibsvmSource(str(folder / "test.svm")))
+    source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
+    assert predict_file(bare, source) == predict_file(model, str(folder / "test.svm"))
+
+
+def test_raw_accuracy__is_that_of_a_linear_model_on_unit_rows(trained):
+    folder, (X, y), model = trained
+    train, test = (
+        LibsvmSource(str(folder / name), n_features=12, zero_based=False, label_dtype="int64")
+        for name in ("train.svm", "test.svm")
+    )
+    X_train, y_train = blobs(300, 3, seed=1)
+    by_hand = LinearSVC(C=100.0, loss="hinge", fit_intercept=False, max_iter=100_000).fit(normalize(X_train), y_train)
+    accuracy = raw_accuracy(train, test, model.classes, epochs=40)
+    assert abs(accuracy - by_hand.score(normalize(X), y)) < 0.06
+    assert accuracy == raw_accuracy(train, test, model.classes, epochs=40)

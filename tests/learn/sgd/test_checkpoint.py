@@ -1,0 +1,155 @@
+"""Checkpoints: what they hold, what they refuse, and that killing a training loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dkfeat
+from dkfeat import GCWSFeatures, LibsvmSource
+from dkfeat.config import ExecutionConfig
+from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.io.storage.crash_points import VARIABLE
+from dkfeat.learn.sgd.checkpoint import CURRENT, FORMER, Checkpoints
+
+ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(tmp_path, {"manifest": "ab", "variants": [["hinge", 1e-6]]})
+
+
+def test_checkpoints__give_back_what_was_saved(checkpoints, tmp_path):
+    assert checkpoints.load() is None
+    checkpoints.save({"steps": 3, "history": [{"epoch": 1}]}, ARRAYS)
+    state, arrays = checkpoints.load()
+    assert state == {"steps": 3, "history": [{"epoch": 1}]}
+    assert arrays["coef"].tobytes() == ARRAYS["coef"].tobytes()
+    assert arrays["coef"].shape == (2, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CURRENT]
+
+
+@pytest.mark.fault("P-15")
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "gone"])
+def test_checkpoints__a_damaged_one_is_passed_over_for_the_former_one(checkpoints, tmp_path, damage):
+    for steps in (1, 2):
+        checkpoints.save({"steps": steps}, ARRAYS)
+    data = bytearray((tmp_path / CURRENT).read_bytes())
+    data[len(data) // 2] ^= 1
+    changed = {"cut": data[: len(data) // 2], "empty": b"", "flip": data}
+    if damage == "gone":
+        (tmp_path / CURRENT).unlink()
+    else:
+        (tmp_path / CURRENT).write_bytes(bytes(changed[damage]))
+    state, _ = checkpoints.load()
+    assert state == {"steps": 1}
+    (tmp_path / FORMER).write_bytes(b"x" * 100)
+    with pytest.raises(ShardError, match="cut or damaged; remove the folder, or train with resume=False"):
+        checkpoints.load()
+
+
+@pytest.mark.fault("P-15")
+def test_checkpoints__no_bit_flip_passes(checkpoints, tmp_path):
+    checkpoints.save({"steps": 1}, ARRAYS)
+    whole = (tmp_path / CURRENT).read_bytes()
+    for place in range(len(whole)):
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        (tmp_path / CURRENT).write_bytes(bytes(data))
+        with pytest.raises(ShardError, match="cut or damaged"):
+            checkpoints.load()
+
+
+def test_checkpoints__of_another_training_are_refused(checkpoints, tmp_path):
+    checkpoints.save({"steps": 1}, ARRAYS)
+    other = Checkpoints(tmp_path, {"manifest": "cd", "variants": [["hinge", 1e-6]]})
+    with pytest.raises(SpecConflictError, match=r'another training \(manifest "ab", now "cd"\)'):
+        other.load()
+
+
+def test_checkpoints__need_a_local_folder(tmp_path):
+    with pytest.raises(ConfigError, match="local folder"):
+        Checkpoints("s3://bucket/state", {})
+    (tmp_path / "file").touch()
+    with pytest.raises(CommitError, match="cannot be made"):
+        Checkpoints(tmp_path / "file" / "state", {})
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import dkfeat
+from dkfeat.learn.sgd import checkpoint, descent, rows
+from tests.learn.fakes import by_sgd
+checkpoint.EVERY_SECONDS = 0.0  # after each window
+descent.WINDOW_ROWS = 90
+rows.BATCH_NONZEROS = 40 * 16
+shards, out, *rest = sys.argv[1:]
+model = by_sgd(dkfeat.train, shards, progress=False, **json.loads(rest[0]))
+np.savez(out, coef=model.coef, intercept=model.intercept)
+Path(out + ".json").write_text(json.dumps(model.history))
+"""
+
+
+@pytest.fixture(scope="module")
+def shards(tiny_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards") / "train"
+    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
+    source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=8192)
+    dkfeat.featurize(source, folder, gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
+    return folder
+
+
+def train_process(shards, out, options, kill=None):
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    if kill is not None:
+        environment[VARIABLE] = kill
+    command = [sys.executable, "-c", PROGRAM, str(shards), str(out), json.dumps(options)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+OPTIONS = {
+    "epochs": 3,
+    "alpha": [1e-6, 1e-3],
+    "loss": ["hinge", "log_loss"],
+    "validation_fraction": 0.2,
+    "patience": 3,
+    "random_state": 4,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-15", "D-10")
+@pytest.mark.parametrize(
+    "kills",
+    [
+        ("after_checkpoint:1", "mid_checkpoint:1"),
+        pytest.param(("before_checkpoint:2", "between_checkpoints:1"), marks=pytest.mark.slow),
+    ],
+    ids=lambda kills: " ".join(kills),
+)
+def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, shards, tmp_path):
+    calm = train_process(shards, tmp_path / "calm.npz", OPTIONS)
+    assert calm.returncode == 0, calm.stderr
+    expected = dict(np.load(tmp_path / "calm.npz"))
+    options = OPTIONS | {"checkpoint": str(tmp_path / "state")}
+    # each run goes on where the one before was killed
+    for kill in kills:
+        killed = train_process(shards, tmp_path / "never.npz", options, kill)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        if kill == "after_checkpoint:1":
+            assert b'"batches":3' in (tmp_path / "state" / CURRENT).read_bytes()  # within the first epoch
+    resumed = train_process(shards, tmp_path / "resumed.npz", options)
+    assert resumed.returncode == 0, resumed.stderr
+    found = dict(np.load(tmp_path / "resumed.npz"))
+    assert not (tmp_path / "never.npz").exists()
+    for name in ("coef", "intercept"):
+        assert found[name].tobytes() == expected[name].tobytes()
+    assert (tmp_path / "resumed.npz.json").read_text() == (tmp_path / "calm.npz.json").read_text()
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [CURRENT, FORMER]

@@ -1,0 +1,317 @@
+"""Training on parts of the shards, averaged after every epoch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dkfeat
+from dkfeat import GCWSFeatures, LibsvmSource
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.dataset.rows import RowsCache
+from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.learn.sgd import parallel as averaging
+from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
+from dkfeat.learn.sgd.parallel import PartPlacement, PinnedShards, assign_shards
+from dkfeat.learn.sgd.rows import TrainingRows
+from tests.conftest import ROWS, libsvm_text
+from tests.learn.fakes import by_sgd
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_folder, tmp_path_factory):
+    """Eight shards or more of the tiny rows."""
+    folder = tmp_path_factory.mktemp("parts") / "train"
+    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
+    source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=8192)
+    dkfeat.featurize(source, folder, gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
+    assert dkfeat.open_shards(folder).n_shards >= 8
+    return folder
+
+
+def trained(shards, **options):
+    options = {"epochs": 3, "progress": False, "random_state": 5, **options}
+    return by_sgd(dkfeat.train, shards, **options)
+
+
+def bits(model):
+    return model.coef.tobytes(), model.intercept.tobytes()
+
+
+@pytest.fixture(scope="module")
+def three_parts(folder):
+    return bits(trained(folder, parts=3, scheduler="synchronous"))
+
+
+counts = st.lists(st.integers(0, 1000), min_size=1, max_size=40)
+
+
+@given(counts, st.integers(1, 9), st.integers(0, 2**64 - 1))
+def test_assign_shards__balances_every_row_once(rows, n_parts, seed):
+    parts = assign_shards(rows, n_parts, seed)
+    assert parts == assign_shards(rows, n_parts, seed)
+    assert len(parts) == n_parts
+    assert sorted(place for places in parts for place in places) == [place for place, count in enumerate(rows) if count]
+    assert all(places == sorted(places) for places in parts)
+    totals = [sum(rows[place] for place in places) for places in parts]
+    # the part with most rows had fewest before its last shard came
+    assert max(totals) - min(totals) <= max(rows)
+
+
+def test_assign_shards__mixes_equal_shards_by_the_seed():
+    parts = [assign_shards([10] * 40, 2, seed) for seed in range(20)]
+    # an order by place would put all of a sorted source's first half, or every second shard, into one part
+    assert len({tuple(first) for first, _ in parts}) == 20
+    assert all(len(first) == len(second) == 20 for first, second in parts)
+
+
+@given(st.integers(1, 8), st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3)), min_size=1))
+def test_homes__stay_while_their_worker_lives(n_parts, clusters):
+    homes = PartPlacement(n_parts)
+    before = {}
+    for threads in clusters:
+        now = homes(threads)
+        assert list(now) == (list(range(n_parts)) if threads else [])
+        assert set(now.values()) <= set(threads)
+        assert all(now[part] == home for part, home in before.items() if home in threads)
+        before = now
+
+
+def test_homes__fill_threads_evenly():
+    homes = PartPlacement(8)({"a": 1, "b": 3})
+    assert sorted(homes.values()) == ["a"] * 2 + ["b"] * 6
+
+
+def test_rows_cache__keeps_what_came_first():
+    cache = RowsCache(10)
+    read = []
+
+    def rows(name):
+        return cache.get(name, 4, lambda: read.append(name) or name)
+
+    assert [rows(name) for name in "abcabc"] == list("abcabc")
+    assert read == ["a", "b", "c", "c"]
+
+
+def test_train__parts_give_the_same_bits_on_any_scheduler(folder, three_parts):
+    assert bits(trained(folder, parts=3)) == three_parts
+    assert bits(trained(folder, parts=3, scheduler="threads", n_workers=2)) == three_parts
+    others = [trained(folder), trained(folder, parts=2), trained(folder, parts=3, random_state=6)]
+    assert three_parts not in [bits(model) for model in others]
+
+
+def test_train__tells_of_parts_and_all_rows(folder):
+    model = trained(folder, parts=3)
+    assert model.training["parts"] == 3
+    assert [entry["rows"] for entry in model.history] == [ROWS] * 3
+    assert model.history[-1]["loss"] < model.history[0]["loss"]
+    assert "parts" not in trained(folder).training
+    assert trained(folder, scheduler="threads", n_workers=2).training["parts"] == 2
+    n_shards = dkfeat.open_shards(folder).n_shards
+    assert trained(folder, scheduler="threads", n_workers=99).training["parts"] == n_shards
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_train__is_the_mean_of_the_parts_by_rows(average, folder):
+    data = dkfeat.open_shards(folder)
+    settings = DescentConfig(
+        task="binary",
+        classes=data.classes,
+        variants=(Variant("hinge", 1e-4), Variant("log_loss", 1e-3)),
+        average=average,
+        value=0.25,
+        n_descents=3,
+    )
+    rows = [entry.rows for entry in data.manifest.shards]
+    parts = [
+        TrainingRows(data, fraction=0, seed=5, shuffle_rows=None, shards=shards, part=number)
+        for number, shards in enumerate(assign_shards(rows, 3, 5))
+    ]
+    weights = Weights.zeros(settings, data.shape[1])
+    table, intercept = np.zeros(weights.coef.shape), np.zeros(settings.n_lanes)
+    mean_table, mean_intercept = table.copy(), intercept.copy()
+    for epoch in range(2):
+        start = Weights.zeros(settings, data.shape[1])
+        start = Weights(table.astype(np.float32), intercept, *(start.mean_coef, start.mean_intercept, start.loss))
+        found = [run_epoch(start, part.epoch(epoch), settings) for part in parts]
+        assert sum(part.steps for part in found) == ROWS
+        table = sum(part.coef.astype(float) * part.steps for part in found) / ROWS
+        intercept = sum(part.intercept * part.steps for part in found) / ROWS
+        if average:
+            # the second epoch counts twice
+            mean_table += (epoch + 1) * sum(part.mean_coef.astype(float) * part.steps for part in found)
+            mean_intercept += (epoch + 1) * sum(part.mean_intercept * part.steps for part in found)
+    if average:
+        table, intercept = mean_table / (3 * ROWS), mean_intercept / (3 * ROWS)
+    options = {"parts": 3, "epochs": 2, "average": average, "validation_fraction": None}
+    for lane, variant in enumerate(settings.variants):
+        model = trained(folder, loss=variant.loss, alpha=variant.alpha, **options)
+        np.testing.assert_allclose(model.coef[0], table[:, lane] * 0.25, atol=1e-5)
+        np.testing.assert_allclose(model.intercept, intercept[[lane]], atol=1e-5)
+
+
+def test_train__holds_out_the_same_rows_in_parts(folder):
+    whole = trained(folder, validation_fraction=0.25)
+    parts = trained(folder, validation_fraction=0.25, parts=4)
+    assert [entry["rows"] for entry in parts.history] == [entry["rows"] for entry in whole.history]
+    assert whole.history[0]["rows"] < ROWS
+    several = trained(folder, alpha=[1e-6, 1e-2], parts=4)
+    assert len(several.training["grid"]) == 2
+
+
+class Enough(Exception):
+    pass
+
+
+@pytest.mark.fault("P-15")
+def test_train__parts_go_on_from_a_checkpoint(folder, three_parts, tmp_path):
+    def stop(entry):
+        if entry["epoch"] == 2:
+            raise Enough
+
+    checkpoint = tmp_path / "state"
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr("dkfeat.learn.sgd.checkpoint.EVERY_SECONDS", 0.0)
+    with monkey.context(), pytest.raises(Enough):
+        trained(folder, parts=3, scheduler="synchronous", checkpoint=checkpoint, progress=stop)
+    epochs = []
+    with pytest.raises(SpecConflictError, match="parts 3, now 2"):
+        trained(folder, parts=2, checkpoint=checkpoint)
+    model = trained(folder, parts=3, checkpoint=checkpoint, progress=epochs.append)
+    monkey.undo()
+    assert bits(model) == three_parts
+    assert len(epochs) < 3
+
+
+@pytest.mark.fault("C-07")
+def test_train__parts_keep_the_shards_they_started_with(tiny_rows, tmp_path):
+    X, y = tiny_rows
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.svm").write_text(libsvm_text(X[:200], y[:200]))
+    source = LibsvmSource(str(tmp_path / "rows" / "*.svm"), blocksize=4096, n_features=X.shape[1], zero_based=False)
+    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
+    options = {"client": ExecutionConfig(scheduler="synchronous"), "progress": False}
+    dkfeat.featurize(source, tmp_path / "out", gcws, **options)
+    data = dkfeat.open_shards(tmp_path / "out")
+    undisturbed = trained(data, parts=2, scheduler="synchronous")
+
+    def commit(entry):
+        if entry["epoch"] == 1:
+            (tmp_path / "rows" / "b.svm").write_text(libsvm_text(X[200:], y[200:]))
+            dkfeat.featurize(source, tmp_path / "out", **options)
+
+    model = trained(tmp_path / "out", parts=2, scheduler="synchronous", progress=commit)
+    assert dkfeat.open_shards(tmp_path / "out").n_rows == ROWS
+    assert bits(model) == bits(undisturbed)
+    shards = data.shards
+    pinned = PinnedShards(shards.storage, data.manifest.number, data.manifest.sha256, "sha256", 0)
+    assert pinned.open().n_rows == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"parts": 0}, "parts=0"),
+        ({"parts": 2.5}, r"parts=2\.5"),
+        ({"parts": 500}, "parts=500, but only .* of the shards have rows"),
+        ({"scheduler": "nowhere"}, "scheduler='nowhere'"),
+    ],
+)
+def test_train__refuses_parts(options, words, folder):
+    with pytest.raises(ConfigError, match=words):
+        trained(folder, **options)
+
+
+@pytest.mark.cluster
+def test_cluster__gives_the_same_bits(folder, three_parts, cluster_client):
+    assert bits(trained(folder, parts=3, client=cluster_client)) == three_parts
+    assert trained(folder, client=cluster_client).training["parts"] == 2
+
+
+@pytest.mark.cluster
+def test_cluster__reads_shards_once(folder, cluster_client):
+    """After the first epoch the shards are away, and nobody misses them."""
+    data = folder / "data"
+
+    def hide(entry):
+        if entry["epoch"] == 1:
+            data.rename(folder / "away")
+
+    try:
+        model = trained(folder, parts=2, client=cluster_client, progress=hide)
+    finally:
+        (folder / "away").rename(data)
+    assert bits(model) == bits(trained(folder, parts=2, scheduler="synchronous"))
+
+
+@pytest.mark.cluster
+def test_cluster__workers_forget_the_shards_afterwards(folder, cluster_client):
+    def kept():
+        from dkfeat.learn.sgd import parallel as parts
+
+        return len(parts._OPENED._values)
+
+    seen = []
+    trained(folder, parts=2, client=cluster_client, progress=lambda _: seen.append(cluster_client.run(kept)))
+    assert all(set(found.values()) == {1} for found in seen)
+    assert set(cluster_client.run(kept).values()) == {0}
+
+
+@pytest.mark.cluster
+def test_cluster__weights_beyond_a_workers_memory_are_refused(folder, cluster_client, monkeypatch):
+    monkeypatch.setattr(averaging, "BUFFERS_BYTES", 1 << 50)
+    with pytest.raises(PlanError, match="memory_limit"):
+        trained(folder, parts=2, client=cluster_client)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("kills", "epochs"), [(1, 12), pytest.param(2, 40, marks=pytest.mark.slow)])
+def test_cluster__killed_workers_change_no_bit(kills, epochs, folder):
+    """A worker is killed in the middle of a part, in some of the epochs; its part runs elsewhere, with equal bits."""
+    killed = []
+    over = threading.Event()
+    epoch = [0]
+
+    def kill():
+        while not over.wait(0.002) and len(killed) < kills:
+            busy = [address for address, keys in client.processing().items() if keys]
+            if busy and epoch[0] > len(killed):
+                if busy[0] in pids:
+                    os.kill(pids.pop(busy[0]), signal.SIGKILL)
+                    killed.append(epoch[0])
+                else:  # a worker that was started meanwhile
+                    pids.update(client.run(os.getpid, on_error="ignore"))
+
+    def count(entry):
+        epoch[0] = entry["epoch"]
+
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        pids = client.run(os.getpid)
+        saboteur = threading.Thread(target=kill)
+        saboteur.start()
+        try:
+            model = trained(folder, parts=3, epochs=epochs, client=client, progress=count)
+        finally:
+            over.set()
+            saboteur.join()
+    assert len(killed) == kills
+    assert bits(model) == bits(trained(folder, parts=3, epochs=epochs, scheduler="synchronous"))
+
+
+@pytest.mark.cluster
+def test_cli__trains_on_worker_processes(folder, tmp_path, capsys):
+    from dkfeat.cli import cli
+
+    options = ["--epochs", "3", "--seed", "5", "--no-progress", "--out", str(tmp_path / "model")]
+    cli.main(["train", str(folder), "--n-workers", "2", *options], standalone_mode=False)
+    assert "epochs" in capsys.readouterr().out
+    model = dkfeat.load_model(tmp_path / "model")
+    assert model.training["parts"] == 2
+    assert bits(model) == bits(trained(folder, parts=2, scheduler="synchronous"))

@@ -1,0 +1,312 @@
+"""The papers' experiments: the frame with a toy in it, and each experiment on a few made-up rows."""
+
+import ast
+import importlib
+import io
+import json
+import lzma
+import os
+import re
+import runpy
+import sys
+import types
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import reproduction
+from click.testing import CliRunner
+from reproduction import accuracy_curves, best_machines, curves, four_methods, svm_table
+from reproduction.curves import Line, Sizes, needed_k
+from reproduction.experiment import Context, Experiment, Picture, Results, Table, Verdict
+from reproduction.figures import DARK, LIGHT, draw
+from reproduction.html_report import cell_text, minutes
+from reproduction.parts import Parts, Workers
+from reproduction.rows import load_rows
+from sklearn.datasets import dump_svmlight_file
+
+ROOT = Path(__file__).parents[2]
+JOBS = ROOT / "jobs"
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """An experiment of two parts and a picture that stands in for all; it counts what it computes."""
+    computed = []
+
+    def part(number):
+        computed.append(number)
+        if number == toy.stops_at:
+            raise KeyboardInterrupt
+        return {"value": number, "of_numpy": np.float64(0.5)}
+
+    def run(ctx):
+        ctx.progress("working")
+        values = [ctx.cached(f"part-{number}", lambda n=number: part(n), mode=ctx.mode)["value"] for number in (1, 2)]
+        picture = Picture(
+            "line", "A line", lambda figure, style: figure.subplots().plot(values, color=style.colors[0]),
+            {"y": values}, "It goes up <twice>",
+        )  # fmt: skip
+        table = Table("Numbers & words", ["x", "y | z"], [["a", 1.0], ["<b>", None]], "A note")
+        verdicts = [Verdict("It holds", True, "1 < 2"), Verdict("It does not", False), Verdict("Who knows", None)]
+        return Results([table], [picture], verdicts)
+
+    toy = types.ModuleType("reproduction.toy")
+    toy.computed, toy.stops_at = computed, None
+    toy.EXPERIMENT = Experiment(
+        name="toy", title="Toy", source="Nobody", split_note="No rows.", differences=("It is a toy.",), run=run
+    )
+    monkeypatch.setitem(sys.modules, "reproduction.toy", toy)
+    monkeypatch.setattr(reproduction, "NAMES", ("toy",))
+    return toy
+
+
+def reproduce(*arguments):
+    return CliRunner().invoke(runpy.run_path(str(JOBS / "reproduce.py"))["main"], [str(each) for each in arguments])
+
+
+@pytest.mark.usefixtures("toy")
+def test_report__is_one_page_that_loads_nothing(tmp_path):
+    outcome = reproduce("--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stdout.splitlines() == [
+        "toy: yes: It holds",
+        "toy: NO: It does not",
+        "toy: not measured: Who knows",
+        str(tmp_path / "report.html"),
+    ]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.findall(r"(?:src|srcset|href)=\"(?!data:image/png;base64,|#)", page)
+    assert "<script" not in page
+    assert page.count("data:image/png;base64,") == 2
+    assert '<source media="(prefers-color-scheme: dark)"' in page
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    for text in ("Numbers &amp; words", "&lt;b&gt;", "It goes up &lt;twice&gt;", "It is a toy.", "quick mode, seed 0"):
+        assert text in page
+    assert "<b>" not in page
+    numbers = json.loads((tmp_path / "toy" / "line.json").read_text())
+    assert numbers == {"title": "A line", "mode": "quick", "seed": 0, "y": [1, 2]}
+
+
+def test_run__goes_on_where_it_was_stopped(toy, tmp_path):
+    toy.stops_at = 2
+    stopped = reproduce("--out", tmp_path)
+    assert stopped.exit_code == 130
+    assert "run the same command again to go on" in stopped.stderr
+    assert not (tmp_path / "toy" / "result.json").exists()
+    toy.stops_at = None
+    assert reproduce("--out", tmp_path).exit_code == 0
+    assert reproduce("--out", tmp_path).exit_code == 0
+    assert toy.computed == [1, 2, 2]
+    assert reproduce("--out", tmp_path, "--seed", "1").exit_code == 0
+    assert reproduce("--out", tmp_path, "--mode", "full").exit_code == 0
+    assert toy.computed == [1, 2, 2, 1, 2, 1, 2]
+
+
+def test_run__damaged_parts_are_computed_again(toy, tmp_path):
+    assert reproduce("--out", tmp_path).exit_code == 0
+    for part, text in zip(sorted((tmp_path / "parts" / "toy").iterdir()), ("{", "[]"), strict=True):
+        part.write_text(text)
+    assert reproduce("--out", tmp_path).exit_code == 0
+    assert toy.computed == [1, 2, 1, 2]
+
+
+@pytest.mark.usefixtures("toy")
+def test_run__pictures_of_earlier_runs_go(tmp_path):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "old-light.png").write_bytes(b"")
+    (tmp_path / "toy" / "notes.txt").write_text("mine")
+    assert reproduce("--out", tmp_path).exit_code == 0
+    names = {file.name for file in (tmp_path / "toy").iterdir()}
+    assert names == {"result.json", "line.json", "line-light.png", "line-dark.png", "notes.txt"}
+
+
+@pytest.mark.usefixtures("toy")
+def test_docs__keep_full_runs_only(tmp_path):
+    page = tmp_path / "docs" / "results.md"
+    refused = reproduce("--out", tmp_path, "--docs", page)
+    assert refused.exit_code == 2
+    assert "run with --mode full first" in refused.stderr
+    assert not page.parent.exists()
+    pictures = page.parent / "images" / "results"
+    pictures.mkdir(parents=True)
+    (pictures / "old.png").write_bytes(b"")
+    assert reproduce("--out", tmp_path, "--mode", "full", "--docs", page).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert sorted(Path(each).name for each in shown) == sorted(file.name for file in pictures.iterdir())
+    assert all((page.parent / each).is_file() for each in shown)
+    assert "| x | y \\| z |\n| --- | ---: |\n| a | 1.000 |\n" in text
+    assert "- ✗ (not so) It does not\n" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--only", "tooy"), "did you mean 'toy'?"),
+        (("--data", "nowhere"), "there is no such folder"),
+        (("--mode", "slow"), "'slow' is not one of"),
+        (("--jobs", "0"), "0 is not in the range"),
+    ],
+    ids=["name", "data", "mode", "jobs"],
+)
+def test_command__mistakes_exit_2(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    outcome = reproduce(*arguments)
+    assert outcome.exit_code == 2
+    assert words in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts__processes_give_what_one_gives(tmp_path):
+    tasks = {str(seconds): {"seconds": seconds} for seconds in (1, 500, 3)}
+    told = []
+    with Workers(2) as workers:
+        found = Parts(tmp_path, workers).cached_all(minutes, tasks, (), told.append)
+    assert found == {"1": "1 seconds", "500": "8 minutes", "3": "3 seconds"}
+    assert list(found) == list(tasks)
+    assert len(told) == 3
+    again = Parts(tmp_path, Workers(1)).cached_all(None, tasks, (), told.append)
+    assert again == found
+    assert len(told) == 3
+
+
+def test_run__a_killed_process_exits_5(toy, tmp_path):
+    def run(ctx):
+        return ctx.cached_all(os._exit, {"dies": {"status": 3}})
+
+    toy.EXPERIMENT = Experiment(name="toy", title="Toy", source="", split_note="", differences=(), run=run)
+    outcome = reproduce("--out", tmp_path, "--jobs", "2")
+    assert outcome.exit_code == 5
+    assert "--jobs 1" in outcome.stderr
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}], ids=["nan", "set"])
+def test_parts__refuse_what_is_not_json(tmp_path, value):
+    parts = Parts(tmp_path, Workers(1))
+    with pytest.raises((TypeError, ValueError)):
+        parts.cached("a", lambda: value, {})
+    with pytest.raises(ValueError, match="name of a file"):
+        parts.cached("a/b", lambda: 1, {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK], ids=lambda style: style.name)
+def test_picture__has_the_paper_of_its_page_and_equal_bytes(style):
+    picture = Picture("a", "A", lambda figure, _: figure.subplots().plot([1, 2], label="a"), {}, "A line")
+    png = draw(picture, style)
+    assert png == draw(picture, style)
+    pixels = matplotlib.image.imread(io.BytesIO(png))
+    paper = [int(style.paper[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    assert np.abs(pixels[2, 2, :3] - paper).max() < 0.01
+    assert pixels.shape[1] >= 640
+
+
+def test_cells__floats_get_four_digits():
+    shown = [cell_text(value) for value in (97.2, 100.0, 0.000123456, 15_000, None, "b = 8", 0.0)]
+    assert shown == ["97.20", "100.0", "0.0001235", "15,000", "–", "b = 8", "0"]  # noqa: RUF001 - the dash
+
+
+@pytest.mark.parametrize(
+    ("level", "k"), [(80.0, 16.0), (70.0, 16.0), (85.0, 32.0), (95.0, 256.0), (96.0, None)], ids=str
+)
+def test_needed_k__goes_straight_over_log_k(level, k):
+    line = Line("a", (16, 64, 256), (80.0, 90.0, 95.0), (0, 0, 0), (1, 1, 1), ())
+    assert needed_k(line, level) == (None if k is None else pytest.approx(k))
+
+
+def test_gammas__are_the_papers_58():
+    assert len(best_machines.GAMMAS) == len(set(best_machines.GAMMAS)) == 58
+    assert list(best_machines.GAMMAS) == sorted(best_machines.GAMMAS)
+    assert (best_machines.GAMMAS[0], best_machines.GAMMAS[-1]) == (0.001, 1000.0)
+
+
+def test_experiments__use_public_names_only():
+    for file in sorted((JOBS / "reproduction").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [
+                alias.name for alias in getattr(node, "names", []) if isinstance(node, ast.Import | ast.ImportFrom)
+            ]
+            private = [name for name in names if name.startswith("dkfeat") and "._" in name]
+            assert private == [], file.name
+
+
+@pytest.mark.parametrize("name", reproduction.NAMES)
+def test_experiment__describes_itself(name):
+    found = reproduction.experiment(name)
+    assert found.name == name
+    assert found.title
+    assert found.source
+    assert found.split_note.endswith(".")
+    assert found.differences
+    assert (importlib.import_module(f"reproduction.{name}").__doc__ or "").count("\n") >= 5
+
+
+@pytest.fixture(scope="module")
+def few_rows(tmp_path_factory):
+    """Two sets of a few rows in which the sign of a product tells the class: no line does."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for name in ("letter", "webspam500"):
+        (folder / name).mkdir()
+        for part, rows in (("train", 80), ("test", 60)):
+            X = random.normal(size=(rows, 6))
+            y = 1 + (X[:, 0] * X[:, 1] > 0)
+            text = io.BytesIO()
+            dump_svmlight_file(X, y, text, zero_based=False)
+            (folder / name / f"{part}.svm.xz").write_bytes(lzma.compress(text.getvalue()))
+    return folder
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Experiments with a few small settings."""
+    monkeypatch.setattr(svm_table, "QUICK_GAMMAS", (1.0, 4.0))
+    monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
+    for module in (accuracy_curves, four_methods):
+        monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))
+
+
+def run_small(name, data, folder):
+    parts = Parts(folder, Workers(1))
+    context = Context(data=data, mode="quick", seed=0, parts=parts, tell=[].append)
+    return reproduction.experiment(name).run(context)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods"])
+def test_experiment__measures_what_is_there(name, few_rows, tmp_path):
+    results = run_small(name, few_rows, tmp_path / "a")
+    first = results.tables[0]
+    assert {len(row) for table in results.tables for row in table.rows if table is first} == {len(first.columns)}
+    assert any("no data" in row for row in first.rows)
+    assert any("no data" not in row for row in first.rows)
+    assert results.pictures
+    for picture in results.pictures:
+        json.dumps(picture.data, allow_nan=False)
+        assert len(draw(picture, DARK)) > 5_000
+    again = run_small(name, few_rows, tmp_path / "b")
+    assert (again.tables, again.verdicts) == (results.tables, results.verdicts)
+
+
+@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods"])
+def test_experiment__without_data_measures_nothing(name, tmp_path):
+    results = run_small(name, tmp_path, tmp_path / "parts")
+    assert all("no data" in row for row in results.tables[0].rows)
+    assert not results.pictures
+    assert [verdict.holds for verdict in results.verdicts] == [None] * len(results.verdicts)
+
+
+def test_rows__are_read_and_drawn_by_seed(few_rows):
+    rows = load_rows(str(few_rows), "letter")
+    assert (rows.X.shape, rows.X_test.shape) == ((80, 6), (60, 6))
+    some = rows.some(20, 10, seed=3)
+    assert len(some.y) == 20
+    assert (some.X != rows.some(20, 10, seed=3).X).nnz == 0
+    assert (some.X != rows.some(20, 10, seed=4).X).nnz > 0
+    assert len(rows.some(None, 1000).y_test) == 60
