@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import secrets
 import signal
 import threading
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 GRAPH_TASKS = 1024
 """Tasks in one graph of a local scheduler; it starts the next ones only as earlier ones end."""
+
+
+_LEAVING_SECONDS = 5.0
+"""Seconds that a process of a pool has to end; a compiled loop ends before the signal is seen."""
 
 
 class Stopped(Exception):
@@ -208,21 +213,29 @@ def _blas_threads(n_workers: int) -> int:
 
 _process_task: SplitTask | None = None
 """In a process of a pool: what it runs."""
-"""In a process of a pool: what it runs."""
 
 
 def _start_process(task: SplitTask, blas_threads: int) -> None:
     global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
+    signal.signal(signal.SIGTERM, _leave)
     dask.multiprocessing.initialize_worker_process()
     threadpool_limits(blas_threads)
     _process_task = task
+
+
+def _leave(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of a signal's handler
+    """End this process by an exception, so that a shard being written removes its temporary file."""
+    signal.signal(number, signal.SIG_IGN)  # a second signal would break into the clearing up
+    raise SystemExit(128 + number)
 
 
 def _run_in_process(split: Split) -> Any:
     assert _process_task is not None  # the pool's initializer ran
     try:
         return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+    except SystemExit as ended:
+        os._exit(ended.code if isinstance(ended.code, int) else 1)  # the pool would take it for the task's result
     except Exception as error:
         if _travels(error):
             raise
@@ -244,12 +257,14 @@ def _never() -> bool:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """Stop the processes of a pool at once: what they were writing is staged, never half published."""
+    """Stop the processes of a pool: each removes what it was writing, and is killed if that takes long."""
     processes: list[multiprocessing.Process] = list((pool._processes or {}).values())  # no public way before 3.14
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
     for process in processes:
+        process.join(_LEAVING_SECONDS)
+        process.kill()
         process.join()
 
 
