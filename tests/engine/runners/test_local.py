@@ -1,6 +1,7 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import dask
 import psutil
@@ -259,6 +261,41 @@ def test_local_runner__dead_process_is_a_cluster_error():
         open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
     ):
         run(runner, DieAt(1), 3)
+
+
+@dataclass(frozen=True)
+class HoldAndFail:
+    """Split 0 keeps a file until it is stopped; split 1 fails as soon as that file is there."""
+
+    folder: Path
+
+    def __call__(self, split, stopped):
+        held, marker = self.folder / "held", self.folder / "marker"
+        if split.number == 0:
+            try:
+                with held.open("w"):
+                    marker.touch()
+                    time.sleep(1000)
+            finally:
+                held.unlink()
+        while not marker.exists():
+            time.sleep(0.01)
+        raise ParseError("bad", path="fake.svm")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-04")
+def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monkeypatch):
+    # a process that does not end by the signal alone would exceed the time limit of this test
+    monkeypatch.setattr("dkfeat.engine.runners.local._LEAVING_SECONDS", 1000)
+    before = multiprocessing.active_children()
+    with (
+        pytest.raises(ParseError, match="bad"),
+        open_runner(ExecutionConfig(scheduler="processes", n_workers=2)) as runner,
+    ):
+        run(runner, HoldAndFail(tmp_path), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["marker"]
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 @pytest.mark.quick
