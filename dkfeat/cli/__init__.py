@@ -12,19 +12,15 @@ import click
 
 import dkfeat
 from dkfeat.cli.commands.compare import compare
-from dkfeat.cli.commands.completion import complete_paths, completion
-from dkfeat.cli.commands.config import config
 from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.doctor import doctor
-from dkfeat.cli.commands.evaluate import evaluate
 from dkfeat.cli.commands.featurize import featurize, plan
-from dkfeat.cli.commands.inspect import inspect
+from dkfeat.cli.commands.inspect import inspect, quarantine, status
 from dkfeat.cli.commands.maintenance import abort, break_lock, clean
-from dkfeat.cli.commands.predict import predict
-from dkfeat.cli.commands.quarantine import quarantine
+from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.report import report
-from dkfeat.cli.commands.status import status
+from dkfeat.cli.commands.settings import complete_paths, completion, config
 from dkfeat.cli.commands.train import train
 from dkfeat.cli.commands.verify import verify
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of

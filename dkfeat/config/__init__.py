@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dkfeat.config.cluster import (
+from dkfeat.config.execution import (
     ClusterConfig,
+    DefaultsConfig,
+    ExecutionConfig,
     KubernetesClusterConfig,
     LocalClusterConfig,
     SlurmClusterConfig,
     SSHClusterConfig,
     load_cluster,
 )
-from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
 from dkfeat.config.job import (
     EvaluateConfig,
     FeaturizeConfig,

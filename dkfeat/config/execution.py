@@ -1,12 +1,13 @@
-"""Settings of where tasks run, and defaults of a user or a site, the keys under ``dkfeat`` in Dask's configuration."""
+"""Settings of where tasks run: scheduler and workers, cluster files, and defaults in the configuration of Dask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from dkfeat.config.settings import Positive, Settings
+from dkfeat.config.settings import Positive, Settings, read_yaml
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
@@ -128,3 +129,212 @@ class DefaultsConfig(PlacementConfig):
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(Settings):
+    """Settings that every kind of cluster has."""
+
+    kind: str
+    """Kind, one of `CLUSTERS`."""
+    threads_per_worker: Positive | None = None
+    """Threads in each worker process, at least 1."""
+    memory_limit: int | str | None = None
+    """Bytes for each worker process, as a number or with a unit as in "8GiB"."""
+    start_seconds: float = 300.0
+    """Seconds to wait for the first worker; work begins with it, whenever the others come."""
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if not self.start_seconds > 0:
+            raise ConfigError(f"start_seconds={self.start_seconds}, but it must be greater than 0")
+
+    @property
+    def n_threads(self) -> int | None:
+        """Threads of all workers once they have come, if the settings state it."""
+        workers = getattr(self, "n_workers", None)
+        return None if workers is None or self.threads_per_worker is None else workers * self.threads_per_worker
+
+    def sized(self, **sizes: Any) -> Self:
+        """Replace sizes by those of `n_workers`, `threads_per_worker`, `memory_limit` that are not None.
+
+        Raises
+        ------
+        ConfigError
+            If this kind of cluster has no such setting, or a value is out of range.
+        """
+        given = {name: value for name, value in sizes.items() if value is not None}
+        for name in given:
+            if not hasattr(self, name):
+                raise ConfigError(
+                    f"{name} is no setting of a cluster of kind {self.kind!r}; its file says how large it is"
+                )
+        return replace(self, **given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalClusterConfig(ClusterConfig):
+    """Worker processes on this machine, as `n_workers` without a cluster file starts them."""
+
+    kind: Literal["local"] = "local"
+    """This kind."""
+    n_workers: Positive | None = None
+    """Worker processes; left out: one for each core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmClusterConfig(ClusterConfig):
+    """Workers as jobs of SLURM, by dask-jobqueue; the scheduler runs beside dkfeat.
+
+    Keys that dask-jobqueue has too mean what they mean there; those left out are taken from Dask's configuration,
+    ``jobqueue.slurm``.
+    """
+
+    kind: Literal["slurm"] = "slurm"
+    """This kind."""
+    n_workers: Positive
+    """Worker processes in all, at least 1."""
+    threads_per_worker: Positive
+    memory_limit: int | str
+    workers_per_job: Positive = 1
+    """Worker processes in each SLURM job, which asks for the threads and the memory of all of them."""
+    queue: str | None = None
+    """Partition."""
+    account: str | None = None
+    """Account that is charged."""
+    walltime: str | int | None = None
+    """Time limit of each job, in quotes, as in "02:00:00"."""
+    interface: str | None = None
+    """Network interface of scheduler and workers, such as ib0."""
+    local_directory: str | None = None
+    """Folder on each node for a worker's own files."""
+    log_directory: str | None = None
+    """Folder for the output of the jobs."""
+    python: str | None = None
+    """Python on the nodes; left out: this one, by its path."""
+    job_extra_directives: tuple[str, ...] = ()
+    """More `#SBATCH` lines, such as "--exclusive"."""
+    job_script_prologue: tuple[str, ...] = ()
+    """Shell commands before a worker starts, such as "module load gcc"."""
+    encrypt: bool = True
+    """Speak TLS with a certificate made for this cluster alone: without it, whoever reaches the scheduler over the
+    network can run code as you."""
+    shared_temp_directory: str | None = None
+    """Folder that all nodes see, where workers find the certificate; left out: the one in which dkfeat runs."""
+    dashboard_address: str | None = None
+    """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
+
+    def __post_init__(self) -> None:
+        # the base's own: with slots, super() without arguments would look for a class that was replaced
+        ClusterConfig.__post_init__(self)
+        if isinstance(self.walltime, int):
+            raise ConfigError(
+                f"walltime={self.walltime}, a number; put it in quotes, as in '02:00:00': without them YAML reads that "
+                "as 7200 seconds, and SLURM takes a number for minutes"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesClusterConfig(ClusterConfig):
+    """Pods that the Dask operator starts, by dask-kubernetes."""
+
+    kind: Literal["kubernetes"] = "kubernetes"
+    """This kind."""
+    image: str
+    """Container image with the same versions of Python, Dask and dkfeat as here."""
+    n_workers: Positive
+    """Worker pods, at least 1."""
+    threads_per_worker: Positive
+    memory_limit: int | str
+    namespace: str | None = None
+    """Left out: the current one."""
+    name: str | None = None
+    """Of the Dask cluster; left out: one is made up."""
+    env: Mapping[str, Any] | None = None
+    """Environment variables of the pods. For secrets, use a custom resource."""
+    resource_seconds: int = 60
+    """Seconds to wait for the operator to act."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SSHClusterConfig(ClusterConfig):
+    """Workers on hosts that are reached by SSH."""
+
+    kind: Literal["ssh"] = "ssh"
+    """This kind."""
+    hosts: tuple[str, ...]
+    """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` says otherwise."""
+    scheduler_host: str | None = None
+    """Host of the scheduler."""
+    workers_per_host: Positive = 1
+    """Worker processes on each host."""
+    remote_python: str | None = None
+    """Python on the hosts; left out: the path of this one."""
+    connect_options: Mapping[str, Any] | None = None
+    """Keywords of `asyncssh.connect`, such as username; ``~/.ssh/config``, keys and the agent are used as ssh does."""
+    protocol: Literal["tcp", "tls"] = "tcp"
+    """With "tls", the certificates of Dask's configuration are used, from the same paths on all hosts."""
+    local_directory: str | None = None
+    """Folder on each host for a worker's own files."""
+    dashboard_address: str | None = None
+    """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
+
+    @property
+    def n_threads(self) -> int | None:
+        """Threads of all workers once they have come, if the settings state it."""
+        threads = self.threads_per_worker
+        return None if threads is None else len(self.hosts) * self.workers_per_host * threads
+
+    def __post_init__(self) -> None:
+        ClusterConfig.__post_init__(self)
+        if not self.hosts:
+            raise ConfigError("hosts is empty; name at least one")
+
+
+CLUSTERS: dict[str, type[ClusterConfig]] = {
+    "local": LocalClusterConfig,
+    "slurm": SlurmClusterConfig,
+    "kubernetes": KubernetesClusterConfig,
+    "ssh": SSHClusterConfig,
+}
+"""Settings by kind of cluster."""
+
+
+def read_cluster(mapping: Any) -> ClusterConfig:
+    """Read the settings of a cluster from plain values.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown kind or key, with the nearest known one, a missing key, or a value of another type or range.
+
+    Examples
+    --------
+    >>> read_cluster({"kind": "local", "n_workers": 4}).n_workers
+    4
+    >>> read_cluster({"kind": "slrum"})
+    Traceback (most recent call last):
+    dkfeat.errors.ConfigError: kind: there is no cluster of kind 'slrum'; did you mean 'slurm'?
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"expected keys and values, one of them `kind`: {', '.join(CLUSTERS)}")
+    kind = mapping.get("kind")
+    if kind is None:
+        raise ConfigError(f"kind must be given: {', '.join(CLUSTERS)}")
+    if not isinstance(kind, str) or kind not in CLUSTERS:
+        raise ConfigError(f"kind: there is no cluster of kind {kind!r}; {nearest(str(kind), list(CLUSTERS), 'kinds')}")
+    return CLUSTERS[kind].from_mapping(mapping)
+
+
+def load_cluster(path: str | Path) -> ClusterConfig:
+    """Read a cluster file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or holds settings that `read_cluster` refuses. The text starts with the file's name.
+    """
+    try:
+        return read_cluster(read_yaml(path, "a cluster file"))
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None

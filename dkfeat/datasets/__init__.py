@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dkfeat.datasets.collection import COLLECTION, DATASETS, DataFile, DatasetInfo, FetchedDataset, fetch, find_dataset
 from dkfeat.datasets.download import cache_folder
-from dkfeat.datasets.fetching import FetchedDataset, fetch
-from dkfeat.datasets.registry import COLLECTION, DATASETS, DataFile, DatasetInfo, find_dataset
 
 __all__ = [
     "COLLECTION",

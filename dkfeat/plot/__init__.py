@@ -4,9 +4,8 @@ Each function takes plain arrays, or an object of dkfeat that holds them, and an
 figure of its own, and returns the axes, so that titles, limits and colours stay yours. Needs the extra ``plot``.
 """
 
-from dkfeat.plot.accuracy import accuracy_against_k
 from dkfeat.plot.codes import code_entropy, code_histogram, shard_sizes
-from dkfeat.plot.estimates import kernel_estimates, variance_curves
+from dkfeat.plot.maps import accuracy_against_k, kernel_estimates, variance_curves
 
 __all__ = [
     "accuracy_against_k",

@@ -20,8 +20,7 @@ from dkfeat.io.storage.urls import is_url, printable
 from dkfeat.messages import show_bytes
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report.estimates import Estimates, estimate_kernel
-from dkfeat.report.labels import Labels, read_labels
-from dkfeat.report.run_page import data_values, estimate_values, log_values
+from dkfeat.report.run_page import Labels, data_values, estimate_values, log_values, read_labels
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset

@@ -10,7 +10,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from dkfeat.cli import cli
-from dkfeat.cli.commands.completion import VARIABLE
+from dkfeat.cli.commands.settings import VARIABLE
 from dkfeat.cli.options.maps import KERNELS, MAPS, PROJECTIONS
 from dkfeat.errors import ConfigError
 from dkfeat.maps import FEATURE_MAPS

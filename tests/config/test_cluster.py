@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, load_cluster
-from dkfeat.config.cluster import CLUSTERS, read_cluster
+from dkfeat.config.execution import CLUSTERS, read_cluster
 from dkfeat.engine.clusters.open import kubernetes_keywords, slurm_keywords, ssh_keywords
 from dkfeat.errors import ConfigError
 

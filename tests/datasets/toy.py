@@ -2,8 +2,8 @@
 
 import hashlib
 
-from dkfeat.datasets import registry
-from dkfeat.datasets.fetching import fetch
+from dkfeat.datasets import DATASETS, DataFile, DatasetInfo
+from dkfeat.datasets.collection import fetch
 
 TRAIN = "".join(f"{row % 3} 1:{row} 7:0.5\n" for row in range(60_000)).encode()
 TEST = TRAIN[: TRAIN.index(b"\n", 20_000) + 1]
@@ -11,11 +11,11 @@ PATH = "multiclass/toy.scale"
 
 
 def toy():
-    train = registry.DataFile(path=PATH, rows=60_000)
-    test = registry.DataFile(path=f"{PATH}.t.bz2", rows=TEST.count(b"\n"))
-    return registry.DatasetInfo(name="toy", title="a toy", n_features=7, n_classes=3, train=train, test=test)
+    train = DataFile(path=PATH, rows=60_000)
+    test = DataFile(path=f"{PATH}.t.bz2", rows=TEST.count(b"\n"))
+    return DatasetInfo(name="toy", title="a toy", n_features=7, n_classes=3, train=train, test=test)
 
 
 def digest_of_train(url, folder):
-    registry.DATASETS["toy"] = toy()
+    DATASETS["toy"] = toy()
     return hashlib.sha256(fetch("toy", part="train", folder=folder, mirror=url).train.read_bytes()).hexdigest()

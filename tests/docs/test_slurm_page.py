@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dkfeat.config.cluster import read_cluster
+from dkfeat.config.execution import read_cluster
 from tests.engine.clusters.slurm_commands import write_commands
 from tests.programs import ROOT
 

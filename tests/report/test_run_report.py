@@ -154,7 +154,7 @@ def test_labels__of_lists_are_counted_each(tmp_path):
 def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
     manifest = featurize(dkfeat.LibsvmSource(text, blocksize="4KiB"), tmp_path / "out")
     size = max(entry.size for entry in manifest.shards)
-    monkeypatch.setattr("dkfeat.report.labels.LABEL_BYTES", 3 * size)
+    monkeypatch.setattr("dkfeat.report.run_page.LABEL_BYTES", 3 * size)
     report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
     assert 2 <= report.labels.n_shards < len(manifest.shards)
     assert f"of {report.labels.n_shards} shards spread over the data set" in report.to_html()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import dask
 
-from dkfeat.config.cluster import (
+from dkfeat.config.execution import (
     ClusterConfig,
     KubernetesClusterConfig,
     LocalClusterConfig,

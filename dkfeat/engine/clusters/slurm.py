@@ -16,7 +16,7 @@ from distributed.security import Security
 from dkfeat.errors import ClusterError
 
 if TYPE_CHECKING:
-    from dkfeat.config.cluster import SlurmClusterConfig
+    from dkfeat.config.execution import SlurmClusterConfig
 
 
 logger = logging.getLogger(__name__)

@@ -192,7 +192,7 @@ def test_open_runner__refuses_before_anything_starts(settings, words):
     ],
 )
 def test_as_cluster__names_the_extra_that_is_missing(kind, settings, extra, monkeypatch):
-    from dkfeat.config.cluster import read_cluster
+    from dkfeat.config.execution import read_cluster
 
     monkeypatch.setattr(clusters, "find_spec", {}.get)
     with pytest.raises(ConfigError, match=rf"kind '{kind}' needs .*pip install 'dkfeat\[{extra}\]'"):

@@ -19,8 +19,8 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.datasets import download, fetching, registry
-from dkfeat.datasets.fetching import fetch
+from dkfeat.datasets import DATASETS, collection, download
+from dkfeat.datasets.collection import fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.server import FileServer, Kept
 from tests.datasets.toy import PATH, TEST, TRAIN, digest_of_train, toy
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch, tmp_path):
-    monkeypatch.setitem(registry.DATASETS, "toy", toy())
+    monkeypatch.setitem(DATASETS, "toy", toy())
     monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
@@ -224,7 +224,7 @@ def test_collection__that_changed_its_file_is_noticed(server, folder):
 @pytest.mark.parametrize("known", [{"size": 5}, {"sha256": "0" * 64}])
 def test_known_size_and_digest__are_asked_for(server, monkeypatch, known):
     info = toy()
-    monkeypatch.setitem(registry.DATASETS, "toy", replace(info, train=replace(info.train, **known)))
+    monkeypatch.setitem(DATASETS, "toy", replace(info, train=replace(info.train, **known)))
     with pytest.raises(SourceError, match=r"expected (5 bytes|the SHA-256 0000)"):
         train_of(server)
 
@@ -303,7 +303,7 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(download.os, "open", refused)
-    monkeypatch.setattr(fetching, "create_whole", refused)
+    monkeypatch.setattr(collection, "create_whole", refused)
     monkeypatch.setattr(download, "create_whole", refused)
     assert train_of(server).read_bytes() == TRAIN
     (folder / "toy.scale").unlink()
