@@ -16,7 +16,6 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
@@ -28,7 +27,6 @@ from dkfeat.io.manifest.manifest import Manifest, SourceEntry, check
 from dkfeat.io.manifest.sidecar import SIDECAR_NAME
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
-from dkfeat.io.storage.locks import busy
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -139,7 +137,7 @@ def check_free(storage: Storage) -> None:
     with suppress(OSError):  # `begin` reports storage errors
         holder = storage.holder()
     if holder is not None and holder.alive:
-        raise busy(storage.url, asdict(holder))
+        raise holder.busy_error(storage.url)
 
 
 def _pin(

@@ -11,8 +11,7 @@ from typing import Any
 from dkfeat.errors import CommitConflictError, DkfeatError, ShardError, cause_of
 from dkfeat.io.manifest.manifest import ShardEntry, check_shard_name
 from dkfeat.io.shards.codec import EncodedShard, check_whole
-from dkfeat.io.storage.base import DATA, LOCK, Storage
-from dkfeat.io.storage.locks import parse_holder
+from dkfeat.io.storage.base import DATA, LOCK, Storage, parse_holder
 
 logger = logging.getLogger(__name__)
 

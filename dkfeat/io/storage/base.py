@@ -7,19 +7,18 @@ is one PUT that the store rejects if the object exists, and its `acquire` is suc
 
 from __future__ import annotations
 
-import os
+import json
 import re
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
-from dkfeat.errors import ConfigError, DkfeatError, cause_of
+from dkfeat.errors import ConfigError, DkfeatError, TargetBusyError, cause_of
 from dkfeat.io.storage.urls import shown_url
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ SUCCESS = "_SUCCESS"
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 PROBE = "probe-"
 _PROBED = re.compile(PROBE + "[0-9a-f]{32}")
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,32 @@ class Holder:
     @classmethod
     def of(cls, values: Mapping[str, Any], alive: bool | None) -> Holder:
         """Read the values that the holder wrote, without trusting them."""
-        run_id, host, since = (
-            ascii(values.get(key) or "unknown")[:80].strip("'") for key in ("run_id", "host", "since")
-        )
+        texts = {key: ascii(values.get(key) or _UNKNOWN)[:80].strip("'") for key in ("run_id", "host", "since")}
         pid = values.get("pid")
-        return cls(run_id=run_id, host=host, since=since, pid=pid if type(pid) is int else None, alive=alive)
+        return cls(**texts, pid=pid if type(pid) is int else None, alive=alive)
+
+    def __str__(self) -> str:
+        if self.run_id == self.host == _UNKNOWN:
+            return "a run that has not yet written its name"
+        return f"run {self.run_id} (host {self.host}, pid {self.pid}, since {self.since})"
+
+    def busy_error(self, where: str) -> TargetBusyError:
+        """Make the error for a run that finds target `where` locked by this one."""
+        if self.alive:
+            return TargetBusyError(f"{where} is being written by {self}; wait for it or choose another target")
+        return TargetBusyError(
+            f"{where} is, or was, being written by {self}, and it cannot be determined from here whether that run is "
+            f"alive; when it has ended, call `dkfeat break-lock {where} {self.run_id!r}` and run again"
+        )
+
+
+def parse_holder(text: bytes) -> dict[str, Any]:
+    """Read the values of a lock; the result is empty for a file that dkfeat did not write."""
+    with suppress(ValueError, RecursionError):
+        holder = json.loads(text)
+        if isinstance(holder, dict):
+            return holder
+    return {}
 
 
 class Lock(Protocol):
@@ -93,7 +114,7 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def place(self, url: str) -> PurePath | None:
+    def path_of(self, url: str) -> PurePath | None:
         """Convert a path or URL to a path in this kind of storage; None if it is elsewhere."""
 
     def keep_apart(self, files: Iterable[SourceFile], patterns: Iterable[str]) -> None:
@@ -104,19 +125,21 @@ class Storage(ABC):
         ConfigError
             In both cases; the message names the file or the pattern.
         """
-        root = self.place(self.url)
+        root = self.path_of(self.url)
         for file in files:
-            place = self.place(file.url)
-            if place is not None and root in place.parents:
+            path = self.path_of(file.url)
+            if path is not None and root in path.parents:
                 raise ConfigError(
                     f"source {file.name} lies in the target {self.url}; give the shards a folder of their own"
                 )
         for pattern in patterns:
             fixed, recursive, _ = pattern.partition("**")
-            place = self.place(fixed or ".") if recursive else None
-            if root is not None and place in (root, *root.parents):
-                looked = f"the source's pattern {shown_url(pattern)} looks into the target {self.url}"
-                raise ConfigError(f"{looked}; give shards a folder beside it")
+            path = self.path_of(fixed or ".") if recursive else None
+            if root is not None and path in (root, *root.parents):
+                raise ConfigError(
+                    f"the source's pattern {shown_url(pattern)} looks into the target {self.url}; "
+                    "give shards a folder beside it"
+                )
 
     @abstractmethod
     def prepare(self) -> None:
@@ -131,6 +154,19 @@ class Storage(ABC):
         CommitError
             If the test fails; nothing is left behind.
         """
+
+    def creates_twice(self, create: Callable[[str, bytes], None]) -> bool:
+        """Create a probe file twice, and return True if the second call did not fail; the file is removed."""
+        name = f"{META}/{PROBE}{uuid.uuid4().hex}"
+        try:
+            create(name, b"probe")
+            with suppress(FileExistsError):
+                create(name, b"again")
+                return True
+            return False
+        finally:
+            with suppress(OSError):
+                self.remove(name)
 
     @abstractmethod
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
@@ -169,16 +205,9 @@ class Storage(ABC):
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
 
+    @abstractmethod
     def load(self, name: str) -> memoryview:
-        """Read all bytes of a large file into memory that pyarrow reuses for the next one."""
-        with self.open(name) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            buffer = memoryview(pa.allocate_buffer(size)).cast("B")
-            filled = 0
-            while filled < size and (got := file.readinto(buffer[filled:])):
-                filled += got
-            return buffer[:filled]
+        """Read all bytes of a large file, if possible into memory that pyarrow reuses for the next one."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:

@@ -1,28 +1,37 @@
-"""Storage in a folder of a local disk: exclusive create by hard link, every step flushed to disk."""
+"""Storage in a folder of a local disk: exclusive create by hard link, every step flushed to disk, a kernel lock."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
 import shutil
 import socket
 import stat
+import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from dkfeat import canonical as strict_json
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import DATA, LOCK, META, PROBE, SET_ASIDE, TMP, Holder, Storage, file_name
-from dkfeat.io.storage.locks import FileLock, lock_state
+from dkfeat.io.storage.base import DATA, LOCK, META, SET_ASIDE, TMP, Holder, Storage, file_name, parse_holder
 from dkfeat.io.storage.urls import is_url, protocol_of
+
+logger = logging.getLogger(__name__)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_MAX_BYTES = 1 << 16
+_TRIES = 4  # `_lock_holder` holds a shared lock for an instant, which must not look like a writer
+_held: set[FileLock] = set()
 
 
 class LocalStorage(Storage):
@@ -55,7 +64,7 @@ class LocalStorage(Storage):
     def url(self) -> str:  # noqa: D102 -- Storage says it
         return self._root
 
-    def place(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
+    def path_of(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
         is_remote = "://" in url and is_url(url)
         if is_remote and protocol_of(url) != "file":
             return None
@@ -75,7 +84,7 @@ class LocalStorage(Storage):
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
         root.mkdir(parents=self._make_parents, exist_ok=True)
-        _flush_folder(str(root.parent))
+        flush_folder(str(root.parent))
         for folder in (DATA, META, TMP, SET_ASIDE):
             with self._folder(str(Path(folder).parent)) as parent:
                 with suppress(FileExistsError):
@@ -83,43 +92,26 @@ class LocalStorage(Storage):
                 os.fsync(parent)
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
-        name = f"{META}/{PROBE}{uuid.uuid4().hex}"
         try:
-            self.create(name, b"probe")
-            try:
-                self.create(name, b"again")
-            except FileExistsError:
-                return
-            raise CommitError(f"{self._root}: a file was created twice; this storage cannot keep two writers apart")
-        except CommitError:
-            raise
+            created_twice = self.creates_twice(self.create)
         except OSError as fault:
             raise CommitError(
                 f"{self._root}: cannot create files here: {cause_of(fault)}; choose a writable folder"
             ) from fault
-        finally:
-            with suppress(OSError):
-                self.remove(name)
+        if created_twice:
+            raise CommitError(f"{self._root}: a file was created twice; this storage cannot keep two writers apart")
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
         with self._folder(META) as folder:
             return FileLock(folder, Path(LOCK).name, holder, where=self._root, break_lock=break_lock)
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
-        try:
-            with self._folder(META) as folder:
-                state = lock_state(folder, Path(LOCK).name)
-        except FileNotFoundError:
-            return None
-        if state is None:
-            return None
-        values, is_held = state
-        named = Holder.of(values, is_held)
-        # a lock of a shared disk may not reach the host that holds it
-        return named if is_held or named.host == socket.gethostname() else replace(named, alive=None)
+        with suppress(FileNotFoundError), self._folder(META) as folder:
+            return _lock_holder(folder, Path(LOCK).name)
+        return None
 
     def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
-        parent, base = _cut(name)
+        parent, base = _parts(name)
         temporary = f"{base}.{uuid.uuid4().hex}.tmp"
         crash_points.passed("before_tmp")
         with self._folder(TMP) as tmp, self._folder(parent) as target:
@@ -141,14 +133,31 @@ class LocalStorage(Storage):
             os.fsync(target)
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
-        return os.fdopen(self._open(name), "rb")
+        parent, base = _parts(name)
+        with self._folder(parent) as folder:  # non-blocking, so that a planted pipe cannot stop us
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(base, flags, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
+        return os.fdopen(descriptor, "rb")
 
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
-        with os.fdopen(self._open(name), "rb") as file:
+        with self.open(name) as file:
             return file.read()
 
+    def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
+        with self.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            buffer = memoryview(pa.allocate_buffer(size)).cast("B")
+            filled = 0
+            while filled < size and (got := file.readinto(buffer[filled:])):
+                filled += got
+            return buffer[:filled]
+
     def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
-        parent, base = _cut(name)
+        parent, base = _parts(name)
         try:
             with self._folder(parent) as folder:
                 return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size
@@ -164,14 +173,14 @@ class LocalStorage(Storage):
         return dict(sorted(sizes.items()))
 
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
-        parent, base = _cut(name)
+        parent, base = _parts(name)
         with self._folder(parent) as folder:
             with suppress(FileNotFoundError):
                 os.unlink(base, dir_fd=folder)
             os.fsync(folder)
 
     def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
-        parent, base = _cut(name)
+        parent, base = _parts(name)
         aside = f"{base}.{uuid.uuid4().hex}"
         with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
             os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)
@@ -181,16 +190,6 @@ class LocalStorage(Storage):
 
     def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
         return shutil.disk_usage(self._root).free
-
-    def _open(self, name: str) -> int:
-        parent, base = _cut(name)
-        with self._folder(parent) as folder:  # non-blocking, so that a planted pipe cannot stop us
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(base, flags, dir_fd=folder)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
-        return descriptor
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:
@@ -210,7 +209,8 @@ class LocalStorage(Storage):
             os.close(descriptor)
 
 
-def _cut(name: str) -> tuple[str, str]:
+def _parts(name: str) -> tuple[str, str]:
+    """Split the name of a file into its folder and the rest."""
     return name.rpartition("/")[0], file_name(name)
 
 
@@ -222,25 +222,153 @@ def _write(descriptor: int, data: memoryview) -> None:
 def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
     try:
         os.link(temporary, base, src_dir_fd=tmp, dst_dir_fd=target, follow_symlinks=False)
-        crash_points.passed("after_publish")
     except OSError as fault:
         if fault.errno not in _NO_LINKS:
             raise
-        _rename(temporary, base, tmp, target)
-        crash_points.passed("after_publish")
+        # No hard links on this file system: the lock alone keeps two writers apart between these two calls.
+        with suppress(FileNotFoundError):
+            os.stat(base, dir_fd=target, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base) from None
+        os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
+    crash_points.passed("after_publish")
 
 
-def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
-    # No hard links on this file system: the lock alone keeps two writers apart between these two calls.
-    with suppress(FileNotFoundError):
-        os.stat(base, dir_fd=target, follow_symlinks=False)
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base)
-    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
-
-
-def _flush_folder(path: str) -> None:
+def flush_folder(path: str | Path) -> None:
+    """Flush the names in a folder to disk."""
     descriptor = os.open(path, _FOLDER)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class FileLock:
+    """A lock file that names its holder, with ``flock`` held on it from construction to `release`.
+
+    The kernel frees the lock when its holder dies, so a dead run is taken over at once and never by age. A file
+    left by another host is believed: the lock of a shared disk may not reach that host.
+
+    Parameters
+    ----------
+    folder : int
+        Open descriptor of the folder.
+    name : str
+        Name of the lock file in it.
+    holder : mapping
+        Plain JSON values that name this run; "run_id" and "host" are among them.
+    where : str
+        The target, for messages.
+    break_lock : str, optional
+        Run id of a holder on another host that may be dispossessed.
+
+    Raises
+    ------
+    TargetBusyError
+        When somebody else holds it.
+    """
+
+    def __init__(
+        self, folder: int, name: str, holder: Mapping[str, Any], *, where: str, break_lock: str | None = None
+    ) -> None:
+        self._name = name
+        self._folder = os.dup(folder)
+        self._descriptors = [self._folder]
+        try:
+            lock = self._take(where)
+            self._descriptors.append(lock)
+            if values := _values(lock):
+                former = _holder(values, is_held=False)
+                if former.alive is None and values.get("run_id") != break_lock:
+                    raise former.busy_error(where)
+                logger.warning("%s: taking over from %s, which has ended", where, former)
+            text = strict_json.dumps(dict(holder))
+            os.pwrite(lock, text, 0)
+            os.ftruncate(lock, len(text))
+            os.fsync(lock)
+            os.fsync(self._folder)
+        except BaseException:
+            self.close()
+            raise
+        _held.add(self)
+
+    def release(self) -> None:
+        """Remove the file, then free the lock; a second call does nothing, and a file that stays does no harm."""
+        if not self._descriptors:
+            return
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._folder)
+                os.fsync(self._folder)
+        except OSError as fault:
+            logger.warning("%s could not be removed: %s; the next run will take it over", self._name, fault)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptors; the lock is free when no process has them any more."""
+        _held.discard(self)
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def _take(self, where: str) -> int:
+        tries = 0
+        while True:
+            with ExitStack() as stack:
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                descriptor = os.open(self._name, flags, 0o666, dir_fd=self._folder)
+                stack.callback(os.close, descriptor)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    tries += 1
+                    if tries == _TRIES:
+                        raise _holder(_await_values(descriptor), is_held=True).busy_error(where) from None
+                    time.sleep(0.01)
+                    continue
+                if self._is_current(descriptor):
+                    stack.pop_all()
+                    return descriptor
+                # else its holder released it, and removed the file, between our two calls
+
+    def _is_current(self, descriptor: int) -> bool:
+        with suppress(FileNotFoundError):
+            found = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            return os.path.samestat(found, os.fstat(descriptor))
+        return False
+
+
+def _lock_holder(folder: int, name: str) -> Holder:
+    """Return the run that a lock file names; `FileNotFoundError` if there is no such file."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return _holder(_values(descriptor), is_held=False)
+    except BlockingIOError:
+        return _holder(_await_values(descriptor), is_held=True)
+    finally:
+        os.close(descriptor)
+
+
+def _holder(values: Mapping[str, Any], *, is_held: bool) -> Holder:
+    """Holder of a lock file; if the lock is free, a run on another host may still be alive."""
+    return Holder.of(values, True if is_held else False if values.get("host") == socket.gethostname() else None)
+
+
+def _values(descriptor: int) -> dict[str, Any]:
+    return parse_holder(os.pread(descriptor, _MAX_BYTES, 0))
+
+
+def _await_values(descriptor: int) -> dict[str, Any]:
+    for _ in range(50):  # a run writes its name right after it got the lock
+        if values := _values(descriptor):
+            return values
+        time.sleep(0.01)
+    return {}
+
+
+def _drop_in_child() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)  # a worker forked while we hold it must not outlive us with it

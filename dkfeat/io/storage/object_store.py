@@ -1,29 +1,35 @@
-"""Storage in an object store, or in any other fsspec file system that can create a file exclusively."""
+"""Storage in an object store, or in any other fsspec file system that can create a file exclusively; its lock."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
+import os
+import re
+import socket
+import subprocess
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
-from pathlib import PurePosixPath
-from typing import Any, TypeVar, cast
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
 
-from dkfeat.errors import CommitError, ConfigError, cause_of
+from dkfeat import canonical as strict_json
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError, cause_of
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import META, PROBE, SET_ASIDE, Holder, Storage, file_name
-from dkfeat.io.storage.locks import CLAIM, ObjectLock, lock_holder
+from dkfeat.io.storage.base import LOCK, META, PROBE, SET_ASIDE, Holder, Storage, file_name, parse_holder
 from dkfeat.io.storage.retries import code_of
 from dkfeat.io.storage.urls import holds_credentials, open_filesystem, open_retries, protocol_of, shown_url
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
 MOST_BYTES = 5 << 30
 """Bytes that one request may carry, by the rules of S3; a shard is far smaller."""
+CLAIM = "lock-after-"
+_RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_ROUNDS, _LONGEST_CHAIN = 20, 50
 _PROBES = 3  # another run's holder may sweep a probe away between its two creates
 
 
@@ -67,7 +73,7 @@ class ObjectStorage(Storage):
         if not isinstance(self._exclusive, bool):
             raise ConfigError(f"storage option exclusive_create={self._exclusive!r:.40}, but it must be true or false")
         self._retries = open_retries(self._url, self._options)
-        self._is_proved = False
+        self._is_proven = False
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._url!r})"
@@ -78,11 +84,6 @@ class ObjectStorage(Storage):
     @property
     def url(self) -> str:  # noqa: D102 -- Storage says it
         return self._url
-
-    @property
-    def retries(self) -> int:
-        """Number of requests that this process made again."""
-        return self._retries.count
 
     @cached_property
     def _system(self) -> Any:
@@ -99,10 +100,11 @@ class ObjectStorage(Storage):
         self.probe()
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
-        if self._is_proved:
+        if self._is_proven:
             return
         try:
-            created_twice = all(self._create_twice() for _ in range(_PROBES))
+            put = partial(self._put, exclusive=self._exclusive)
+            created_twice = all(self.creates_twice(put) for _ in range(_PROBES))
         except OSError as fault:
             raise CommitError(
                 f"{self._url}: cannot create objects here: {cause_of(fault)}; check that the bucket exists, "
@@ -113,24 +115,11 @@ class ObjectStorage(Storage):
                 f"{self._url}: an object was created twice; this store cannot keep two writers apart. Choose another, "
                 "or make sure yourself that there is only one writer and pass the option exclusive_create=False"
             )
-        self._is_proved = True
+        self._is_proven = True
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object, in place of the one of that name if there is one, by one request."""
         self._put(name, data, exclusive=False)
-
-    def _create_twice(self) -> bool:
-        name = f"{META}/{PROBE}{uuid.uuid4().hex}"
-        try:
-            self._put(name, b"probe", exclusive=self._exclusive)
-            try:
-                self._put(name, b"again", exclusive=self._exclusive)
-            except FileExistsError:
-                return False
-            return True
-        finally:
-            with suppress(OSError):
-                self.remove(name)
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> ObjectLock:  # noqa: D102 -- Storage
         if not self._exclusive:
@@ -138,8 +127,8 @@ class ObjectStorage(Storage):
         return ObjectLock(self, holder, break_lock=break_lock)
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
-        found = lock_holder(self)
-        return None if found is None else Holder.of(*found)
+        first = _read(self, LOCK)
+        return None if first is None else _holder(_end_of_chain(self, first))
 
     def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
         if len(data) >= MOST_BYTES:
@@ -158,7 +147,7 @@ class ObjectStorage(Storage):
         if protocol_of(self._url) in ("s3", "gs"):
             settings["chunksize"] = len(content) + 1  # one request, whatever the size
         try:
-            self._call(f"create {name}", lambda: self._system.pipe_file(path, content, **settings))
+            self._retries.call(f"create {name}", lambda: self._system.pipe_file(path, content, **settings))
         except FileExistsError:
             # a request that was made again, by us or below us, may have met its own effect: equal bytes are ours
             with suppress(FileNotFoundError):  # removed meanwhile: it was another's
@@ -171,7 +160,7 @@ class ObjectStorage(Storage):
 
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
         path = self._path(name)
-        return self._call(f"read {name}", lambda: self._system.cat_file(path))
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path))
 
     def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
         return memoryview(self.read(name))
@@ -185,7 +174,7 @@ class ObjectStorage(Storage):
             return int(found["size"]) if found["type"] == "file" else None
 
         try:
-            return self._call(f"size of {name}", info)
+            return self._retries.call(f"size of {name}", info)
         except FileNotFoundError:
             return None
 
@@ -201,7 +190,7 @@ class ObjectStorage(Storage):
                     raise
                 return []
 
-        found = self._call(f"list {folder}", ls)
+        found = self._retries.call(f"list {folder}", ls)
         prefix = path.lstrip("/") + "/"
         sizes = {
             item["name"].lstrip("/").removeprefix(prefix): int(item["size"] or 0)
@@ -213,12 +202,12 @@ class ObjectStorage(Storage):
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
         path = self._path(name)
         with suppress(FileNotFoundError):
-            self._call(f"remove {name}", lambda: self._system.rm_file(path))
+            self._retries.call(f"remove {name}", lambda: self._system.rm_file(path))
 
     def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
         aside = f"{SET_ASIDE}/{file_name(name)}.{uuid.uuid4().hex}"
-        source, place = self._path(name), self._path(aside)
-        self._call(f"set {name} aside", lambda: self._system.cp_file(source, place))
+        source, destination = self._path(name), self._path(aside)
+        self._retries.call(f"set {name} aside", lambda: self._system.cp_file(source, destination))
         self.remove(name)
         return aside
 
@@ -227,15 +216,14 @@ class ObjectStorage(Storage):
         probes = [name for name in names if name.startswith(PROBE)]
         claims = [name for name in names if name.startswith(CLAIM)]
         if claims:  # those on the present holder may be in use
-            holder = lock_holder(self)
-            mine = "" if holder is None else f"{CLAIM}{holder[0].get('run_id')}.json"
-            claims = [name for name in claims if name != mine]
+            holder = self.holder()
+            claims = [name for name in claims if holder is None or name != f"{CLAIM}{holder.run_id}.json"]
         return tuple(f"{META}/{name}" for name in (*probes, *claims))
 
     def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
         return None
 
-    def place(self, url: str) -> PurePosixPath | None:  # noqa: D102 -- Storage says it
+    def path_of(self, url: str) -> PurePosixPath | None:  # noqa: D102 -- Storage says it
         if protocol_of(url) != protocol_of(self._url) or "://" not in url:
             return None
         return PurePosixPath("/" + url.partition("://")[2].strip("/"))
@@ -244,5 +232,164 @@ class ObjectStorage(Storage):
         file_name(name)
         return f"{self._root}/{name}"
 
-    def _call(self, what: str, function: Callable[[], Result]) -> Result:
-        return self._retries.call(what, function)
+
+class ObjectLock:
+    """A lock object that names its holder, held from construction to `release`.
+
+    Parameters
+    ----------
+    store : Storage
+        Whose `create` is exclusive.
+    holder : mapping
+        Plain JSON values that name this run: run_id, host, pid, since.
+    break_lock : str, optional
+        Run id of a holder on another host that may be dispossessed.
+
+    Raises
+    ------
+    TargetBusyError
+        When somebody else holds it, or may hold it still.
+    """
+
+    def __init__(self, store: Storage, holder: Mapping[str, Any], *, break_lock: str | None = None) -> None:
+        self._store = store
+        self._holder = {**holder, **this_process()}
+        self._text = strict_json.dumps(self._holder)
+        self._claims: list[str] = []
+        try:
+            self._take(break_lock)
+        finally:
+            with suppress(OSError):  # the next holder sweeps them away
+                for claim in self._claims:
+                    store.remove(claim)
+        self._open = True
+
+    def release(self) -> None:
+        """Remove the object, if it still names this run; a second call does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if (_read(self._store, LOCK) or {}).get("run_id") == self._holder["run_id"]:
+                self._store.remove(LOCK)
+        except OSError as fault:
+            logger.warning(
+                "%s/%s could not be removed: %s; the next run on this host takes it over", self._store.url, LOCK, fault
+            )
+
+    def _take(self, break_lock: str | None) -> None:
+        for _ in range(_ROUNDS):
+            with suppress(FileExistsError):
+                self._store.create(LOCK, self._text)
+                return
+            first = _read(self._store, LOCK)
+            if first is None:
+                continue  # released meanwhile
+            last = _end_of_chain(self._store, first)
+            self._check_gone(last, break_lock)
+            claim = _claim_on(last)
+            with suppress(FileExistsError):  # another taker was faster: see who
+                self._store.create(claim, self._text)
+                self._claims.append(claim)
+                if _read(self._store, LOCK) == first:
+                    logger.warning("%s: taking over from %s", self._store.url, _holder(last))
+                    self._store.remove(LOCK)
+        raise CommitConflictError(
+            f"{self._store.url}: other runs keep taking the lock; wait for them or choose another target"
+        )
+
+    def _check_gone(self, values: Mapping[str, Any], break_lock: str | None) -> None:
+        where = self._store.url
+        if not _is_ours(values):
+            raise TargetBusyError(f"{where}/{LOCK} is not one that dkfeat wrote; remove it if no run is writing here")
+        holder = _holder(values)
+        if holder.alive is not False and values["run_id"] != break_lock:
+            raise holder.busy_error(where)
+
+
+def _holder(values: Mapping[str, Any]) -> Holder:
+    return Holder.of(values, is_alive(values))
+
+
+def _end_of_chain(store: Storage, holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    for _ in range(_LONGEST_CHAIN):
+        if not _is_ours(holder):
+            return holder
+        after = _read(store, _claim_on(holder))
+        if after is None:
+            return holder
+        holder = after
+    return holder
+
+
+def _is_ours(holder: Mapping[str, Any]) -> bool:
+    """Tell if a run id is named that may become part of a name."""
+    return isinstance(run_id := holder.get("run_id"), str) and _RUN_ID.fullmatch(run_id) is not None
+
+
+def _claim_on(holder: Mapping[str, Any]) -> str:
+    return f"{META}/{CLAIM}{holder['run_id']}.json"
+
+
+def _read(store: Storage, name: str) -> Mapping[str, Any] | None:
+    """Values of a lock object, empty if it is none that dkfeat wrote; None if there is no such object."""
+    try:
+        return parse_holder(store.read(name))
+    except FileNotFoundError:
+        return None
+
+
+def this_process() -> dict[str, Any]:
+    """Facts that tell this process from any other, as plain JSON values.
+
+    Returns
+    -------
+    facts : dict
+        Keys host, machine (a hash), boot, pid_namespace, pid and pid_start; empty text for unknown values.
+    """
+    machine = _text("/etc/machine-id")
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {
+        "host": socket.gethostname(),
+        "machine": hashlib.sha256(machine.encode()).hexdigest()[:16] if machine else "",
+        "boot": _text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": namespace,
+        "pid": os.getpid(),
+        "pid_start": _start_of(os.getpid()),
+    }
+
+
+def is_alive(process: Mapping[str, Any]) -> bool | None:
+    """Tell if a process, recorded by `this_process`, is alive; None if this cannot be determined from here.
+
+    Nothing can be determined about a process on another host or in another container. A process id that is in use again
+    is recognised by its start.
+    """
+    here = this_process()
+    if any(process.get(key) != here[key] for key in ("host", "machine")):
+        return None
+    if process.get("boot") != here["boot"]:
+        return False
+    if process.get("pid_namespace") != here["pid_namespace"]:
+        return None
+    pid = process.get("pid")
+    return type(pid) is not int or _start_of(pid) == process.get("pid_start")
+
+
+def _start_of(pid: int) -> str:
+    """Start of a process in the system's own terms; empty if there is no such process."""
+    if Path("/proc/self/stat").exists():
+        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before may hold anything
+        return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

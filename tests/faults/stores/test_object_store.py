@@ -165,7 +165,7 @@ def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, p
     proxy.add("delay", method="PUT", times=1, seconds=2.0)
     storage.create(NAME, b"new")
     assert bucket.get(f"out/{NAME}") == b"new"
-    assert storage.retries >= 1
+    assert storage._retries.count >= 1
 
 
 @pytest.mark.fault("S-11")
