@@ -31,7 +31,7 @@ _HOME = {
     "evaluate": "dkfeat.learn.evaluate.evaluate",
     "featurize": "dkfeat.engine.featurize",
     "from_spec": "dkfeat.maps",
-    "gram": "dkfeat.engine.collections.gram",
+    "gram": "dkfeat.engine.gram",
     "kernels": "dkfeat.kernels",
     "load_model": "dkfeat.learn.model.model",
     "load_pipeline": "dkfeat.learn.model.pipeline",
@@ -41,8 +41,8 @@ _HOME = {
     "plot": "dkfeat.plot",
     "predict": "dkfeat.learn.predict.predict",
     "predict_file": "dkfeat.learn.predict.file",
-    "read_libsvm": "dkfeat.engine.collections.arrays",
-    "read_parquet": "dkfeat.engine.collections.arrays",
+    "read_libsvm": "dkfeat.engine.arrays",
+    "read_parquet": "dkfeat.engine.arrays",
     "run_report": "dkfeat.report.run_report",
     "scan": "dkfeat.engine.scan",
     "status": "dkfeat.io.commit.status",
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from dkfeat import theory as theory
     from dkfeat.config.train import SGD as SGD
     from dkfeat.config.train import Liblinear as Liblinear
+    from dkfeat.engine.arrays import read_libsvm as read_libsvm
+    from dkfeat.engine.arrays import read_parquet as read_parquet
     from dkfeat.engine.clusters.open import open_cluster as open_cluster
-    from dkfeat.engine.collections.arrays import read_libsvm as read_libsvm
-    from dkfeat.engine.collections.arrays import read_parquet as read_parquet
-    from dkfeat.engine.collections.gram import gram as gram
     from dkfeat.engine.dataset.dataset import open_shards as open_shards
     from dkfeat.engine.featurize import featurize as featurize
+    from dkfeat.engine.gram import gram as gram
     from dkfeat.engine.plan import plan as plan
     from dkfeat.engine.scan import scan as scan
     from dkfeat.engine.verify_inputs import verify_inputs as verify_inputs

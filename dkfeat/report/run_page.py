@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.engine.dataset.dataset import count_labels, spread
+from dkfeat.engine.dataset.labels import count_labels, spread
 from dkfeat.io.storage.urls import printable
 from dkfeat.messages import counted, show_bytes
 from dkfeat.report import charts

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy import sparse
 
-from dkfeat.engine.dataset.batches import DatasetRows
+from dkfeat.blocks import PackedCodes
+from dkfeat.engine.dataset.labels import count_labels
+from dkfeat.engine.dataset.rows import RowsCache, block_of, cut_batches, join_blocks, prefetch_calls
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
+from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError
 from dkfeat.html import card, sparkline
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import reader
+from dkfeat.io.shards.columns import RESERVED
 from dkfeat.io.storage import open_storage
 from dkfeat.messages import counted
-from dkfeat.validation import check_integer
+from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
     import dask.array as da
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import PackedCodes
+    from dkfeat.blocks import RowBlock
     from dkfeat.io.manifest.manifest import Manifest, ShardEntry
     from dkfeat.io.shards.bad_rows import QuarantinedRow
-    from dkfeat.io.shards.reader import ShardReader
     from dkfeat.maps import FeatureMap
 
 
 BUFFER_BYTES = 64 << 20
 """Encoded rows in the shuffle buffer, unless told otherwise."""
 _LABELS = 30
-"""Labels beyond which they are not counted, and nothing but their range is told."""
-_IN_LINE = 10
-"""Labels beyond which their counts fill a table only."""
+"""Number of labels beyond which they are not counted, and only their range is shown."""
 _READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
 """Bytes of shards that are read to count labels: of a file system, and of an object store."""
 
@@ -59,7 +61,7 @@ def open_shards(
     storage_options : mapping or None
         Settings of the storage.
     verify : {"sha256", "size"}, default="sha256"
-        Whether each shard's SHA-256 is compared when it is first read. Sizes and page checksums are compared always.
+        "sha256" compares each shard's SHA-256 when it is first read. Sizes and page checksums are always compared.
 
     Raises
     ------
@@ -68,8 +70,7 @@ def open_shards(
     dkfeat.errors.SpecConflictError
         A newer dkfeat wrote it.
     """
-    if verify not in ("sha256", "size"):
-        raise ConfigError(f"verify={verify!r}, but it must be 'sha256' or 'size'")
+    check_choice(verify, "verify", ("sha256", "size"))
     return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
 
 
@@ -96,7 +97,7 @@ class ShardDataset:
 
     def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"], *, cache_bytes: int = 0) -> None:
         self._reader, self._verify = shards, verify
-        self._rows = DatasetRows(shards, verify, cache_bytes)
+        self._cache = RowsCache(cache_bytes)
 
     def __repr__(self) -> str:
         held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
@@ -114,9 +115,15 @@ class ShardDataset:
         pictures = manifest.pictures()
         details: dict[str, list[dict[str, object]]] = {}
         if "label" in manifest.schema:
-            found = _counted(self._reader)
-            facts["labels"] = labels_shown(manifest.labels) if found is None else _counts_shown(found, manifest.rows)
-            if isinstance(found, LabelCounts):
+            facts["labels"] = labels_shown(manifest.labels)
+        if "label" in manifest.schema and manifest.labels is not None and 0 < len(manifest.labels) <= _LABELS:
+            most = _FETCHED_BYTES if "://" in self._reader.storage.url else _READ_BYTES
+            try:
+                found = count_labels(self._reader, most)
+            except (DkfeatError, OSError) as error:  # a repr does not raise
+                facts["labels"] = f"not counted: {error}"
+            else:
+                facts["labels"] = found.describe(manifest.rows)
                 pictures["rows by label"] = sparkline(list(found.counts.values()), "rows by label")
                 details["Labels"] = [
                     {"label": f"{label:g}", "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
@@ -144,10 +151,10 @@ class ShardDataset:
         """All that decided the shards' bytes: keys map, input, split, output."""
         return self._reader.spec
 
-    @property
+    @cached_property
     def map(self) -> FeatureMap:
         """The fitted map that made the features; one with landmarks reads them from their file."""
-        return self._rows.map
+        return load_map(self.spec["map"], self._reader.storage)
 
     def quarantine(self) -> Iterator[QuarantinedRow]:
         """Rows of the source that were set aside as bad, in its order.
@@ -175,10 +182,11 @@ class ShardDataset:
         """Rows, and columns of the decoded features."""
         return self.n_rows, int(self.spec["output"]["n_features_out"])
 
-    @property
+    @cached_property
     def classes(self) -> NDArray[Any] | None:
         """Sorted label set, int64 or float64; None beyond 10,000 labels."""
-        return self._rows.classes
+        labels = self.manifest.labels
+        return None if labels is None else np.array(labels, dtype=self.spec["input"]["label_dtype"])
 
     def batches(
         self,
@@ -257,14 +265,21 @@ class ShardDataset:
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
         loaders = check_integer(loaders, "loaders", low=1)
-        parts = (*self._rows.parts(query_id, weight, kept), *(("number",) if number else ()))
+        parts = (*self._parts(query_id, weight, kept), *(("number",) if number else ()))
         rng = np.random.default_rng(random_state) if shuffle else None
-        return self._rows.batches(rows, rng, held if shuffle else 0, decode, parts, shards, loaders)
+        entries = self.manifest.shards
+        firsts = np.cumsum([0, *(entry.rows for entry in entries)]).tolist()
+        order = [i for i in (range(len(entries)) if shards is None else shards) if entries[i].rows]
+        if rng is not None:
+            order = [order[i] for i in rng.permutation(len(order))]
+        calls = (partial(self._numbered_rows, entries[i], firsts[i], parts) for i in order)
+        read = prefetch_calls(calls, threads=loaders)
+        blocks = cut_batches(read, rows, kept=held if shuffle else 0, rng=rng)
+        return (self._as_batch(block, parts, decode=decode) for block in blocks)
 
     def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
         """All features and labels in memory, in the source's order, as `batches` gives them."""
-        parts = self._rows.parts(query_id, weight, kept)
-        return self._rows.as_batch(self._rows.of_shards(self.manifest.shards, parts), True, parts)
+        return self._read_shards(self.manifest.shards, self._parts(query_id, weight, kept))
 
     def codes(self) -> PackedCodes:
         """All packed codes in memory, in the source's order.
@@ -277,7 +292,7 @@ class ShardDataset:
         layout = self.spec["output"]["layout"]
         if layout != "codes":
             raise ConfigError(f"these shards hold the layout {layout!r}, not codes; use to_scipy")
-        codes: PackedCodes = self._rows.of_shards(self.manifest.shards, ()).X
+        codes: PackedCodes = join_blocks([self._rows(entry, ()) for entry in self.manifest.shards]).X
         return codes
 
     def labels(self) -> Any:
@@ -330,36 +345,69 @@ class ShardDataset:
         dkfeat.errors.ConfigError
             `chunk_rows` is below 1, or weights are asked where none are kept.
         """
-        from dkfeat.engine.collections.arrays import dataset_arrays
+        from dkfeat.engine.arrays import block_arrays  # late import: that of dask.array takes long
 
-        parts = self._rows.parts(False, weight, False)
+        parts = self._parts(False, weight, False)
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
-        return dataset_arrays(self._rows, parts, most)
+        spec, manifest = self.spec, self.manifest
+        groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
+        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # what tasks carry stays small
+        light = ShardDataset(reader.ShardReader(self._reader.storage, spec, empty), self._verify)
+        metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
+        if spec["output"]["layout"] == "dense":
+            metas["dkfeat-X"] = np.empty((0, self.shape[1]), np.float32)
+        metas["dkfeat-y"] = np.empty(0, spec["input"]["label_dtype"])
+        if spec["input"]["multilabel"]:
+            n_classes = 0 if self.classes is None else len(self.classes)
+            metas["dkfeat-y"] = sparse.csr_matrix((0, n_classes), dtype=np.uint8)
+        if weight:
+            metas["dkfeat-weight"] = np.empty(0)
+        return block_arrays(
+            partial(ShardDataset._read_shards, parts=parts),
+            light,
+            groups,
+            [sum(entry.rows for entry in group) for group in groups],
+            metas,
+            name="dkfeat",
+            token="-".join([manifest.sha256[:16], str(most), *parts]),
+        )
+
+    def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
+        """Names of the requested columns beside features and labels; a `ConfigError` if the data set lacks one."""
+        if self.spec["output"]["layout"] == "predictions":
+            url = self._reader.storage.url
+            raise ConfigError(f"{url} holds predictions, not features; any Parquet reader reads {url}/data")
+        if query_id and not self.spec["input"]["query_id"]:
+            raise ConfigError("queries are asked, but the source was read without them")
+        if weight and "weight" not in self.manifest.schema:
+            raise ConfigError("weights are asked, but the source was read without them")
+        return tuple(name for name, wanted in (("qid", query_id), ("weight", weight), ("kept", kept)) if wanted)
+
+    def _rows(self, entry: ShardEntry, parts: Sequence[str]) -> RowBlock:
+        """Rows of a shard, from the cache if they are in it."""
+
+        def read() -> RowBlock:
+            kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
+            data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
+            return block_of(data, self.classes)
+
+        n_bytes = max(entry.size, entry.rows * int(self.spec["output"]["row_bytes"]))
+        return self._cache.get((entry.name, *parts), n_bytes, read)
+
+    def _numbered_rows(self, entry: ShardEntry, first: int, parts: Sequence[str]) -> RowBlock:
+        return replace(self._rows(entry, parts), number=np.arange(first, first + entry.rows))
+
+    def _as_batch(self, rows: RowBlock, parts: Sequence[str], *, decode: bool = True) -> tuple[Any, ...]:
+        features = self.map.decode(rows.X) if decode and isinstance(rows.X, PackedCodes) else rows.X
+        return (features, rows.y, *(getattr(rows, part) for part in parts))
+
+    def _read_shards(self, entries: Sequence[ShardEntry], parts: Sequence[str]) -> tuple[Any, ...]:
+        """Read and join several shards: decoded features, labels and the other parts."""
+        return self._as_batch(join_blocks([self._rows(entry, parts) for entry in entries]), parts)
 
     def verify(self) -> reader.Report:
         """Read every shard in full and report every problem, and every file that no manifest lists."""
         return reader.verify(self._reader.storage)
-
-
-def _counted(shards: reader.ShardReader) -> LabelCounts | str | None:
-    """Rows by label, why they cannot be counted, or None where there are too many labels or none."""
-    labels = shards.manifest.labels
-    if labels is None or not 0 < len(labels) <= _LABELS:
-        return None
-    most = _FETCHED_BYTES if "://" in shards.storage.url else _READ_BYTES
-    try:
-        return count_labels(shards, most)
-    except (DkfeatError, OSError) as error:  # a repr does not raise
-        return f"not counted: {error}"
-
-
-def _counts_shown(found: LabelCounts | str, n_rows: int) -> str:
-    if isinstance(found, str):
-        return found
-    told = "all rows" if found.rows == n_rows else f"{found.rows:,} rows of {found.n_shards:,} shards"
-    if len(found.counts) > _IN_LINE:
-        return f"{len(found.counts):,}, counted in {told}"
-    return f"{', '.join(f'{label:g}: {rows:,}' for label, rows in found.counts.items())} ({told})"
 
 
 def map_shown(spec: Mapping[str, Any]) -> str:
@@ -369,47 +417,14 @@ def map_shown(spec: Mapping[str, Any]) -> str:
     return f"{spec.get('map')}: {shown}, seed={spec.get('seed')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelCounts:
-    """Labels of the shards that were read."""
-
-    counts: dict[int | float, int]
-    """Rows by label, ascending; with lists of labels a row counts for each of its own."""
-    rows: int
-    """Rows in these shards."""
-    n_shards: int
-    """Shards that were read."""
-
-
-def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCounts:
-    """Count the labels of all shards, or of some that are spread over the data set.
-
-    Parameters
-    ----------
-    shards : ShardReader
-    max_bytes : int or None
-        Bytes of shards to read, though one shard at least; None: all.
-
-    Raises
-    ------
-    dkfeat.errors.ShardError
-        A shard does not read back as committed.
-    """
-    chosen = spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
-    counts: Counter[int | float] = Counter()
-    for entry in chosen if "label" in shards.manifest.schema else ():
-        labels = shards.read(entry, "size", only=("label",)).y
-        found, times = np.unique(np.asarray(labels), return_counts=True)
-        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
-    return LabelCounts(
-        counts=dict(sorted(counts.items())), rows=sum(entry.rows for entry in chosen), n_shards=len(chosen)
-    )
-
-
-def spread(entries: Sequence[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
-    """Shards at equal distances, as many as have so many bytes together."""
-    total = sum(entry.size for entry in entries)
-    if max_bytes is None or total <= max_bytes:
-        return list(entries)
-    n = max(1, len(entries) * max_bytes // total)
-    return [entries[len(entries) * place // n] for place in range(n)]
+def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:
+    """Consecutive shards, together as long as they have at most so many rows."""
+    groups: list[list[ShardEntry]] = []
+    held = 0
+    for entry in entries:
+        if not groups or held + entry.rows > most_rows:
+            groups.append([])
+            held = 0
+        groups[-1].append(entry)
+        held += entry.rows
+    return [tuple(group) for group in groups]

@@ -1,10 +1,14 @@
-"""Blocks of rows read from shards, and a bounded cache of them."""
+"""Rows of shards: blocks, a bounded cache, prefetching, and batches shuffled in a bounded buffer."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import repeat, takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.io.shards.codec import ShardData
+
+Item = TypeVar("Item")
+_END: Any = object()
 
 
 def block_of(data: ShardData, classes: NDArray[Any] | None) -> RowBlock:
@@ -113,3 +120,111 @@ class RowsCache:
                     self._kept[key] = rows
                     self._room -= n_bytes
         return rows
+
+
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the same items in the same order, while a background thread prepares the next one.
+
+    Parameters
+    ----------
+    items : iterable
+        Iterated only in the background thread. Its exception is raised in the caller, after the items before it.
+
+    Yields
+    ------
+    item
+        Items of `items`. Leaving the loop early stops the thread.
+
+    Examples
+    --------
+    >>> list(prefetch(range(4)))
+    [0, 1, 2, 3]
+    """
+    take = partial(next, iter(items), _END)
+    yield from takewhile(lambda item: item is not _END, prefetch_calls(repeat(take), threads=1))
+
+
+def prefetch_calls(calls: Iterable[Callable[[], Item]], *, threads: int) -> Iterator[Item]:
+    """Yield the results of calls in their order, while background threads run the next calls.
+
+    Parameters
+    ----------
+    calls : iterable of callable
+        Functions without arguments, called in the threads. An exception is raised in the caller in place of the result.
+    threads : int
+        Number of threads, at least 1. As many results are kept ready, which limits memory use.
+
+    Yields
+    ------
+    item
+        Result of each call. Leaving the loop early waits for the calls that are running.
+
+    Examples
+    --------
+    >>> list(prefetch_calls([lambda: "a", lambda: "b"], threads=2))
+    ['a', 'b']
+    """
+    under_way: deque[Future[Item]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="dkfeat-prefetch") as pool:
+        try:
+            for call in calls:
+                under_way.append(pool.submit(call))
+                if len(under_way) > threads:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def cut_batches(
+    shards: Iterable[RowBlock], rows: int, *, kept: int = 0, rng: np.random.Generator | None = None
+) -> Iterator[RowBlock]:
+    """Cut shards into batches.
+
+    Parameters
+    ----------
+    shards : iterable of RowBlock
+        Taken one after another.
+    rows : int
+        Rows in a batch, at least 1; the last batch may have fewer.
+    kept : int
+        Rows that stay in the buffer while more shards come, from which batches are drawn.
+    rng : numpy.random.Generator or None
+        Draws the order within the buffer; None keeps the order in which rows come.
+
+    Yields
+    ------
+    batch : RowBlock
+        Each row is in exactly one. At most about ``2 * kept`` rows and two shards are held.
+    """
+    enough = kept + max(rows, kept // 2)  # many small shards are joined at once
+    parts: list[RowBlock] = []
+    held = 0
+    for shard in shards:
+        parts.append(shard)
+        held += shard.n_rows
+        del shard
+        if held >= enough:
+            take = _mixed(parts, rng)
+            batches = (held - kept) // rows
+            for start in range(0, batches * rows, rows):
+                yield take(start, start + rows)
+            parts.append(take(batches * rows, held))
+            held -= batches * rows
+            del take
+    if held:
+        take = _mixed(parts, rng)
+        for start in range(0, held, rows):
+            yield take(start, min(start + rows, held))
+
+
+def _mixed(parts: list[RowBlock], rng: np.random.Generator | None) -> Callable[[int, int], RowBlock]:
+    """Join and empty the parts; give what takes a range of their rows, with `rng` in an order that it draws."""
+    rows = join_blocks(parts)
+    parts.clear()
+    if rng is None:
+        return lambda start, stop: rows.take(slice(start, stop))
+    order = rng.permutation(rows.n_rows)
+    return lambda start, stop: rows.take(order[start:stop])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from sklearn.preprocessing import normalize
 
-from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.io.sources.base import Source

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.progress.report import NotebookLine
 from dkfeat.errors import ConfigError
 from dkfeat.learn.model.score import Score, predictions_of

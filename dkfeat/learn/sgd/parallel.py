@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset
-from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.runners.local import InOrder, Stopped
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError, PlanError

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.compiled.random.philox import STREAM_HELD_OUT, draw_words
-from dkfeat.engine.dataset.prefetch import prefetch
+from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
 from dkfeat.learn.model.score import Moments
 

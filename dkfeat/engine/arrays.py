@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -17,33 +17,14 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from dkfeat.blocks import Split
-from dkfeat.engine.dataset.batches import DatasetRows
 from dkfeat.engine.dataset.rows import join_blocks
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.shards.reader import ShardReader
 from dkfeat.io.sources.base import Source
 
-if TYPE_CHECKING:
-    from dkfeat.io.manifest.manifest import ShardEntry
-
 S = TypeVar("S", LibsvmSource, ParquetSource)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockArray:
-    """One of the arrays that the blocks are made of."""
-
-    part: int
-    """Its position in the tuple that a task gives."""
-    name: str
-    """Begin of its keys."""
-    meta: Any
-    """Array of its type and dtype, of no length."""
-    width: tuple[float | None, ...] = ()
-    """Lengths of its axes beside the rows."""
 
 
 def block_arrays(
@@ -51,7 +32,7 @@ def block_arrays(
     shared: Any,
     pieces: Sequence[Any],
     row_chunks: Sequence[float],
-    arrays: Sequence[BlockArray],
+    metas: Mapping[str, Any],
     *,
     name: str,
     token: str,
@@ -61,14 +42,15 @@ def block_arrays(
     Parameters
     ----------
     load : callable
-        ``load(shared, piece)`` gives a tuple of blocks.
+        ``load(shared, piece)`` gives a tuple of blocks, one for each array.
     shared
         What all tasks need; travels once to each worker.
     pieces : sequence
         What each task needs beside it; small.
     row_chunks : sequence of float
         Rows of each piece; NaN for unknown.
-    arrays : sequence of BlockArray
+    metas : mapping of str to array
+        Begin of each array's keys; an array without rows, of its type, dtype and width.
     name, token : str
         Keys begin with the name and hold the token: equal tokens for equal contents.
 
@@ -82,15 +64,13 @@ def block_arrays(
     reading: dict[Any, Any] = {(blocks, number): (load, holder.key, piece) for number, piece in enumerate(pieces)}
     graph = HighLevelGraph.from_collections(blocks, reading, dependencies=[holder])
     found = []
-    for array in arrays:
-        key = f"{array.name}-{token}"
-        places = (0,) * len(array.width)
+    for part, (begin, meta) in enumerate(metas.items()):
+        key, width = f"{begin}-{token}", meta.shape[1:]
         layer: dict[Any, Any] = {
-            (key, number, *places): (itemgetter(array.part), (blocks, number)) for number in range(len(pieces))
+            (key, number, *(0 for _ in width)): (itemgetter(part), (blocks, number)) for number in range(len(pieces))
         }
         whole = HighLevelGraph({**graph.layers, key: layer}, {**graph.dependencies, key: {blocks}})
-        chunks = (tuple(row_chunks), *((length,) for length in array.width))
-        found.append(da.Array(whole, key, chunks, meta=array.meta))
+        found.append(da.Array(whole, key, (tuple(row_chunks), *((length,) for length in width)), meta=meta))
     return tuple(found)
 
 
@@ -232,27 +212,26 @@ def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any])
 
 def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
     kind = source.kind
-    y_meta = np.empty(0, object if source.multilabel else source.label_dtype)
-    arrays = [
-        BlockArray(0, f"{kind}-X", sp.csr_matrix((0, 0), dtype=source.dtype), (source.n_features,)),
-        BlockArray(1, f"{kind}-y", y_meta),
-    ]
+    metas = {
+        f"{kind}-X": sp.csr_matrix((0, source.n_features), dtype=source.dtype),
+        f"{kind}-y": np.empty(0, object if source.multilabel else source.label_dtype),
+    }
     if source.query_id:
-        arrays.append(BlockArray(2, f"{kind}-qid", np.empty(0, np.int64)))
+        metas[f"{kind}-qid"] = np.empty(0, np.int64)
     if source.has_weights:
-        arrays.append(BlockArray(3, f"{kind}-weight", np.empty(0)))
+        metas[f"{kind}-weight"] = np.empty(0)
     token = tokenize(source.to_mapping(), [(split.to_mapping(), split.file.url) for split in splits])
-    return block_arrays(_read_split, source, splits, row_chunks, arrays, name=kind, token=token)
+    return block_arrays(_read_split, source, splits, row_chunks, metas, name=kind, token=token)
 
 
 def _read_split(source: Source, split: Split) -> tuple[Any, ...]:
-    """Rows, labels, query ids and weights of a whole split."""
+    """Rows, labels and, if the source has them, query ids and weights of a whole split."""
     blocks = [piece.block for piece in source.read(split, checksum=False)]
     plain = [
         replace(block, y=_row_labels(block.y, block.label_offsets), label_offsets=None, kept={}) for block in blocks
     ]
     rows = join_blocks(plain)
-    return rows.X, rows.y, rows.qid, rows.weight
+    return tuple(part for part in (rows.X, rows.y, rows.qid, rows.weight) if part is not None)
 
 
 def _row_labels(y: NDArray[Any], offsets: NDArray[np.int64] | None) -> NDArray[Any]:
@@ -263,58 +242,3 @@ def _row_labels(y: NDArray[Any], offsets: NDArray[np.int64] | None) -> NDArray[A
     for row in range(len(rows)):
         rows[row] = tuple(y[offsets[row] : offsets[row + 1]].tolist())
     return rows
-
-
-def dataset_arrays(rows: DatasetRows, parts: Sequence[str], chunk_rows: int) -> tuple[da.Array, ...]:
-    """Features, labels and, among `parts`, weights; nothing is read yet.
-
-    Parameters
-    ----------
-    rows : DatasetRows
-    parts : sequence of str
-        As `DatasetRows.parts` gives them.
-    chunk_rows : int
-        Consecutive shards are one chunk as long as they have no more rows together.
-    """
-    spec, manifest = rows.reader.spec, rows.reader.manifest
-    empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # what tasks carry stays small
-    light = DatasetRows(ShardReader(rows.reader.storage, spec, empty), rows.verify)
-    groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], chunk_rows)
-    dense = spec["output"]["layout"] == "dense"
-    meta = np.empty((0, 0), np.float32) if dense else sp.csr_matrix((0, 0), dtype=np.float32)
-    arrays = [BlockArray(0, "dkfeat-X", meta, (int(spec["output"]["n_features_out"]),))]
-    if spec["input"]["multilabel"]:
-        n_classes = 0 if rows.classes is None else len(rows.classes)
-        arrays.append(BlockArray(1, "dkfeat-y", sp.csr_matrix((0, n_classes), dtype=np.uint8), (n_classes,)))
-    else:
-        arrays.append(BlockArray(1, "dkfeat-y", np.empty(0, spec["input"]["label_dtype"])))
-    if "weight" in parts:
-        arrays.append(BlockArray(2, "dkfeat-weight", np.empty(0)))
-    return block_arrays(
-        _load,
-        (light, parts),
-        groups,
-        [sum(entry.rows for entry in group) for group in groups],
-        arrays,
-        name="dkfeat",
-        token="-".join([manifest.sha256[:16], str(chunk_rows), *parts]),
-    )
-
-
-def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:
-    """Consecutive shards, together as long as they have at most so many rows."""
-    groups: list[list[ShardEntry]] = []
-    held = 0
-    for entry in entries:
-        if not groups or held + entry.rows > most_rows:
-            groups.append([])
-            held = 0
-        groups[-1].append(entry)
-        held += entry.rows
-    return [tuple(group) for group in groups]
-
-
-def _load(shared: tuple[DatasetRows, Sequence[str]], entries: Sequence[ShardEntry]) -> tuple[Any, ...]:
-    """Features and labels of some shards, and what else is asked."""
-    rows, parts = shared
-    return rows.as_batch(rows.of_shards(entries, parts), True, parts)

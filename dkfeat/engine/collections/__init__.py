@@ -1,1 +1,0 @@
-"""Dask arrays: rows of sources, and Gram matrices."""

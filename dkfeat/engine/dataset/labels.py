@@ -1,0 +1,71 @@
+"""Counts of a data set's labels, over all shards or over some at equal distances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.shards.reader import ShardReader
+
+
+_IN_LINE = 10
+"""Labels beyond which their counts fill a table only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelCounts:
+    """Labels of the shards that were read."""
+
+    counts: dict[int | float, int]
+    """Rows by label, ascending; with lists of labels a row counts for each of its own."""
+    rows: int
+    """Rows in these shards."""
+    n_shards: int
+    """Shards that were read."""
+
+    def describe(self, n_rows: int) -> str:
+        """One line for people; `n_rows` are those of the whole data set."""
+        read = "all rows" if self.rows == n_rows else f"{self.rows:,} rows of {self.n_shards:,} shards"
+        if len(self.counts) > _IN_LINE:
+            return f"{len(self.counts):,}, counted in {read}"
+        return f"{', '.join(f'{label:g}: {rows:,}' for label, rows in self.counts.items())} ({read})"
+
+
+def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCounts:
+    """Count the labels of all shards, or of some that are spread over the data set.
+
+    Parameters
+    ----------
+    shards : ShardReader
+    max_bytes : int or None
+        Bytes of shards to read, though one shard at least; None: all.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        A shard does not read back as committed.
+    """
+    chosen = spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
+    counts: Counter[int | float] = Counter()
+    for entry in chosen if "label" in shards.manifest.schema else ():
+        labels = shards.read(entry, "size", only=("label",)).y
+        found, times = np.unique(np.asarray(labels), return_counts=True)
+        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    return LabelCounts(
+        counts=dict(sorted(counts.items())), rows=sum(entry.rows for entry in chosen), n_shards=len(chosen)
+    )
+
+
+def spread(entries: Sequence[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
+    """Shards at equal distances, as many as have so many bytes together."""
+    total = sum(entry.size for entry in entries)
+    if max_bytes is None or total <= max_bytes:
+        return list(entries)
+    n = max(1, len(entries) * max_bytes // total)
+    return [entries[len(entries) * i // n] for i in range(n)]
