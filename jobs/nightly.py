@@ -13,8 +13,8 @@ import click
 
 from dkfeat.cli import DkfeatCommand, set_log, text_of
 from dkfeat.cli.jobs import build_source, load_job, open_runs, part_status, run_featurize
+from dkfeat.cli.json_lines import LogLines
 from dkfeat.config import FeaturizeConfig, RunConfig
-from dkfeat.engine.progress.json_lines import LogLines
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.io.commit.status import Status
 from dkfeat.io.sources.base import Source

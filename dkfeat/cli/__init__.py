@@ -32,7 +32,7 @@ __all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
 
 def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
     if value == "json":
-        from dkfeat.engine.progress.json_lines import LogLines
+        from dkfeat.cli.json_lines import LogLines
 
         log = LogLines(sys.stderr)
         set_log(ctx, log)

@@ -22,7 +22,7 @@ from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.messages import close, nearest
 
 if TYPE_CHECKING:
-    from dkfeat.engine.progress.json_lines import LogLines
+    from dkfeat.cli.json_lines import LogLines
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

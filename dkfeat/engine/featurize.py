@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.plan import make_plan
-from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source, open_target
 from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.engine.runners.open import LazyRunner

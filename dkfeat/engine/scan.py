@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.runners.local import Runner, Stopped
 from dkfeat.engine.runners.open import open_runner

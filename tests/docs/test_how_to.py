@@ -84,7 +84,7 @@ def test_nightly_page__names_commands_and_events_that_exist():
     told = set(re.findall(r"^\| `([a-z]+)` \|", PAGE, re.MULTILINE))
     sources = [
         ROOT / "jobs" / "nightly.py",
-        ROOT / "dkfeat" / "engine" / "progress" / "json_lines.py",
+        ROOT / "dkfeat" / "cli" / "json_lines.py",
         ROOT / "dkfeat" / "cli" / "group.py",
     ]
     written = "".join(path.read_text() for path in sources)

@@ -17,7 +17,7 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
 
 if TYPE_CHECKING:
-    from dkfeat.engine.progress.json_lines import LogLines
+    from dkfeat.cli.json_lines import LogLines
 
 
 @click.command(cls=DkfeatCommand)

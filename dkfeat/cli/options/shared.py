@@ -20,7 +20,7 @@ from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig, SourceCon
 from dkfeat.config.train import SOLVERS, split_solver_options
 
 if TYPE_CHECKING:
-    from dkfeat.engine.progress.json_lines import LogLines
+    from dkfeat.cli.json_lines import LogLines
     from dkfeat.io.sources.base import Source
 
 

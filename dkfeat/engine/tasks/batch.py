@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_info
 
-from dkfeat.engine.progress.report import Progress
+from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import largest_first
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine

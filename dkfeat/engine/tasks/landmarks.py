@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
-from dkfeat.engine.progress.report import Progress
+from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner, Stopped
 from dkfeat.engine.scan import largest_first
 from dkfeat.engine.tasks.process_cache import ProcessCache

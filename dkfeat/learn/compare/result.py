@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.progress.report import NotebookLine
+from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import draw

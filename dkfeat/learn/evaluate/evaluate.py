@@ -11,7 +11,7 @@ import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.dataset.rows import indicator
-from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import InOrder, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError

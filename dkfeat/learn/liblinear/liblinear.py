@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from dkfeat.config.train import Liblinear, as_grid
-from dkfeat.engine.progress.report import NotebookLine
+from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.memory import check_fits
 from dkfeat.learn.model.model import LinearModel

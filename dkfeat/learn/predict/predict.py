@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.plan import make_plan
-from dkfeat.engine.progress.report import Progress, ProgressState
+from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.runners.open import LazyRunner

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.progress.report import NotebookLine
+from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError
 from dkfeat.learn.model.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights

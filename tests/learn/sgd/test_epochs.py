@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from dkfeat.engine.progress.report import NotebookLine
+from dkfeat.engine.progress import NotebookLine
 from dkfeat.learn.sgd import epochs as epoch_lines
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from dkfeat.engine.progress.report import LINE_SECONDS, ProgressState
+from dkfeat.engine.progress import LINE_SECONDS, ProgressState
 from dkfeat.io.storage.urls import printable
 
 

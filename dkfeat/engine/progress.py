@@ -1,76 +1,16 @@
-"""Progress of a run: its state after each task, a line on standard error or in a notebook, and a timeline for logs."""
+"""Progress of a run: its state after each task, a line on standard error or in a notebook, and logs of its stages."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from types import TracebackType
 from typing import Any, Self, TextIO
 
 from dkfeat.io.commit.run_logs import MOST_POINTS, StageLog
-
-
-class Timeline:
-    """Rows and bytes done over time; where steps are many, every second, fourth, eighth … of them is kept.
-
-    Parameters
-    ----------
-    state : ProgressState
-        How the stage began.
-
-    Examples
-    --------
-    >>> from dkfeat.engine.progress.report import ProgressState
-    >>> at = {"stage": "scan", "total_tasks": 9999, "total_bytes": 9999}
-    >>> timeline = Timeline(ProgressState(**at, tasks=0, rows=0, source_bytes=0, seconds=0.0))
-    >>> for step in range(1, 10_000):
-    ...     timeline.add(ProgressState(**at, tasks=step, rows=2 * step, source_bytes=step, seconds=step / 10))
-    >>> log = timeline.log()
-    >>> log.rows, len(log.points) <= MOST_POINTS, log.points[-1]
-    (19998, True, (999.9, 19998, 9999))
-    """
-
-    def __init__(self, state: ProgressState) -> None:
-        self._state = state
-        self._points: list[tuple[float, int, int]] = []
-        self._steps, self._every = 0, 1
-
-    def add(self, state: ProgressState) -> None:
-        """Note how far the stage has come."""
-        self._state = state
-        self._steps += 1
-        if self._steps % self._every:
-            return
-        self._points.append(_point(state))
-        if len(self._points) == MOST_POINTS:
-            del self._points[::2]
-            self._every *= 2
-
-    def end(self, state: ProgressState) -> None:
-        """Note how far the stage came."""
-        self._state = state
-
-    def log(self) -> StageLog:
-        """Give what is known so far."""
-        state, last = self._state, _point(self._state)
-        points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
-        return StageLog(
-            stage=state.stage,
-            tasks=state.tasks,
-            total_tasks=state.total_tasks,
-            rows=state.rows,
-            source_bytes=state.source_bytes,
-            seconds=round(state.seconds, 3),
-            points=tuple(points),
-        )
-
-
-def _point(state: ProgressState) -> tuple[float, int, int]:
-    return round(state.seconds, 3), state.rows, state.source_bytes
-
 
 LINE_SECONDS = 5.0
 """Time between two plain lines."""
@@ -112,6 +52,12 @@ class ProgressState:
             return None
         return self.seconds * (self.total_bytes - self.source_bytes) / self.source_bytes
 
+    @property
+    def pace(self) -> str:
+        """Mean speeds, and the time left if it is known, for people."""
+        pace = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
+        return pace if self.seconds_left is None else f"{pace}, {clock(self.seconds_left)} left"
+
     def describe(self) -> str:
         """One line for people.
 
@@ -121,10 +67,7 @@ class ProgressState:
         ...               total_bytes=80_000_000, seconds=3.0).describe()
         'featurize: 3 of 4 splits, 90,000 rows, 30,000 rows/s, 20.0 MB/s, 0:01 left'
         """
-        left = self.seconds_left
-        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
-        end = "" if left is None else f", {clock(left)} left"
-        return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {speed}{end}"
+        return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {self.pace}"
 
     def describe_end(self) -> str:
         """One line for people, of a stage that is done.
@@ -166,27 +109,30 @@ class Progress:
 
     def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
         """Begin a stage of so many tasks over so many bytes."""
-        sink: _Sink
+        sink = _Sink()
         if callable(self._report):
             sink = _Call(self._report)
         elif not self._report:
-            sink = _Nothing()
+            pass
         elif self._in_notebook:
             sink = _Cell()
         elif self._stream.isatty():
             sink = _Bar(self._stream)
         else:
             sink = _Lines(self._stream)
-        stage = _Stage(name, total_tasks, total_bytes, sink)
+        begin = ProgressState(
+            stage=name, tasks=0, total_tasks=total_tasks, rows=0, source_bytes=0, total_bytes=total_bytes, seconds=0.0
+        )
+        stage = _Stage(begin, sink)
         self._stages.append(stage)
         return stage
 
     def logs(self) -> tuple[StageLog, ...]:
         """Give the logs of the stages, as far as they have come."""
-        return tuple(stage.timeline.log() for stage in self._stages)
+        return tuple(stage.log() for stage in self._stages)
 
     def note(self, text: str) -> None:
-        """Tell people something, unless nothing is reported or a callable gets the states."""
+        """Write a message for people, unless nothing is reported or a callable gets the states."""
         if self._in_notebook:
             NotebookLine().write(text)
         elif self._report is True:
@@ -194,41 +140,57 @@ class Progress:
 
 
 class _Stage:
-    def __init__(self, name: str, total_tasks: int, total_bytes: int, sink: _Sink) -> None:
-        self._fixed: dict[str, Any] = {"stage": name, "total_tasks": total_tasks, "total_bytes": total_bytes}
-        self._tasks = self._rows = self._bytes = 0
-        self._sink = sink
+    """One stage; where steps are many, the log keeps every second, fourth, eighth … of them."""
+
+    def __init__(self, state: ProgressState, sink: _Sink) -> None:
+        self._state, self._sink = state, sink
         self._began = time.monotonic()
-        self.timeline = Timeline(self.state)
+        self._points: list[tuple[float, int, int]] = []
+        self._every = 1
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        self._sink.begin(self.state)
+        self._sink.begin(self._state)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.timeline.end(self.state)
-        self._sink.end(self.state, completed=kind is None)
+        self._state = replace(self._state, seconds=time.monotonic() - self._began)
+        self._sink.end(self._state, completed=kind is None)
 
     def advance(self, *, rows: int, source_bytes: int) -> None:
         """Count one task, with its rows and its bytes of the source as stored."""
-        self._tasks += 1
-        self._rows += rows
-        self._bytes += source_bytes
-        self.timeline.add(state := self.state)
-        self._sink.step(state)
+        state = self._state
+        self._state = replace(
+            state,
+            tasks=state.tasks + 1,
+            rows=state.rows + rows,
+            source_bytes=state.source_bytes + source_bytes,
+            seconds=time.monotonic() - self._began,
+        )
+        if self._state.tasks % self._every == 0:
+            self._points.append(_point(self._state))
+            if len(self._points) == MOST_POINTS:
+                del self._points[::2]
+                self._every *= 2
+        self._sink.step(self._state)
 
-    @property
-    def state(self) -> ProgressState:
-        """Progress of the stage."""
-        seconds = time.monotonic() - self._began
-        done: dict[str, Any] = {
-            "tasks": self._tasks,
-            "rows": self._rows,
-            "source_bytes": self._bytes,
-            "seconds": seconds,
-        }
-        return ProgressState(**self._fixed, **done)
+    def log(self) -> StageLog:
+        """Rows and bytes over time, as far as the stage has come."""
+        state, last = self._state, _point(self._state)
+        points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
+        return StageLog(
+            stage=state.stage,
+            tasks=state.tasks,
+            total_tasks=state.total_tasks,
+            rows=state.rows,
+            source_bytes=state.source_bytes,
+            seconds=last[0],
+            points=tuple(points),
+        )
+
+
+def _point(state: ProgressState) -> tuple[float, int, int]:
+    return round(state.seconds, 3), state.rows, state.source_bytes
 
 
 class _Sink:
@@ -239,10 +201,6 @@ class _Sink:
     def step(self, state: ProgressState) -> None: ...
 
     def end(self, state: ProgressState, *, completed: bool) -> None: ...
-
-
-class _Nothing(_Sink):
-    """No report."""
 
 
 class _Call(_Sink):
@@ -281,18 +239,15 @@ class _Cell(_Sink):
     def __init__(self) -> None:
         self._line = NotebookLine()
 
-    def begin(self, state: ProgressState) -> None:
-        self._line.write(state.describe(), 0.0)
-
     def step(self, state: ProgressState) -> None:
         self._line.write(state.describe(), state.source_bytes / max(1, state.total_bytes))
 
+    begin = step
+
     def end(self, state: ProgressState, *, completed: bool) -> None:
-        if completed:
-            self._line.write(state.describe_end(), 1.0)
-        else:
-            text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
-            self._line.write(text, state.source_bytes / max(1, state.total_bytes))
+        text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
+        share = state.source_bytes / max(1, state.total_bytes)
+        self._line.write(*(state.describe_end(), 1.0) if completed else (text, share))
         self._line.end()
 
 
@@ -308,19 +263,16 @@ class _Bar(_Sink):
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[say]}"),
+            TextColumn("{task.fields[pace]}"),
         )
         self._bars = Bars(*columns, console=Console(file=stream), refresh_per_second=4)
 
     def begin(self, state: ProgressState) -> None:
         self._bars.start()
-        self._task = self._bars.add_task(state.stage, total=max(1, state.total_bytes), say="")
+        self._task = self._bars.add_task(state.stage, total=max(1, state.total_bytes), pace="")
 
     def step(self, state: ProgressState) -> None:
-        left = state.seconds_left
-        say = f"{state.rows_per_second:,.0f} rows/s  {state.bytes_per_second / 1e6:,.1f} MB/s"
-        say += "" if left is None else f"  {clock(left)} left"
-        self._bars.update(self._task, completed=state.source_bytes, say=say)
+        self._bars.update(self._task, completed=state.source_bytes, pace=state.pace)
 
     def end(self, state: ProgressState, *, completed: bool) -> None:
         if completed:
@@ -346,9 +298,9 @@ UPDATE_SECONDS = 0.2
 
 
 class NotebookLine:
-    """A line of the output of the cell that runs now, with a bar where a share is known.
+    """Line in the output of the cell that runs now, with a bar if a share is given.
 
-    It appears when it is first written. Themes are the notebook's own; where HTML is not shown, the text is.
+    It appears when it is first written. Colours follow the notebook's theme; where HTML is not shown, the text is.
 
     Examples
     --------
@@ -358,7 +310,7 @@ class NotebookLine:
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._told: dict[str, str] | None = None
+        self._pending: dict[str, str] | None = None
         self._next = 0.0
 
     @classmethod
@@ -377,15 +329,15 @@ class NotebookLine:
         ----------
         text : str
         share : float or None
-            What is done, in [0, 1], for a bar before the text.
+            Part that is done, in [0, 1], for a bar before the text.
         """
-        self._told = {"text/plain": text, "text/html": _html(text, share)}
+        self._pending = {"text/plain": text, "text/html": _html(text, share)}
         if time.monotonic() >= self._next:
             self.end()
 
     def end(self) -> None:
         """Show the text that was written last, if it is not there yet."""
-        bundle, self._told = self._told, None
+        bundle, self._pending = self._pending, None
         if bundle is None:
             return
         self._next = time.monotonic() + UPDATE_SECONDS

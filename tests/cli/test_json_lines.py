@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from dkfeat.engine.progress.json_lines import LogLines
-from dkfeat.engine.progress.report import ProgressState
+from dkfeat.cli.json_lines import LogLines
+from dkfeat.engine.progress import ProgressState
 
 
 @pytest.fixture

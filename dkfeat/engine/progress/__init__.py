@@ -1,1 +1,0 @@
-"""Progress of runs: bars, notebook lines and JSON lines."""
