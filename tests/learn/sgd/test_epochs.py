@@ -62,9 +62,9 @@ def test_epoch_lines__a_notebook_gets_one_line_that_ends_with_the_last_epoch(mon
 
     class Line(NotebookLine):
         def end(self):
-            if self._told is not None:
-                shown.append(self._told["text/plain"])
-            self._told, self._next = None, float("inf")
+            if self._pending is not None:
+                shown.append(self._pending["text/plain"])
+            self._pending, self._next = None, float("inf")
 
     monkeypatch.setattr(epoch_lines.NotebookLine, "here", Line)
     with epoch_lines.EpochLines(9) as lines:  # training that stops early
