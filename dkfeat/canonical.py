@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from io import BytesIO
 from itertools import islice
@@ -100,6 +101,7 @@ def dumps(value: object) -> bytes:
     r"""UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity.
 
     An object's values may be iterators, which are written as lists; what they yield is held a thousand items at a time.
+    A dataclass is written as an object of its fields, without those that have their default value.
 
     Examples
     --------
@@ -125,7 +127,17 @@ def dumps(value: object) -> bytes:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=without_defaults)
+
+
+def without_defaults(record: Any) -> dict[str, Any]:
+    """Fields of a dataclass by name, in order, without those that have their default value."""
+    values = {item.name: (getattr(record, item.name), item) for item in fields(record)}
+    return {name: value for name, (value, item) in values.items() if value != _default(item)}
+
+
+def _default(item: Field[Any]) -> object:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:

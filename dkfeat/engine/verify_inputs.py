@@ -101,7 +101,7 @@ def verify_inputs(
     >>> len(dkfeat.verify_inputs(folder / "features", rows).problems)
     1
     """
-    storage = target if isinstance(target, Storage) else open_storage(target, target_options)
+    storage = open_storage(target, target_options)
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
     resolved, files = resolved_source(storage, spec, manifest, source, storage_options)
     problems, touched = _changes(manifest, files)

@@ -62,9 +62,9 @@ target_option = click.option(
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether a folder or URL is a model rather than shards."""
-    from dkfeat.io.manifest.model_folder import MODEL_FILE, model_place
+    from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder
 
-    return model_place(target, storage_options).size(MODEL_FILE) is not None
+    return open_model_folder(target, storage_options).size(MODEL_FILE) is not None
 
 
 def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:

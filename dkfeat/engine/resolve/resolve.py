@@ -17,7 +17,7 @@ from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET
 from dkfeat.io.manifest.metadata import differences, read_spec, spec_text, ways_out
-from dkfeat.io.manifest.model_folder import MODEL_FILE, model_place, read_facts
+from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, read_facts
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC, Storage
@@ -364,7 +364,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
 
 def _model_text(like: str | PathLike[str], storage: Storage, options: Mapping[str, Any] | None) -> bytes | None:
     try:
-        return read_facts(model_place(like, options))
+        return read_facts(open_model_folder(like, options))
     except DkfeatError:
         raise
     except OSError as fault:

@@ -147,16 +147,14 @@ def run_batch(
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
     total_bytes = sum(map(source.split_bytes, run.splits))
     where = runner.description  # a cluster of its own is gone by the time the log is kept
-    run.log_with(
-        lambda: {
-            "where": where,
-            "sources": _places(source),
-            "shards": len(entries),
-            "found": n_found,
-            "retries": n_again,
-            "stages": reporter.logs(),
-        }
-    )
+    run.log_facts = lambda: {
+        "where": where,
+        "sources": _places(source),
+        "shards": len(entries),
+        "found": n_found,
+        "retries": n_again,
+        "stages": reporter.logs(),
+    }
     with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
 
         def done(split: Split, result: SplitResult) -> None:

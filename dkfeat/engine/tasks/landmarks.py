@@ -19,7 +19,7 @@ from dkfeat.engine.runners.local import Runner, Stopped
 from dkfeat.engine.scan import largest_first
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import SpecConflictError
-from dkfeat.io.manifest.sidecar import read_sidecar, sidecar_name
+from dkfeat.io.manifest.metadata import read_sidecar, sidecar_name
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.io.storage.base import META, Storage
 from dkfeat.maps import FeatureMap, from_spec

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,38 +35,32 @@ STORAGE = ShardError.exit_code
 """Of faults of the storage."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Batch:
     """A batch under way, or nothing to do; made by `begin`."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        lock: Lock,
-        run_id: str,
-        started: str,
-        spec_fp: str,
-        manifest: Manifest | None,
-        plan: BatchPlan | None,
-        repairs: Sequence[Split] = (),
-        changed: Sequence[str] = (),
-    ) -> None:
-        self.id = run_id
-        """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
-        self.spec_fp = spec_fp
-        """Fingerprint of the spec."""
-        self.manifest = manifest
-        """Newest manifest, or None before the first commit."""
-        self.plan = plan
-        """Plan of what this batch adds to the newest manifest, or None if there is nothing new."""
-        self.repairs = tuple(repairs)
-        """Splits of committed shards that are missing or cut: they are made again."""
-        self.changed = tuple(changed)
-        """Committed sources that changed or vanished since, and whose rows stay as they are committed."""
-        self._storage = storage
-        self._lock = lock
-        self._started = started
-        self._facts: Callable[[], Mapping[str, Any]] | None = None
-        self._committed = False
+    storage: Storage
+    """Storage of the target."""
+    lock: Lock
+    """Lock of the target, held until `close`."""
+    id: str
+    """128 random bits, in hexadecimal; workers pass it to `existing_entry` and `publish`."""
+    started: str
+    """Time at which the run began, as an ISO date and time."""
+    spec_fp: str
+    """Fingerprint of the spec."""
+    manifest: Manifest | None
+    """Newest manifest, or None before the first commit."""
+    plan: BatchPlan | None = None
+    """Plan of what this batch adds to the newest manifest, or None if there is nothing new."""
+    repairs: tuple[Split, ...] = ()
+    """Splits of committed shards that are missing or cut: they are made again."""
+    changed: tuple[str, ...] = ()
+    """Committed sources that changed or vanished since, and whose rows stay as they are committed."""
+    is_committed: bool = False
+    """True after `commit`."""
+    log_facts: Callable[[], Mapping[str, Any]] | None = None
+    """Fields of `RunLog` as they are when the run ends; without them no log is left."""
 
     @property
     def is_done(self) -> bool:
@@ -91,13 +86,9 @@ class Batch:
         finally:
             self.close()
 
-    def log_with(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Leave a log when the run ends, with these facts as they are then: fields of `RunLog`."""
-        self._facts = facts
-
     def _keep_log(self, error: BaseException | None) -> None:
-        storage_failed = error is not None and getattr(error, "exit_code", STORAGE) == STORAGE
-        if self._facts is None or (storage_failed and isinstance(error, OSError)):  # then it is not asked for more
+        storage_failed = isinstance(error, OSError) and getattr(error, "exit_code", STORAGE) == STORAGE
+        if self.log_facts is None or storage_failed:
             return
         failed = isinstance(error, Exception)
         newest = self.manifest.number if self.manifest is not None else 0
@@ -105,33 +96,33 @@ class Batch:
             batch=newest if self.plan is None else self.plan.number,
             run_id=self.id,
             host=socket.gethostname(),
-            started=self._started,
+            started=self.started,
             ended=now(),
-            outcome="committed" if self._committed else "failed" if failed else "interrupted",
+            outcome="committed" if self.is_committed else "failed" if failed else "interrupted",
             error=short(f"{type(error).__name__}: {error}") if failed else "",
-            **self._facts(),
+            **self.log_facts(),
         )
-        keep_log(self._storage, log)
+        keep_log(self.storage, log)
 
     def _withdraw(self) -> None:
         """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
-        holder = self._storage.holder()
+        holder = self.storage.holder()
         if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may be another run's by now
             return
-        if self.plan is None or planned_shards(self.plan, self._storage.list(DATA)):
+        if self.plan is None or planned_shards(self.plan, self.storage.list(DATA)):
             return
-        self._storage.remove(f"{META}/{plan_name(self.plan.number)}")
+        self.storage.remove(f"{META}/{plan_name(self.plan.number)}")
         if self.manifest is not None and not self.repairs:
-            mark_success(self._storage, self.manifest)
+            mark_success(self.storage, self.manifest)
 
     def close(self) -> None:
         """Free the target; a second call does nothing."""
         crash_points.passed("before_unlock")
-        self._lock.release()
+        self.lock.release()
 
     def commit(
         self,
-        entries: Iterable[ShardEntry | Mapping[str, Any]],
+        entries: Iterable[ShardEntry],
         *,
         schema: Mapping[str, str],
         n_features: int,
@@ -146,7 +137,7 @@ class Batch:
 
         Parameters
         ----------
-        entries : iterable of ShardEntry or their mappings
+        entries : iterable of ShardEntry
             Every shard of `splits`, in any order.
         schema : mapping
             Columns and types, from ``shards.schema_of``.
@@ -174,23 +165,24 @@ class Batch:
         """
         if self.is_done:
             raise CommitError("there is nothing to commit: the newest manifest lists every source already")
-        made = [entry if isinstance(entry, ShardEntry) else ShardEntry.from_mapping(entry) for entry in entries]
-        made.sort(key=lambda entry: (entry.split, entry.piece))
+        made = sorted(entries, key=lambda entry: (entry.split, entry.piece))
         former, again = self.manifest, {split.number for split in self.repairs}
-        fresh = [entry for entry in made if entry.split not in again]
+        new = [entry for entry in made if entry.split not in again]
         self._check_present(made)
         if former is not None:
             self._check_equal(former, [entry for entry in made if entry.split in again])
             if self.plan is None:
-                self._confirm(former)
-                self._committed = True
+                with faults_as(CommitError, f"{self.storage.url}: cannot repair {former.name}"):
+                    mark_success(self.storage, former)
+                    self.storage.sweep()
+                self.is_committed = True
                 return former
         assert self.plan is not None  # what is repaired is in a manifest
-        shards = (*(former.shards if former else ()), *fresh)
+        shards = (*(former.shards if former else ()), *new)
         run = {
             "id": self.id,
             "host": socket.gethostname(),
-            "started": self._started,
+            "started": self.started,
             "ended": now(),
             "versions": dict(versions),
             "numeric_env": numeric_env,
@@ -207,31 +199,26 @@ class Batch:
                 nnz=sum(entry.nnz for entry in shards),
                 n_empty_rows=sum(entry.n_empty for entry in shards),
                 shards=shards,
-                sources=(*(former.sources if former else ()), *_sources(self.plan, fresh)),
+                sources=(*(former.sources if former else ()), *_sources(self.plan, new)),
                 previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
                 run=run,
             )
         except ShardError as fault:
-            raise CommitError(f"{self._storage.url}: the batch is not complete: {fault}") from fault
+            raise CommitError(f"{self.storage.url}: the batch is not complete: {fault}") from fault
         self.manifest = self._publish(manifest)
-        self._committed = True
+        self.is_committed = True
         return self.manifest
-
-    def _confirm(self, manifest: Manifest) -> None:
-        with faults_as(CommitError, f"{self._storage.url}: cannot repair {manifest.name}"):
-            mark_success(self._storage, manifest)
-            self._storage.sweep()
 
     def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
         """Refuse shards that were made again with other bytes than are committed, and set them aside."""
         listed = {entry.name: entry for entry in manifest.shards}
         others = [entry.name for entry in entries if listed.get(entry.name) != entry]
-        with faults_as(CommitError, f"{self._storage.url}: cannot repair {manifest.name}"):
+        with faults_as(CommitError, f"{self.storage.url}: cannot repair {manifest.name}"):
             for name in others:
-                self._storage.set_aside(f"{DATA}/{name}")
+                self.storage.set_aside(f"{DATA}/{name}")
         if others:
             raise CommitError(
-                f"{self._storage.url}: {others[0]} was made again, with other bytes than were committed by versions "
+                f"{self.storage.url}: {others[0]} was made again, with other bytes than were committed by versions "
                 f"{manifest.run.get('versions')}; run those versions, or restore it from a copy"
             )
 
@@ -241,16 +228,16 @@ class Batch:
         if got != expected:
             wrong = sorted(set(expected) ^ set(got))[:5]
             raise CommitError(
-                f"{self._storage.url}: {len(expected):,} splits were planned, {len(got):,} came; see {wrong}"
+                f"{self.storage.url}: {len(expected):,} splits were planned, {len(got):,} came; see {wrong}"
             )
-        with faults_as(CommitError, f"{self._storage.url}/{DATA} cannot be listed"):
-            sizes = self._storage.list(DATA)
+        with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
+            sizes = self.storage.list(DATA)
         again = {split.number for split in self.repairs}  # these are compared with what was made instead
         kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in again]
         for entry in (*kept, *entries):
             if sizes.get(check_shard_name(entry.name)) != entry.size:
                 raise CommitError(
-                    f"{self._storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
+                    f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                     f"{sizes.get(entry.name, 'none')} are there; run again"
                 )
 
@@ -259,26 +246,26 @@ class Batch:
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         crash_points.passed("before_manifest")
-        with faults_as(CommitError, f"{self._storage.url}: cannot commit {manifest.name}"):
-            if self._storage.size(f"{META}/{plan_name(manifest.number)}") is None:  # no manifest is read without it
+        with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
+            if self.storage.size(f"{META}/{plan_name(manifest.number)}") is None:  # no manifest is read without it
                 raise CommitConflictError(
-                    f"{self._storage.url}: batch {manifest.number} was given up by another run meanwhile; run again"
+                    f"{self.storage.url}: batch {manifest.number} was given up by another run meanwhile; run again"
                 )
             try:
-                self._storage.create(name, text)
+                self.storage.create(name, text)
             except (FileExistsError, FileNotFoundError):  # the latter: a rival that won swept our temporary file
-                if self._storage.size(name) is None:
+                if self.storage.size(name) is None:
                     raise
-                there = Manifest.from_json(self._storage.read(name), name)
+                there = Manifest.from_json(self.storage.read(name), name)
                 if there.run.get("id") != self.id:
                     raise CommitConflictError(
-                        f"{self._storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
+                        f"{self.storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
                     ) from None
                 manifest = there
             crash_points.passed("after_manifest")
-            mark_success(self._storage, manifest)
+            mark_success(self.storage, manifest)
             crash_points.passed("after_success")
-            self._storage.sweep()
+            self.storage.sweep()
         return manifest
 
 
@@ -295,29 +282,23 @@ def mark_success(storage: Storage, manifest: Manifest) -> None:
 
 
 def _sources(plan: BatchPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
-    firsts = {split.number: split.file.name for split in plan.splits}
-    named = set(firsts.values())
-    positions = {file.name: position for position, file in enumerate(plan.files) if file.name in named}
-    rows = [0] * len(plan.files)
-    bad_rows: dict[int, dict[str, int]] = {}
+    positions = {file.name: position for position, file in enumerate(plan.files)}
+    firsts = {split.number: positions[split.file.name] for split in plan.splits}
+    rows: Counter[int] = Counter()
+    bad_rows: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for entry in entries:
-        first = positions[firsts[entry.split]]  # the files of a group follow one another in the plan
-        for place, count in enumerate(entry.rows_by_file or (entry.rows,)):
-            rows[first + place] += count
-        for place, reason, count in entry.bad_rows:
-            counts = bad_rows.setdefault(first + place, {})
-            counts[reason] = counts.get(reason, 0) + count
-    return [
-        SourceEntry(
-            name=file.name,
-            size=file.size,
-            mtime_ns=file.mtime_ns,
-            etag=file.etag,
-            rows=rows[position],
-            **({"bad_rows": dict(sorted(bad_rows[position].items()))} if position in bad_rows else {}),
-        )
-        for position, file in enumerate(plan.files)
-    ]
+        first = firsts[entry.split]  # the files of a group follow one another in the plan
+        for offset, count in enumerate(entry.rows_by_file or (entry.rows,)):
+            rows[first + offset] += count
+        for offset, reason, count in entry.bad_rows:
+            bad_rows[first + offset][reason] += count
+    sources = []
+    for position, file in enumerate(plan.files):
+        values: dict[str, Any] = {**file.identity, "rows": rows[position]}
+        if position in bad_rows:
+            values["bad_rows"] = dict(sorted(bad_rows[position].items()))
+        sources.append(SourceEntry(**values))
+    return sources
 
 
 def now() -> str:

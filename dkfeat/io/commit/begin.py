@@ -19,12 +19,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import CommitConflictError, CommitError, ShardError, SpecConflictError
+from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.io.commit.batch import Batch, mark_success, now
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
 from dkfeat.io.manifest.manifest import Manifest, SourceEntry, check
-from dkfeat.io.manifest.sidecar import SIDECAR_NAME
+from dkfeat.io.manifest.metadata import SIDECAR_NAME
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
 
@@ -91,9 +91,8 @@ def begin(
     ShardError
         If the target's files contradict each other.
     """
-    metadata.spec_text(spec)  # raises an error before anything is written
-    run_id = secrets.token_hex(16)
-    started = now()
+    text = metadata.spec_text(spec)  # raises an error before anything is written
+    run_id, started = secrets.token_hex(16), now()
     with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
         storage.prepare()
     lock = hold(storage, run_id, started)
@@ -101,10 +100,17 @@ def begin(
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
             storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
             storage.sweep()
-            _write_spec(storage, dict(spec), sidecars or {})
-            return _pin(
-                storage, lock, run_id, started, dict(spec), files, splits, resume=resume, keep_changed=keep_changed
+            _write_spec(storage, dict(spec), text, sidecars or {})
+            batch = Batch(
+                storage=storage,
+                lock=lock,
+                id=run_id,
+                started=started,
+                spec_fp=fingerprint(spec),
+                manifest=metadata.newest_manifest(storage),
             )
+            _plan(batch, files, splits, resume=resume, keep_changed=keep_changed)
+            return batch
     except BaseException:
         lock.release()
         raise
@@ -140,82 +146,69 @@ def check_free(storage: Storage) -> None:
         raise holder.busy_error(storage.url)
 
 
-def _pin(
-    storage: Storage,
-    lock: Lock,
-    run_id: str,
-    started: str,
-    spec: dict[str, Any],
-    files: Sequence[SourceFile],
-    splits: Splits,
-    *,
-    resume: bool,
-    keep_changed: bool,
-) -> Batch:
-    spec_fp = fingerprint(spec)
-    manifest = metadata.newest_manifest(storage)
-    if manifest is not None and manifest.spec_fp != spec_fp:
-        raise ShardError(f"{storage.url}: {manifest.name} was made for another spec")
-    listed = {source.name: source for source in manifest.sources} if manifest else {}
-    changed = () if manifest is None else changed_sources(storage, manifest, files, keep=keep_changed)
-    number = manifest.number + 1 if manifest else 1
-    fresh = [file for file in files if file.name not in listed]
-    pinned = metadata.pending_plan(storage, number)
-    repairs = () if manifest is None else splits_to_repair(storage, manifest, files)
-    if manifest is not None and pinned is None and not fresh:
-        if repairs:
+def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool, keep_changed: bool) -> None:
+    """Compare the sources with the manifest, and find or record the plan of what is new."""
+    storage, manifest = batch.storage, batch.manifest
+    listed: set[str] = set()
+    if manifest is not None:
+        listed = {source.name for source in manifest.sources}
+        batch.changed = changed_sources(storage, manifest, files, keep=keep_changed)
+        batch.repairs = splits_to_repair(storage, manifest, files)
+    number, batch.plan = metadata.next_batch(storage, manifest)
+    new = [file for file in files if file.name not in listed]
+    if manifest is not None and batch.plan is None and not new:
+        if batch.repairs:
             storage.remove(SUCCESS)
         else:
             mark_success(storage, manifest)
-        return Batch(storage, lock, run_id, started, spec_fp, manifest, None, repairs, changed)
+        return
     storage.remove(SUCCESS)
-    if pinned is None:
-        first = manifest.n_splits if manifest else 0
-        cut = splits(fresh) if callable(splits) else splits
-        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(fresh), splits=numbered(cut, fresh, first))
-        storage.create(f"{META}/{plan_name(number)}", plan.to_json())
-    else:
-        if not resume:
-            raise CommitConflictError(
-                f"{storage.url}: batch {number} was left half-way; allow resume, or choose another target"
-            )
-        follows = not pinned.splits or pinned.splits[0].number == (manifest.n_splits if manifest else 0)
-        where = f"{storage.url}/{META}/{plan_name(number)}"
-        check(
-            pinned.spec_fp == spec_fp and follows, f"{where}: does not follow the spec and the manifest that are there"
+    name = f"{META}/{plan_name(number)}"
+    first = manifest.n_splits if manifest else 0
+    if batch.plan is None:
+        cut = splits(new) if callable(splits) else splits
+        batch.plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
+        storage.create(name, batch.plan.to_json())
+    elif not resume:
+        raise CommitConflictError(
+            f"{storage.url}: batch {number} is unfinished; allow resume, or choose another target"
         )
-        plan = pinned.located(files, f"give the interrupted batch up with `dkfeat abort {storage.url}`")
-        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
+    else:
+        follows = not batch.plan.splits or batch.plan.splits[0].number == first
+        check(
+            batch.plan.spec_fp == batch.spec_fp and follows,
+            f"{storage.url}/{name}: does not follow the spec and the manifest that are there",
+        )
+        remedy = f"give the interrupted batch up with `dkfeat abort {storage.url}`"
+        batch.plan = batch.plan.located(files, remedy)
+        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(batch.plan.splits))
     crash_points.passed("after_plan")
-    return Batch(storage, lock, run_id, started, spec_fp, manifest, plan, repairs, changed)
 
 
-def _write_spec(storage: Storage, spec: dict[str, Any], sidecars: Mapping[str, bytes]) -> None:
-    text = metadata.spec_text(spec)
-    try:
-        if storage.size(SPEC) is None:
-            strangers = [*storage.list(DATA)][:3]
-            if strangers:
-                raise CommitError(
-                    f"{storage.url}/{DATA} holds files that dkfeat did not write: {strangers}; choose another target"
-                )
-            for name, data in sidecars.items():
-                _write_sidecar(storage, name, data)
-        storage.create(SPEC, text)
-    except FileExistsError:
-        there = metadata.read_spec(storage)
-        lines = metadata.differences(there, spec)
+def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: Mapping[str, bytes]) -> None:
+    """Create the spec, after the files that it names; replace a spec under which nothing was made."""
+    is_new = storage.size(SPEC) is None
+    if is_new:
+        strangers = [*storage.list(DATA)][:3]
+        if strangers:
+            raise CommitError(
+                f"{storage.url}/{DATA} holds files that dkfeat did not write: {strangers}; choose another target"
+            )
+    else:
+        lines = metadata.differences(metadata.read_spec(storage), spec)
         if not lines:
             return
         remedy = metadata.ways_out(storage)
         if remedy is not None:
             raise SpecConflictError(
                 f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)
-            ) from None
-        for name, data in sidecars.items():
-            _write_sidecar(storage, name, data)
+            )
+    for name, data in sidecars.items():
+        _write_sidecar(storage, name, data)
+    if not is_new:
         storage.remove(SPEC)
-        storage.create(SPEC, text)
+    storage.create(SPEC, text)
+    if not is_new:
         for name in storage.list(META):
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
                 storage.remove(f"{META}/{name}")  # it belonged to the former spec
@@ -232,8 +225,6 @@ def _write_sidecar(storage: Storage, name: str, data: bytes) -> None:
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
             storage.create(name, data)
 
-
-logger = logging.getLogger(__name__)
 
 KEEP = 'on_changed_source="keep", --on-changed-source keep'
 
@@ -259,7 +250,7 @@ def changed_sources(
                 raise
             changed.append(source.name)
     if changed:
-        _refuse_moved(manifest, files)
+        _check_moved(manifest, files)
         logger.warning(
             "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
             storage.url,
@@ -270,12 +261,12 @@ def changed_sources(
     return tuple(changed)
 
 
-def _refuse_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
+def _check_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
     """Raise an error if a committed file would be added again under another name."""
     listed, found = {source.name for source in manifest.sources}, {file.name for file in files}
-    gone = {_known_by(source): source.name for source in manifest.sources if source.name not in found}
+    gone = {_content_key(source): source.name for source in manifest.sources if source.name not in found}
     for file in files:
-        name = None if file.name in listed else gone.get(_known_by(file))
+        name = None if file.name in listed else gone.get(_content_key(file))
         if name is not None:
             raise SpecConflictError(
                 f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
@@ -283,7 +274,7 @@ def _refuse_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
             )
 
 
-def _known_by(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
+def _content_key(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
     return file.name.rpartition("/")[2], file.size, file.mtime_ns, file.etag
 
 
@@ -295,8 +286,7 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
     SpecConflictError
         If a file of such a split has changed.
     """
-    sizes = storage.list(DATA)
-    damaged = [entry for entry in manifest.shards if sizes.get(entry.name) != entry.size]
+    damaged = manifest.missing(storage.list(DATA))
     if not damaged:
         return ()
     logger.warning(

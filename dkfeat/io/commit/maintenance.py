@@ -22,7 +22,7 @@ from dkfeat.io.commit.run_logs import log_batch
 from dkfeat.io.commit.status import planned_shards
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name
-from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest
+from dkfeat.io.manifest.manifest import SHARD_NAME
 from dkfeat.io.storage import crash_points, open_storage
 from dkfeat.io.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
 
@@ -110,24 +110,25 @@ def abort(
     storage = _opened(target, storage_options)
     with _held(storage, break_lock):
         manifest = metadata.newest_manifest(storage)
-        number = manifest.number + 1 if manifest else 1
-        plan = metadata.pending_plan(storage, number)
+        number, plan = metadata.next_batch(storage, manifest)
         names = [] if plan is None else [f"{DATA}/{name}" for name in planned_shards(plan, storage.list(DATA))]
+        path = f"{META}/{plan_name(number)}"
+        aborted = Aborted(number=number, removed=(*names, path)) if plan else Aborted(number=None, removed=())
         if dry_run:
-            return _aborted(number, names, planned=plan is not None)
+            return aborted
         if plan is not None:
             storage.remove(SUCCESS)
             for name in names:
                 crash_points.passed("abort_before_shard")
                 storage.remove(name)
             crash_points.passed("abort_before_plan")
-            storage.remove(f"{META}/{plan_name(number)}")
+            storage.remove(path)
             crash_points.passed("abort_after_plan")
-        if manifest is not None and _is_there(storage, manifest):
+        if manifest is not None and not manifest.missing(storage.list(DATA)):  # else a run repairs it and sets the mark
             mark_success(storage, manifest)
             crash_points.passed("abort_after_success")
         storage.sweep()
-        return _aborted(number, names, planned=plan is not None)
+        return aborted
 
 
 def clean(
@@ -185,14 +186,14 @@ def clean(
     storage = _opened(target, storage_options)
     with _held(storage, break_lock):
         manifest = metadata.newest_manifest(storage)
-        plan = metadata.pending_plan(storage, manifest.number + 1 if manifest else 1)
+        number, plan = metadata.next_batch(storage, manifest)
         sizes = storage.list(DATA)
         kept = {entry.name for entry in manifest.shards} if manifest else set()
         kept |= set(planned_shards(plan, sizes)) if plan else set()
         found = {f"{DATA}/{name}": SHARD_NAME.fullmatch(name) is not None for name in sizes if name not in kept}
         if set_aside:
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
-        last = (manifest.number if manifest else 0) + (plan is not None)
+        last = number if plan else number - 1
         found |= {f"{META}/{name}": True for name in storage.list(META) if (log_batch(name) or 0) > last}
         found |= dict.fromkeys(storage.leftovers(), True)
         ours = {name: named and _is_file(storage, name) for name, named in found.items()}
@@ -246,7 +247,7 @@ def break_lock(
     >>> dkfeat.break_lock(folder, "7f3a"), dkfeat.break_lock(folder, "7f3a")
     (True, False)
     """
-    storage = target if isinstance(target, Storage) else open_storage(target, target_options)
+    storage = open_storage(target, target_options)
     with _reported_faults(storage):
         if storage.holder() is None:
             return False
@@ -255,7 +256,7 @@ def break_lock(
 
 
 def _opened(target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None) -> Storage:
-    storage = target if isinstance(target, Storage) else open_storage(target, storage_options)
+    storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # anything without one is none of ours, and gets no lock
     return storage
 
@@ -281,18 +282,6 @@ def _reported_faults(storage: Storage) -> Iterator[None]:
     except OSError as fault:
         name = f"/{fault.filename}" if isinstance(fault.filename, str) else ""
         raise CommitError(f"{storage.url}{name}: {cause_of(fault)}; put that right and call again to go on") from fault
-
-
-def _aborted(number: int, names: list[str], *, planned: bool) -> Aborted:
-    if not planned:
-        return Aborted(number=None, removed=())
-    return Aborted(number=number, removed=(*names, f"{META}/{plan_name(number)}"))
-
-
-def _is_there(storage: Storage, manifest: Manifest) -> bool:
-    """Tell if every committed shard is there; where one is not, a run repairs it and sets the mark."""
-    sizes = storage.list(DATA)
-    return all(sizes.get(entry.name) == entry.size for entry in manifest.shards)
 
 
 def _is_file(storage: Storage, name: str) -> bool:

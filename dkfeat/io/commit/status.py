@@ -139,13 +139,13 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
     >>> found.state, found.committed.rows, found.unfinished
     ('complete', 2, None)
     """
-    storage = target if isinstance(target, Storage) else open_storage(target, storage_options)
+    storage = open_storage(target, storage_options)
     with faults_as(ShardError, f"{storage.url}: cannot be looked at"):
         holder = storage.holder()
         manifest, plan = _newest(storage)
         sizes = storage.list(DATA) if manifest or plan else {}
         marked = storage.size(SUCCESS) is not None
-        listed = {entry.name: entry.size for entry in manifest.shards} if manifest else {}
+        listed = {entry.name for entry in manifest.shards} if manifest else set()
         planned = planned_shards(plan, sizes) if plan else {}
         return Status(
             target=storage.url,
@@ -155,7 +155,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
                 number=manifest.number,
                 rows=manifest.rows,
                 shards=len(manifest.shards),
-                size=sum(listed.values()),
+                size=sum(entry.size for entry in manifest.shards),
                 sources=len(manifest.sources),
                 at=str(manifest.run.get("ended", "")),
                 run_id=str(manifest.run.get("id", "")),
@@ -163,7 +163,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             marked=marked,
             holder=holder,
             unfinished=None if plan is None else _unfinished(storage, plan, planned),
-            missing=tuple(name for name, size in listed.items() if sizes.get(name) != size),
+            missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
             unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
         )
 
@@ -187,8 +187,7 @@ def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:
     """Newest manifest, and the plan that follows it; read again if a run commits in between."""
     while True:
         manifest = metadata.newest_manifest(storage)
-        number = manifest.number + 1 if manifest else 1
-        plan = metadata.pending_plan(storage, number)
+        number, plan = metadata.next_batch(storage, manifest)
         if plan is None or storage.size(f"{META}/{manifest_name(number)}") is None:
             return manifest, plan
 

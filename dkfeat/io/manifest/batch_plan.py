@@ -71,7 +71,7 @@ class BatchPlan:
                 **({"requires": [GROUPS]} if any(split.others for split in self.splits) else {}),
                 "number": self.number,
                 "spec_fp": self.spec_fp,
-                "files": map(_without_url, self.files),
+                "files": ({**file.identity, "compression": file.compression} for file in self.files),
                 "splits": map(_split_mapping, self.splits),
             }
         )
@@ -146,10 +146,6 @@ def numbered(splits: Sequence[Split], files: Sequence[SourceFile], first: int) -
             number = first + len(chosen)
             chosen.append(dataclasses.replace(split, number=number, file=kept[0], others=kept[1:], stop=stop))
     return tuple(chosen)
-
-
-def _without_url(file: SourceFile) -> dict[str, Any]:
-    return {**file.identity, "compression": file.compression}
 
 
 def _split_mapping(split: Split) -> dict[str, Any]:

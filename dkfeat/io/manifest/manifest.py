@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, parse_object, typed
@@ -20,7 +20,6 @@ MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 BadCount = tuple[Count, str, Count]
 """Position of a file in its split, reason, and number of rows set aside."""
 _NO_BAD_ROWS: dict[str, int] = {}  # one for all: there may be a million sources
-_RARE = ("rows_by_file", "bad_rows", "lines")
 
 
 def manifest_name(number: int) -> str:
@@ -109,18 +108,6 @@ class ShardEntry:
         """Rows of its text that were set aside."""
         return sum(count for _, _, count in self.bad_rows)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values; what only groups and quarantine know is left out elsewhere."""
-        left_out = {key for key in _RARE if getattr(self, key) in ((), None)}
-        mapping: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__ if key not in left_out}
-        mapping["range"] = list(self.range)
-        return mapping
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Inverse of `to_mapping`; unknown keys are ignored, missing ones refused."""
-        return typed(mapping, cls, "shard entry")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
@@ -151,11 +138,6 @@ class SourceEntry:
     def identity(self) -> dict[str, str | int | None]:
         """Values that must be equal for the file to count as unchanged; compare with ``SourceFile.identity``."""
         return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        bad_rows = {"bad_rows": dict(self.bad_rows)} if self.bad_rows else {}
-        return {**self.identity, "rows": self.rows, **bad_rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +231,10 @@ class Manifest:
             total, stated = sum(getattr(entry, own) for entry in self.shards), getattr(self, key)
             check(total == stated, f"{where}: {key}={stated:,}, but its shards add up to {total:,}")
 
+    def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
+        """Shards that are missing or of another size in a listing of ``data/``."""
+        return [entry for entry in self.shards if sizes.get(entry.name) != entry.size]
+
     @property
     def n_splits(self) -> int:
         """Splits covered; they are numbered from 0."""
@@ -326,11 +312,7 @@ class Manifest:
     def to_json(self) -> bytes:
         """Text of the file; what `from_json` reads."""
         values = {key: getattr(self, key) for key in self.__slots__ if key != "sha256"}
-        values["previous"] = None if self.previous is None else asdict(self.previous)
-        values |= {"schema": dict(self.schema), "run": dict(self.run)}
-        values["shards"] = map(ShardEntry.to_mapping, self.shards)
-        values["sources"] = map(SourceEntry.to_mapping, self.sources)
-        return dumps({"format": FORMAT, **values})
+        return dumps({"format": FORMAT, **values, "shards": iter(self.shards), "sources": iter(self.sources)})
 
     @classmethod
     def from_json(cls, data: bytes, what: str = "manifest") -> Self:

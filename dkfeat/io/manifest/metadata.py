@@ -1,19 +1,35 @@
-"""Metadata of a data set: its spec, its newest manifest checked against spec and plans, and ``_SUCCESS``."""
+"""Metadata of a data set: its spec, its newest manifest checked against spec and plans, and ``_SUCCESS``.
+
+Arrays that are too large for a spec are in sidecar files beside it, which it names by their SHA-256.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypedDict
 
+from numpy.typing import NDArray
+
 from dkfeat import canonical as strict_json
+from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.canonical import Sha256, fingerprint, typed
-from dkfeat.errors import ConfigError, ShardError, cause_of
+from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name
 from dkfeat.io.manifest.manifest import MANIFEST_NAME, Manifest, check, check_format, manifest_name
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
 
 _SMALL = 1 << 24
+SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
+LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_LOST = {
+    "landmarks": "it holds the landmarks of the map, which only their source can give again; restore it from a copy, "
+    "or featurize into another folder",
+    "model": "it holds the weights that made these predictions; restore it from a copy, or predict into another folder",
+}
 
 
 class _Success(TypedDict):
@@ -146,11 +162,66 @@ def read_plan(storage: Storage, number: int) -> BatchPlan:
     return plan
 
 
-def pending_plan(storage: Storage, number: int) -> BatchPlan | None:
-    """Plan of batch `number`, which no manifest lists yet; None if there is none."""
-    if storage.size(f"{META}/{plan_name(number)}") is None:
-        return None
-    return read_plan(storage, number)
+def next_batch(storage: Storage, manifest: Manifest | None) -> tuple[int, BatchPlan | None]:
+    """Return the number of the batch that follows a manifest, and its plan if the batch was begun."""
+    number = manifest.number + 1 if manifest else 1
+    begun = storage.size(f"{META}/{plan_name(number)}") is not None
+    return number, read_plan(storage, number) if begun else None
+
+
+def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
+    """Name of a sidecar file, without its folder.
+
+    Parameters
+    ----------
+    kind : {"landmarks", "model"}
+        Landmarks of a map, or the weights that made predictions.
+    sha256 : str
+        SHA-256 of the file, as `where` states it.
+    where : str
+        For messages.
+
+    Raises
+    ------
+    ShardError
+        `sha256` is none.
+
+    Examples
+    --------
+    >>> sidecar_name("landmarks", "0" * 64)[:15]
+    'landmarks-00000'
+    """
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ShardError(f"{where}: its {kind} file is named by {sha256!r:.80}, which is no SHA-256")
+    return f"{kind}-{sha256}.npz"
+
+
+def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a sidecar file, after its SHA-256 was compared.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the data set, or of a model's folder.
+    kind, sha256 : str
+        As in `sidecar_name`.
+    folder : str
+        Folder of the file; "" for the root.
+
+    Raises
+    ------
+    ShardError
+        It is missing or damaged; names the file.
+    """
+    base = sidecar_name(kind, sha256, storage.url)
+    name = f"{folder}/{base}" if folder else base
+    return unpack_arrays(_read(storage, name, _LOST[kind], MAX_BYTES), str(sha256), f"{storage.url}/{name}")
+
+
+def landmarks_of(spec: Mapping[str, Any]) -> object:
+    """SHA-256 that a data set's spec names its landmarks by; None for a map that has none."""
+    described = spec.get("map")
+    return described.get("landmarks") if isinstance(described, Mapping) else None
 
 
 def success_text(manifest: Manifest) -> bytes:
@@ -209,33 +280,25 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -
 
 
 def _read_success(storage: Storage) -> tuple[str, str] | None:
-    where = f"{storage.url}/{SUCCESS}"
-    try:
-        _check_length(storage, SUCCESS, _SMALL)
-        data = storage.read(SUCCESS)
-    except (FileNotFoundError, NotADirectoryError):
+    data = _read_existing(storage, SUCCESS, _SMALL)
+    if data is None:
         return None
-    except ShardError:
-        raise
-    except OSError as fault:
-        raise ShardError(f"{where}: cannot be read: {cause_of(fault)}") from fault
-    values = strict_json.parse_object(data, where, max_bytes=_SMALL)
-    named = typed(values, _Success, where)
+    where = f"{storage.url}/{SUCCESS}"
+    named = typed(strict_json.parse_object(data, where, max_bytes=_SMALL), _Success, where)
     return named["manifest"], named["sha256"]
 
 
 def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.MAX_BYTES) -> bytes:
-    try:
-        _check_length(storage, name, max_bytes)
+    data = _read_existing(storage, name, max_bytes)
+    if data is None:
+        raise ShardError(f"{storage.url}/{name} is missing: {hint}")
+    return data
+
+
+def _read_existing(storage: Storage, name: str, max_bytes: int) -> bytes | None:
+    """Read a file that is not absurdly long; None if it does not exist."""
+    where = f"{storage.url}/{name}"
+    with faults_as(ShardError, f"{where} cannot be read"), suppress(FileNotFoundError):
+        strict_json.check_length(storage.size(name) or 0, where, max_bytes)
         return storage.read(name)
-    except ShardError:
-        raise
-    except FileNotFoundError as fault:
-        raise ShardError(f"{storage.url}/{name} is missing: {hint}") from fault
-    except OSError as fault:
-        raise ShardError(f"{storage.url}/{name} cannot be read: {cause_of(fault)}") from fault
-
-
-def _check_length(storage: Storage, name: str, max_bytes: int) -> None:
-    """Refuse an absurdly long file before it is in memory."""
-    strict_json.check_length(storage.size(name) or 0, f"{storage.url}/{name}", max_bytes)
+    return None

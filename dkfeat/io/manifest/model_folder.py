@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dkfeat.canonical import check_length
 from dkfeat.errors import CommitError, ConfigError
-from dkfeat.io.manifest.sidecar import LANDMARKS_NAME
+from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC
+from dkfeat.io.storage.local import flush_folder
+from dkfeat.io.storage.object_store import ObjectStorage
 from dkfeat.io.storage.urls import is_url, protocol_of
 
 if TYPE_CHECKING:
@@ -26,32 +28,27 @@ ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
-class LocalPlace:
-    """A folder; a file in it is replaced in one step."""
+class LocalFolder:
+    """A local folder with the methods of `ObjectStorage` that a model needs; a file in it is replaced in one step.
+
+    Other than in a data set, symbolic links are followed.
+    """
 
     def __init__(self, folder: str) -> None:
         self._root = Path(folder)
-        self.where = str(self._root)
-        """The folder, for messages."""
+        self.url = str(self._root)
+        """Path of the folder, for messages."""
 
-    @property
-    def storage(self) -> Storage:
-        """The same for what only reads."""
-        return open_storage(self._root)
-
-    def check(self) -> None:
-        """Find out, without writing, whether a model can be saved here; see `check_target`."""
-        root = self._root
-        if root.exists() and not (root.is_dir() and _may_hold_model(self.names())):
-            raise _other(self.where)
-        existing = next(path for path in (root, *root.absolute().parents) if path.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    def check_writable(self) -> None:
+        """Check, without writing, that files can be created here."""
+        nearest = next(path for path in (self._root, *self._root.absolute().parents) if path.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise CommitError(
-                f"{root} cannot be written: {existing} is not a folder in which files can be made; choose another"
+                f"{self.url} cannot be written: {nearest} is not a folder in which files can be made; choose another"
             )
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, or None if there is none."""
+        """Size of a file in bytes, or None if it does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return (self._root / name).stat().st_size
         return None
@@ -61,7 +58,7 @@ class LocalPlace:
         return (self._root / name).read_bytes()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Give a file these bytes in one step: temporary beside it, flushed to disk, renamed."""
+        """Create or replace a file in one step: a temporary file beside it is flushed to disk and renamed."""
         self._root.mkdir(parents=True, exist_ok=True)
         path = self._root / name
         temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
@@ -73,72 +70,71 @@ class LocalPlace:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        folder = os.open(self._root, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(self._root)
 
-    def names(self) -> list[str]:
-        """Names of the files."""
-        return [path.name for path in self._root.iterdir()]
+    def list(self, folder: str) -> list[str]:
+        """Names of the files; of a file in place of the folder its path, and none if nothing exists."""
+        try:
+            return [path.name for path in (self._root / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return [self.url]
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
+        """Remove a file; a missing file is not an error."""
         (self._root / name).unlink(missing_ok=True)
 
 
-class StorePlace:
-    """A place in an object store; an object is replaced by one request."""
-
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
-        from dkfeat.io.storage.object_store import ObjectStorage
-
-        storage = open_storage(url, storage_options)
-        if not isinstance(storage, ObjectStorage):
-            raise ConfigError(f"{storage.url} is no place in an object store")
-        self.storage = storage
-        """The same for what only reads."""
-        self.where = storage.url
-        """Its URL, for messages."""
-        self.size, self.read, self.replace, self.remove = storage.size, storage.read, storage.replace, storage.remove
-
-    def check(self) -> None:
-        """Find out, leaving nothing behind, whether a model can be saved here; see `check_target`."""
-        self.storage.check_writable()
-        if not _may_hold_model(self.names()) or self.storage.size(SPEC) is not None:
-            raise _other(self.where)
-
-    def names(self) -> list[str]:
-        """Names of the objects."""
-        return list(self.storage.list(""))
+ModelFolder: TypeAlias = LocalFolder | ObjectStorage
 
 
-def model_place(
-    folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> LocalPlace | StorePlace:
-    """Place of a model at a path or URL; options are for an object store alone."""
+def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ModelFolder:
+    """Folder of a model at a path or URL; options are for an object store alone."""
     text = os.fspath(folder)
     if "://" not in text or not is_url(text):
-        return LocalPlace(text)
-    return LocalPlace(text.partition("://")[2]) if protocol_of(text) == "file" else StorePlace(text, storage_options)
+        return LocalFolder(text)
+    if protocol_of(text) == "file":
+        return LocalFolder(text.partition("://")[2])
+    storage = open_storage(text, storage_options)
+    if not isinstance(storage, ObjectStorage):
+        raise ConfigError(f"{storage.url} is no place in an object store")
+    return storage
 
 
-def read_facts(place: LocalPlace | StorePlace) -> bytes | None:
+def as_storage(folder: ModelFolder) -> Storage:
+    """Storage with the files of a model, for functions that read sidecar files."""
+    return open_storage(folder.url) if isinstance(folder, LocalFolder) else folder
+
+
+def read_facts(folder: ModelFolder) -> bytes | None:
     """Text of ``model.json``, or None where there is none."""
-    size = place.size(MODEL_FILE)
+    size = folder.size(MODEL_FILE)
     if size is None:
         return None
-    check_length(size, f"{place.where}/{MODEL_FILE}")
-    return place.read(MODEL_FILE)
+    check_length(size, f"{folder.url}/{MODEL_FILE}")
+    return folder.read(MODEL_FILE)
 
 
-def _may_hold_model(names: Iterable[str]) -> bool:
-    """Tell if a place has a model, nothing, or what a first save left that was killed before its ``model.json``."""
-    names = set(names)
-    ours = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
-    return MODEL_FILE in names or all(any(kind.fullmatch(name) for kind in ours) for name in names)
+def check_model_folder(folder: ModelFolder) -> None:
+    """Check that a model can be saved here; the check leaves no files behind.
 
+    The folder must be empty, or hold a model or the leftovers of a first save that was killed before its model.json.
 
-def _other(where: str) -> ConfigError:
-    return ConfigError(f"{where} holds something that is not a dkfeat model; choose another folder for it")
+    Raises
+    ------
+    ConfigError
+        If the folder holds something that is not a model.
+    CommitError
+        If files cannot be created there.
+    """
+    is_local = isinstance(folder, LocalFolder)
+    if not is_local:
+        folder.check_writable()
+    names = set(folder.list(""))
+    kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
+    may_be_replaced = MODEL_FILE in names or all(any(kind.fullmatch(name) for kind in kinds) for name in names)
+    if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):
+        raise ConfigError(f"{folder.url} holds something that is not a dkfeat model; choose another folder for it")
+    if is_local:
+        folder.check_writable()

@@ -14,8 +14,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.io.manifest.manifest import Manifest, ShardEntry
-from dkfeat.io.manifest.metadata import read_manifest, read_spec
-from dkfeat.io.manifest.sidecar import landmarks_of, read_sidecar
+from dkfeat.io.manifest.metadata import landmarks_of, read_manifest, read_sidecar, read_spec
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
 from dkfeat.io.shards.codec import ShardData

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dkfeat.errors import ConfigError
+from dkfeat.io.storage.base import Storage
 from dkfeat.io.storage.urls import is_url, protocol_of, shown_url
-
-if TYPE_CHECKING:
-    from dkfeat.io.storage.base import Storage
 
 __all__ = ["is_read_only", "open_storage"]
 
 _READ_ONLY = {"http", "https", "data", "zip", "tar"}
 
 
-def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
-    """Storage at a place; nothing is read or written yet.
+def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """Open the storage at a path or URL; nothing is read or written yet.
 
     Parameters
     ----------
-    url : str or Path
+    target : str, Path or Storage
         Path of a folder, a ``file://`` URL, or the URL of a place in an object store, such as
-        ``s3://bucket/features/train``. It need not exist.
+        ``s3://bucket/features/train``. It need not exist. A storage is returned as it is.
     storage_options : mapping, optional
         Settings of the store, see `dkfeat.io.storage.object_store.ObjectStorage`; a local folder takes none.
 
@@ -40,8 +38,9 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
     >>> open_storage("s3://bucket/features/train/").url
     's3://bucket/features/train'
     """
-    # late: what asks a URL's kind alone should not load pyarrow and fsspec
-    text = str(url)
+    if isinstance(target, Storage):
+        return target
+    text = str(target)
     is_remote = "://" in text and is_url(text)
     if is_remote and protocol_of(text) != "file":
         if is_read_only(text):
@@ -51,7 +50,7 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
         from dkfeat.io.storage.object_store import ObjectStorage
 
         return ObjectStorage(text, storage_options)
-    from dkfeat.io.storage.local import LocalStorage
+    from dkfeat.io.storage.local import LocalStorage  # late: it loads pyarrow
 
     if storage_options:
         raise ConfigError(f"a local target takes no storage options, got {sorted(storage_options)}")

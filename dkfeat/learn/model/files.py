@@ -14,8 +14,16 @@ import numpy as np
 from dkfeat.archives import pack_arrays
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.manifest.model_folder import ARRAY_NAME, MODEL_FILE, LocalPlace, StorePlace, model_place, read_facts
-from dkfeat.io.manifest.sidecar import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.io.manifest.model_folder import (
+    ARRAY_NAME,
+    MODEL_FILE,
+    ModelFolder,
+    as_storage,
+    check_model_folder,
+    open_model_folder,
+    read_facts,
+)
 
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
@@ -41,7 +49,7 @@ def check_target(folder: str | os.PathLike[str], storage_options: Mapping[str, A
     CommitError
         If files cannot be created there.
     """
-    model_place(folder, storage_options).check()
+    check_model_folder(open_model_folder(folder, storage_options))
 
 
 def write_model(
@@ -66,9 +74,9 @@ def write_model(
     storage_options : mapping, optional
         Options of fsspec for a URL.
     """
-    place = model_place(folder, storage_options)
-    place.check()
-    former = _files_of(place)
+    target = open_model_folder(folder, storage_options)
+    check_model_folder(target)
+    former = _files_of(target)
     listed = {}
     for name in ARRAYS:
         buffer = io.BytesIO()
@@ -76,45 +84,45 @@ def write_model(
         data = buffer.getvalue()
         digest = hashlib.sha256(data).hexdigest()
         listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
-        place.replace(str(listed[name]["file"]), data)
+        target.replace(str(listed[name]["file"]), data)
     kept = {entry["file"] for entry in listed.values()}
     if map_arrays:
         name = sidecar_name("landmarks", facts["map"].get("landmarks"))
-        place.replace(name, pack_arrays(map_arrays))
+        target.replace(name, pack_arrays(map_arrays))
         kept.add(name)
-    place.replace(MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
+    target.replace(MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
     for name in sorted(former - kept):  # only these files, because another training may be saving here
-        place.remove(name)
+        target.remove(name)
 
 
 def read_model(
     folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Read and check a model folder; return the facts, the arrays and the map's arrays, as given to `write_model`."""
-    place = model_place(folder, storage_options)
-    text = _facts_text(place)
+    target = open_model_folder(folder, storage_options)
+    text = _facts_text(target)
     while True:
         try:
-            return _read(place, text)
+            return _read(target, text)
         except (ShardError, FileNotFoundError):
-            now = _facts_text(place)
+            now = _facts_text(target)
             if now == text:
                 raise
             text = now  # another model was saved meanwhile, and the former model's files are gone
 
 
-def _facts_text(place: LocalPlace | StorePlace) -> bytes:
-    text = read_facts(place)
+def _facts_text(target: ModelFolder) -> bytes:
+    text = read_facts(target)
     if text is None:
         raise SourceNotFoundError(
-            f"{place.where} holds no model ({MODEL_FILE} is missing); "
-            f"make one by `dkfeat train SHARDS --out {place.where}`"
+            f"{target.url} holds no model ({MODEL_FILE} is missing); "
+            f"make one by `dkfeat train SHARDS --out {target.url}`"
         )
     return text
 
 
-def _read(place: LocalPlace | StorePlace, text: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    where = f"{place.where}/{MODEL_FILE}"
+def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    where = f"{target.url}/{MODEL_FILE}"
     facts = {"task": "", **parse_object(text, where)}  # models written before `task` existed are classifiers
     if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
         raise SpecConflictError(
@@ -124,16 +132,16 @@ def _read(place: LocalPlace | StorePlace, text: bytes) -> tuple[dict[str, Any], 
     wrong = [key for key, kind in FACTS.items() if key not in facts or not isinstance(facts[key], kind)]
     if facts.get("format") != FORMAT or wrong or not isinstance(listed, dict):
         raise ShardError(f"{where}: not a model of format {FORMAT}; missing or of another type: {wrong or 'arrays'}")
-    arrays = {name: _read_array(place, name, listed.get(name)) for name in ARRAYS}
+    arrays = {name: _read_array(target, name, listed.get(name)) for name in ARRAYS}
     sha256 = facts["map"].get("landmarks")
-    map_arrays = {} if sha256 is None else read_sidecar(place.storage, "landmarks", sha256, folder="")
+    map_arrays = {} if sha256 is None else read_sidecar(as_storage(target), "landmarks", sha256, folder="")
     return {key: facts[key] for key in FACTS}, arrays, map_arrays
 
 
-def _files_of(place: LocalPlace | StorePlace) -> set[str]:
+def _files_of(target: ModelFolder) -> set[str]:
     """Names of the arrays that ``model.json`` lists; none if the file is missing or damaged."""
     with suppress(ShardError):
-        facts = parse_object(read_facts(place) or b"{}", MODEL_FILE)
+        facts = parse_object(read_facts(target) or b"{}", MODEL_FILE)
         listed, sha256 = facts.get("arrays"), landmarks_of(facts)
         entries = listed.values() if isinstance(listed, dict) else ()
         files = [entry.get("file") for entry in entries if isinstance(entry, dict)]
@@ -142,16 +150,16 @@ def _files_of(place: LocalPlace | StorePlace) -> set[str]:
     return set()
 
 
-def _read_array(place: LocalPlace | StorePlace, name: str, entry: Any) -> Any:
+def _read_array(target: ModelFolder, name: str, entry: Any) -> Any:
     file = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(file, str) or not ARRAY_NAME.fullmatch(file) or not file.startswith(f"{name}-"):
-        raise ShardError(f"{place.where}/{MODEL_FILE}: {name} is not listed under a name that dkfeat gives")
-    path, size = f"{place.where}/{file}", place.size(file)
+        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a name that dkfeat gives")
+    path, size = f"{target.url}/{file}", target.size(file)
     if size is None:
         raise ShardError(f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file")
     if size > MAX_ARRAY_BYTES:
         raise ShardError(f"{path}: {size:,} bytes are more than a model may have")
-    data = place.read(file)
+    data = target.read(file)
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
     array = np.load(io.BytesIO(data), allow_pickle=False)

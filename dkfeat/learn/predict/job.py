@@ -19,8 +19,7 @@ from dkfeat.engine.resolve.resolve import PIECE_BYTES
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
-from dkfeat.io.manifest.metadata import spec_text
-from dkfeat.io.manifest.sidecar import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
 from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, to_table
 from dkfeat.io.storage.base import META, Storage
 from dkfeat.learn.model.model import LinearModel

@@ -209,7 +209,7 @@ def test_begin__new_sources__make_a_second_batch(job):
 
 def test_begin__resume_not_allowed__is_a_conflict(job):
     begin_and_stop(job)
-    with pytest.raises(CommitConflictError, match="half-way"):
+    with pytest.raises(CommitConflictError, match="batch 1 is unfinished"):
         job.run(resume=False)
 
 
@@ -324,13 +324,12 @@ def test_commit__incomplete_batch__is_refused(job, case):
     assert_dataset_whole(job.target, committed=True)
 
 
-def test_commit__entries_as_mappings_in_any_order(job, tmp_path):
+def test_commit__entries_in_any_order(job, tmp_path):
     job.run()
     other = replace(job, target=tmp_path / "other")
     storage = open_storage(other.target)
     with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry.to_mapping() for split in run.splits for entry in other.run_split(storage, run, split)]
-        entries = json.loads(json.dumps(entries))[::-1]
+        entries = [entry for split in run.splits for entry in other.run_split(storage, run, split)][::-1]
         schema = schema_of("codes", 32, "int64")
         run.commit(entries, schema=schema, n_features=10, versions={}, numeric_env="plain")
     assert dataset_state(other.target) == dataset_state(job.target)
@@ -341,7 +340,7 @@ def test_commit__number_was_taken_meanwhile__is_a_conflict(job):
     with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
         entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
         schema = schema_of("codes", 32, "int64")
-        rival = commit.Batch(storage, run._lock, "f" * 32, "then", run.spec_fp, None, run.plan)
+        rival = replace(run, id="f" * 32, started="then")
         rival.commit(entries, schema=schema, n_features=10, versions={})
         with pytest.raises(CommitConflictError, match="f" * 32):
             run.commit(entries, schema=schema, n_features=10, versions={})
@@ -356,7 +355,7 @@ def test_commit__twelve_at_once__exactly_one_wins(job):
         schema = schema_of("codes", 32, "int64")
 
         def race(number):
-            rival = commit.Batch(storage, run._lock, f"{number:032x}", "then", run.spec_fp, None, run.plan)
+            rival = replace(run, id=f"{number:032x}", started="then")
             barrier.wait()
             try:
                 ends.append(rival.commit(entries, schema=schema, n_features=10, versions={}).run["id"])

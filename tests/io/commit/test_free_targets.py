@@ -76,7 +76,7 @@ def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
     lock = commit.hold(storage, "0" * 32, "2026-01-01T00:00:00.000+00:00")
     run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
     lock.release()
-    assert metadata.pending_plan(storage, 1) is not None
+    assert metadata.next_batch(storage, None)[1] is not None
 
 
 def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):

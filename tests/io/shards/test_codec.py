@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix, random_array
 
 from dkfeat.blocks import PackedCodes, SourceFile, Split
+from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import InputError, ShardError
 from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry
 from dkfeat.io.shards import codec as decoding
@@ -216,7 +217,7 @@ def test_footer__entry_and_back():
     entry = shard.entry(NAME)
     assert entry == shard.footer.entry(NAME, len(shard.data), shard.sha256)
     assert decoding.check_whole(shard.data, NAME) == (shard.footer, shard.sha256)
-    assert ShardEntry.from_mapping(entry.to_mapping()) == entry
+    assert typed(parse_object(dumps(entry), NAME), ShardEntry, NAME) == entry
 
 
 def test_footer__unknown_keys_are_ignored_and_missing_ones_refused():
