@@ -13,14 +13,13 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.jobs import load_job
 from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
-from dkfeat.engine.resolve.defaults import fill_where, read_defaults
-from dkfeat.engine.runners.open import open_runner
+from dkfeat.engine.resolve.defaults import read_defaults
+from dkfeat.engine.runners.open import fill_where, open_runner
 from dkfeat.errors import ConfigError
 from tests.cli.test_commands import run
 
 ROOT = Path(__file__).parents[2]
 WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_worker", "memory_limit", "in_flight")
-NOTHING = dict.fromkeys(WHERE)
 
 
 def test_settings__are_those_of_runs_and_sources():
@@ -49,10 +48,10 @@ def test_settings__are_those_of_runs_and_sources():
 )
 def test_fill_where__what_was_said_counts_more(configured, said, elsewhere, filled):
     with dask.config.set({"dkfeat": configured}):
-        found = fill_where(NOTHING | said, elsewhere=elsewhere)
+        found = fill_where(ExecutionConfig(**said), elsewhere=elsewhere)
     if said.get("scheduler") == "cluster":
         filled = filled | {"n_workers": 4}
-    assert found == NOTHING | said | filled
+    assert found == ExecutionConfig(**said | filled)
 
 
 def test_open_runner__takes_what_is_configured():

@@ -7,9 +7,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import fields
+from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,7 +22,7 @@ import dkfeat
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
-from dkfeat.engine.resolve.defaults import fill_where
+from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.local import GRAPH_TASKS, Runner, open_local
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.messages import meant
@@ -118,39 +118,39 @@ def read_address(path: str | Path) -> str:
     """
     seconds = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect", "30s"), default="s")
     end = time.monotonic() + seconds
-    while not (text := _text(path)):
+    while (address := _address_in(path)) == "":
         if time.monotonic() > end:
             raise ClusterError(
                 f"no scheduler wrote {path} within {seconds:g} s; start one by "
                 f"`dask scheduler --scheduler-file {path}`, on a file system that this machine sees"
             )
         time.sleep(POLL_SECONDS)
-    if not _holds_address(text):  # perhaps half written
+    if address is None:  # perhaps half written
         time.sleep(10 * POLL_SECONDS)
-        text = _text(path)
-    if not _holds_address(text):
+        address = _address_in(path)
+    if not address:
         raise ConfigError(
             f"{path} is no scheduler file, as `dask scheduler --scheduler-file` writes them: it holds no address"
         )
-    return str(json.loads(text)["address"])
+    return address
 
 
-def _text(path: str | Path) -> str:
+def _address_in(path: str | Path) -> str | None:
+    """Address in a scheduler file; "" while the file is missing or empty, None if it holds no address."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the scheduler file {path} cannot be read: {error}") from error
-
-
-def _holds_address(text: str) -> bool:
+    if not text:
+        return ""
     try:
         content = json.loads(text)
     except ValueError:
-        return False
+        return None
     address = content.get("address") if isinstance(content, dict) else None
-    return isinstance(address, str) and "://" in address
+    return address if isinstance(address, str) and "://" in address else None
 
 
 LOCAL = ("threads", "processes", "synchronous")
@@ -162,6 +162,8 @@ SYNONYMS = {
     "multiprocessing": "processes",
 }
 """Other names that Dask has for its schedulers."""
+PLACES, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
+"""Settings of where tasks run, of which one is given, and of the size of a cluster that is started there."""
 
 
 def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractContextManager[Runner]:
@@ -185,29 +187,71 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         For an unknown scheduler, an asynchronous client, a setting of the wrong type or out of range, or settings that
         do not go together.
     """
-    config = client if isinstance(client, ExecutionConfig) else ExecutionConfig()
-    given = {item.name: getattr(config, item.name) for item in fields(ExecutionConfig)}
-    in_flight, report = given.pop("in_flight"), given.pop("performance_report")
-    if in_flight is not None:
-        in_flight = check_integer(in_flight, "in_flight", low=1)
-    sizes: dict[str, Any] = {name: given.pop(name) for name in ("n_workers", "threads_per_worker", "memory_limit")}
-    named = {"client": None if client is config else client, **given}
-    where = _resolved_place(named, sizes, in_flight)
-    in_flight, sizes = where["in_flight"], {name: where[name] for name in sizes}
-    if where["cluster"] is None and where["scheduler_file"] is None and where["client"] is None:
-        if where["scheduler"] in LOCAL:
-            return _this_machine(where["scheduler"], sizes["n_workers"], in_flight, report)
-        if where["scheduler"] == "cluster":
-            share_cores(sizes["n_workers"], sizes["threads_per_worker"])
-    if report is not None:
-        check_report(report)
-    shared = where["cluster"]
-    if isinstance(shared, SharedCluster):
-        return _open_client(shared.opened(), in_flight, report, shared.config.n_threads)
-    if shared is not None:
-        cluster = as_cluster(shared, **sizes)
-        return _open_client(open_cluster(cluster), in_flight, report, cluster.n_threads)
-    return _open_client(_opening(where, sizes, profile=report is not None), in_flight, report)
+    run = client if isinstance(client, ExecutionConfig) else ExecutionConfig()
+    client = None if isinstance(client, ExecutionConfig) else client
+    if run.in_flight is not None:
+        check_integer(run.in_flight, "in_flight", low=1)
+    given = [name for name in PLACES if getattr(run, name) is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} are given, but tasks run in one place; choose one")
+    if client is None and not given and run.n_workers is None and run.memory_limit is None:
+        client = _active_client()
+    run = fill_where(run, elsewhere=client is not None)
+    sizes = {name: getattr(run, name) for name in SIZES}
+    cluster: Any = run.cluster
+    n_threads = None
+    opening: AbstractContextManager[Client]
+    if client is not None:
+        _check_client(client)
+        _check_sizes(run, "a client")
+        opening = nullcontext(client)
+    elif isinstance(cluster, SharedCluster):
+        opening, n_threads = cluster.opened(), cluster.config.n_threads
+    elif cluster is not None:
+        config = as_cluster(cluster, **sizes)
+        opening, n_threads = open_cluster(config), config.n_threads
+    elif run.scheduler_file is not None:
+        if any(value is not None for value in sizes.values()):
+            raise ConfigError(
+                f"{', '.join(SIZES)} belong to a cluster that is started, not to one behind a scheduler_file"
+            )
+        opening = _connection(None, run.scheduler_file)
+    elif (scheduler := _scheduler(run)) == "cluster":
+        share_cores(run.n_workers, run.threads_per_worker)  # refuses wrong numbers before anything starts
+        opening = local_cluster(**sizes, profile=run.performance_report is not None)
+    else:
+        _check_sizes(run, scheduler)
+        if scheduler in LOCAL:
+            return _this_machine(scheduler, run)
+        opening = _connection(scheduler)
+    if run.performance_report is not None:
+        check_report(run.performance_report)
+    return _open_client(opening, run, n_threads)
+
+
+def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
+    """Fill in the settings that were left out from Dask's configuration.
+
+    A place that was given is kept, and so is its size: the configured number and size of workers are for those of this
+    machine, not for a cluster that is running or that has a file of its own.
+
+    Parameters
+    ----------
+    run : ExecutionConfig
+        Settings as given; None: left out.
+    elsewhere : bool
+        Tasks run on a client that exists; only `in_flight` is filled in.
+    """
+    defaults = read_defaults()
+    if not elsewhere and all(getattr(run, name) is None for name in (*PLACES, "n_workers", "memory_limit")):
+        run = replace(run, **{name: getattr(defaults, name) for name in PLACES})
+    names = ["in_flight"]
+    if not elsewhere and run.scheduler_file is None and run.cluster is None:
+        if run.scheduler in (None, "cluster"):
+            names += SIZES
+        elif run.scheduler in ("threads", "processes"):
+            names.append("n_workers")
+    return replace(run, **{name: getattr(defaults, name) for name in names if getattr(run, name) is None})
 
 
 class LazyRunner:
@@ -238,98 +282,64 @@ class LazyRunner:
         return self._runner
 
 
-def _resolved_place(named: Mapping[str, Any], sizes: Mapping[str, Any], in_flight: int | None) -> dict[str, Any]:
-    """Fill in defaults and leave exactly one place; refuse settings that do not go together."""
-    given = [name for name, value in named.items() if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} are given, but tasks run in one place; choose one")
-    unsaid = not given and sizes["n_workers"] is None and sizes["memory_limit"] is None
-    where = fill_where(
-        {**named, **sizes, "in_flight": in_flight},
-        elsewhere=named["client"] is not None or (unsaid and _active_client() is not None),
-    )
-    if where["cluster"] is not None:
-        return where
-    if where["scheduler_file"] is not None:
-        if any(where[name] is not None for name in sizes):
-            raise ConfigError(
-                f"{', '.join(sizes)} belong to a cluster that is started, not to one behind a scheduler_file"
-            )
-        return where
-    embedded = where["n_workers"] is not None or where["memory_limit"] is not None
-    client, scheduler = _choose(where["client"], where["scheduler"], embedded=embedded)
-    if scheduler != "cluster" and (where["threads_per_worker"] is not None or where["memory_limit"] is not None):
-        raise ConfigError(
-            f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {scheduler or 'a client'!r}"
-        )
-    return {**where, "client": client, "scheduler": scheduler}
-
-
-def _this_machine(
-    scheduler: str, n_workers: int | None, in_flight: int | None, report: str | PathLike[str] | None
-) -> AbstractContextManager[Runner]:
-    if report is not None:
+def _this_machine(scheduler: str, run: ExecutionConfig) -> AbstractContextManager[Runner]:
+    if run.performance_report is not None:
         raise ConfigError(
             f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
         )
-    workers, _ = share_cores(1 if scheduler == "synchronous" else n_workers, None)
-    return open_local(scheduler, workers, in_flight or GRAPH_TASKS)
-
-
-def _opening(where: Mapping[str, Any], sizes: Mapping[str, Any], *, profile: bool) -> AbstractContextManager[Client]:
-    """Choose what gives a client, once it is entered."""
-    if where["client"] is not None:
-        return nullcontext(where["client"])
-    if where["scheduler"] == "cluster":
-        return local_cluster(**sizes, profile=profile)
-    return _connection(where["scheduler"], where["scheduler_file"])
+    workers, _ = share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
+    return open_local(scheduler, workers, run.in_flight or GRAPH_TASKS)
 
 
 @contextmanager
-def _connection(scheduler: str | None, scheduler_file: str | PathLike[str] | None) -> Iterator[Client]:
+def _connection(scheduler: str | None, scheduler_file: str | PathLike[str] = "") -> Iterator[Client]:
     from dkfeat.engine.runners.distributed import connect
 
-    with connect(scheduler if scheduler is not None else read_address(fspath(scheduler_file or ""))) as client:
+    with connect(read_address(fspath(scheduler_file)) if scheduler is None else scheduler) as client:
         yield client
 
 
 @contextmanager
 def _open_client(
-    opening: AbstractContextManager[Client],
-    in_flight: int | None,
-    report: str | PathLike[str] | None,
-    asked_threads: int | None = None,
+    opening: AbstractContextManager[Client], run: ExecutionConfig, n_threads: int | None
 ) -> Iterator[Runner]:
     from dkfeat.engine.runners.distributed import ClientRunner
 
+    report = run.performance_report
     with opening as client, nullcontext() if report is None else performance_report(client, report):
-        yield ClientRunner(client, in_flight, asked_threads)
+        yield ClientRunner(client, run.in_flight, n_threads)
 
 
-def _choose(client: Client | None, scheduler: str | None, *, embedded: bool) -> tuple[Client | None, str | None]:
-    if client is None and scheduler is None and not embedded:
-        client = _active_client()
-    if client is not None:
-        if embedded:
-            raise ConfigError("n_workers and memory_limit belong to an embedded cluster, not to a client")
-        from distributed import Client  # whoever has a client has imported it
+def _check_client(client: object) -> None:
+    from distributed import Client  # whoever has a client has imported it
 
-        if not isinstance(client, Client):
-            raise ConfigError(f"client={client!r:.100}, but it must be a distributed.Client")
-        if client.asynchronous:
-            raise ConfigError("the client is asynchronous; pass one made with Client(..., asynchronous=False)")
-        return client, None
-    if scheduler is None and not embedded:
-        configured = dask.config.get("scheduler", None)
-        scheduler = configured if isinstance(configured, str) else None
+    if not isinstance(client, Client):
+        raise ConfigError(f"client={client!r:.100}, but it must be a distributed.Client")
+    if client.asynchronous:
+        raise ConfigError("the client is asynchronous; pass one made with Client(..., asynchronous=False)")
+
+
+def _check_sizes(run: ExecutionConfig, where: str) -> None:
+    if run.threads_per_worker is not None or run.memory_limit is not None:
+        raise ConfigError(f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {where!r}")
+
+
+def _scheduler(run: ExecutionConfig) -> str:
+    """Name or address of the scheduler that settings without a running cluster mean."""
+    scheduler: Any = run.scheduler
+    if scheduler is None and (run.n_workers is not None or run.memory_limit is not None):
+        return "cluster"
     if scheduler is None:
-        return None, "cluster" if embedded else "threads"
+        configured = dask.config.get("scheduler", None)
+        scheduler = configured if isinstance(configured, str) else "threads"
     name = SYNONYMS.get(scheduler, scheduler) if isinstance(scheduler, str) else ""
     if name not in SCHEDULERS and "://" not in name:
-        known = ", ".join(repr(choice) for choice in SCHEDULERS)
-        message = f"scheduler={scheduler!r}, but it must be one of {known} or an address such as 'tcp://10.0.0.1:8786'"
+        choices = ", ".join(repr(choice) for choice in SCHEDULERS)
+        message = (
+            f"scheduler={scheduler!r}, but it must be one of {choices} or an address such as 'tcp://10.0.0.1:8786'"
+        )
         raise ConfigError(message + meant(str(scheduler), SCHEDULERS))
-    return None, name
+    return name
 
 
 def _active_client() -> Client | None:
