@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from workloads import webspam_like
 
 import dkfeat
-from dkfeat.learn.model.model import LinearModel
+from dkfeat.learn.model import LinearModel
 
 COMPONENTS = 512
 MARK_MS = 1.0

@@ -13,7 +13,7 @@ __version__ = "0.2.0"
 _HOME = {
     "FourierFeatures": "dkfeat.maps.fourier",
     "GCWSFeatures": "dkfeat.maps.gcws",
-    "KernelMachine": "dkfeat.learn.liblinear.kernel_machine",
+    "KernelMachine": "dkfeat.learn.kernel_machine",
     "LaplaceFeatures": "dkfeat.maps.laplace",
     "Liblinear": "dkfeat.config.train",
     "LibsvmSource": "dkfeat.io.libsvm.source",
@@ -33,14 +33,14 @@ _HOME = {
     "from_spec": "dkfeat.maps",
     "gram": "dkfeat.engine.gram",
     "kernels": "dkfeat.kernels",
-    "load_model": "dkfeat.learn.model.model",
-    "load_pipeline": "dkfeat.learn.model.pipeline",
+    "load_model": "dkfeat.learn.model",
+    "load_pipeline": "dkfeat.learn.pipeline",
     "open_cluster": "dkfeat.engine.clusters.open",
     "open_shards": "dkfeat.engine.dataset.dataset",
     "plan": "dkfeat.engine.plan",
     "plot": "dkfeat.plot",
-    "predict": "dkfeat.learn.predict.predict",
-    "predict_file": "dkfeat.learn.predict.file",
+    "predict": "dkfeat.learn.predict",
+    "predict_file": "dkfeat.learn.predict",
     "read_libsvm": "dkfeat.engine.arrays",
     "read_parquet": "dkfeat.engine.arrays",
     "run_report": "dkfeat.report.run_report",
@@ -77,11 +77,11 @@ if TYPE_CHECKING:
     from dkfeat.io.sources.base import Scan as Scan
     from dkfeat.learn.compare.compare import compare as compare
     from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
-    from dkfeat.learn.liblinear.kernel_machine import KernelMachine as KernelMachine
-    from dkfeat.learn.model.model import load_model as load_model
-    from dkfeat.learn.model.pipeline import load_pipeline as load_pipeline
-    from dkfeat.learn.predict.file import predict_file as predict_file
-    from dkfeat.learn.predict.predict import predict as predict
+    from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
+    from dkfeat.learn.model import load_model as load_model
+    from dkfeat.learn.pipeline import load_pipeline as load_pipeline
+    from dkfeat.learn.predict import predict as predict
+    from dkfeat.learn.predict import predict_file as predict_file
     from dkfeat.learn.train import train as train
     from dkfeat.maps import from_spec as from_spec
     from dkfeat.maps.fourier import FourierFeatures as FourierFeatures

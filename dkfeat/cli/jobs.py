@@ -163,7 +163,7 @@ def run_featurize(part: FeaturizeConfig, run: RunConfig, *, progress: Any = None
 
 def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
     """Run one `predict` part of a job file."""
-    from dkfeat.learn.predict.predict import predict
+    from dkfeat.learn.predict import predict
 
     rows = build_rows(part)
     return predict(

@@ -10,7 +10,7 @@ from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
 from dkfeat.errors import ConfigError
 from dkfeat.io.storage.urls import is_url
-from dkfeat.learn.model.model import LinearModel
+from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.train import open_training, train_sgd
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice
@@ -132,20 +132,20 @@ def train(
     data = opened(shards, storage_options)
     others = {"validation": validation, "test": test}
     scored = {name: None if given is None else opened(given, storage_options) for name, given in others.items()}
+    options: dict[str, Any] = {"class_weight": class_weight, "seed": seed, "progress": progress}
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used
-        from dkfeat.learn.liblinear.liblinear import train_liblinear
+        from dkfeat.learn.liblinear import train_liblinear
 
         where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
         unused = {"validation": validation, "checkpoint": checkpoint} | where
         foreign = [name for name, value in unused.items() if value is not None] + ["task"] * (task == "regression")
         if foreign:
             raise ConfigError(foreign_options(foreign))
-        return train_liblinear(
-            data, solver, test=scored["test"], class_weight=class_weight, seed=seed, progress=progress
-        )
-    job = open_training(data, solver, **scored, task=task, class_weight=class_weight, seed=seed)
-    return train_sgd(job, checkpoint=checkpoint, resume=resume, client=client, progress=progress)
+        return train_liblinear(data, solver, test=scored["test"], **options)
+    return train_sgd(
+        open_training(data, solver, **scored, task=task, checkpoint=checkpoint, resume=resume, client=client, **options)
+    )
 
 
 def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:

@@ -14,7 +14,7 @@ from dkfeat.cli import cli
 from dkfeat.config import JobConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners.open import read_address
-from dkfeat.learn.model.model import load_model
+from dkfeat.learn.model import load_model
 from tests.programs import ROOT, start
 
 DASK = [sys.executable, "-m", "dask"]

@@ -310,7 +310,7 @@ def test_conflicts__exit_4(job, tmp_path):
     run("featurize", folder / "train.svm", *SMALL, "--seed", 9, "--out", folder / "train", status=4)
     run("featurize", folder / "test.svm", *SMALL, "--seed", 9, "--out", tmp_path / "other")
     outcome = run("train", folder / "train", "--test", tmp_path / "other", status=4)
-    assert "different maps" in outcome.stderr
+    assert "the test shards: made by another map" in outcome.stderr
 
 
 def test_train__lists_of_labels(tmp_path):

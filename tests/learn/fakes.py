@@ -50,6 +50,7 @@ class FakeShards:
         self.manifest = SimpleNamespace(sha256="ab" * 32, schema=schema)
         row_bytes = self.codes.codes.shape[1]
         self.spec = {
+            "map": self.map.to_spec(),
             "input": {"kind": "libsvm", "n_features": X.shape[1], "zero_based": False, **input_options},
             "output": {"row_bytes": row_bytes},
         }

@@ -23,7 +23,7 @@ from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.learn.compare.compare import compare
 from dkfeat.learn.compare.models import KERNELS, MAPS
 from dkfeat.learn.compare.result import Comparison, Result
-from dkfeat.learn.liblinear.liblinear import split_held_out
+from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
 from dkfeat.plot.style import draw
 

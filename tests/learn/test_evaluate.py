@@ -22,9 +22,9 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import ScoreBins, accumulator_for
 from dkfeat.learn.evaluate.result import evaluation_of
-from dkfeat.learn.model.model import LinearModel
-from tests.learn.predict.test_file import write_rows
-from tests.learn.predict.test_predict import BLOCK, predicted, trained
+from dkfeat.learn.model import LinearModel
+from tests.learn.test_predict import BLOCK, predicted, trained
+from tests.learn.test_predict_file import write_rows
 
 __all__ = ["trained"]
 

@@ -20,7 +20,7 @@ from dkfeat.cli.output import JSON, answer, is_asked, is_quiet, note
 from dkfeat.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from dkfeat.learn.model.model import LinearModel
+    from dkfeat.learn.model import LinearModel
 
 
 HELD_OUT = 0.5
@@ -222,8 +222,8 @@ def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.learn.compare.models import raw_accuracy
-    from dkfeat.learn.model.model import load_model
-    from dkfeat.learn.predict.source import prediction_source
+    from dkfeat.learn.model import load_model
+    from dkfeat.learn.predict_job import prediction_source
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)

@@ -65,7 +65,7 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    from dkfeat.learn.model.model import load_model
+    from dkfeat.learn.model import load_model
 
     model = load_model(target, storage_options=options)
     last = model.history[-1] if model.history else {}

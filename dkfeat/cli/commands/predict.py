@@ -30,7 +30,7 @@ from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:
     from dkfeat.learn.evaluate.result import Evaluation
-    from dkfeat.learn.model.model import LinearModel
+    from dkfeat.learn.model import LinearModel
 
 
 @click.command(cls=DkfeatCommand)
@@ -70,7 +70,7 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
       dkfeat predict model 'day-*.parquet' --id name --out predictions
       dkfeat predict model features/test --out s3://bucket/predictions
     """
-    from dkfeat.learn.model.model import load_model
+    from dkfeat.learn.model import load_model
 
     if out == "-":  # "-" means standard output, as in many commands
         out = None
@@ -96,7 +96,7 @@ def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, A
         If SOURCE holds shards and options for reading files were given.
     """
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.learn.predict.source import dataset_reader
+    from dkfeat.learn.predict_job import dataset_reader
 
     reader = dataset_reader(source, options["storage_options"])
     if reader is None:
@@ -117,7 +117,7 @@ def _is_folder(out: str) -> bool:
 
 
 def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
-    from dkfeat.learn.predict.predict import predict as run
+    from dkfeat.learn.predict import predict as run
 
     break_lock_first(out, options)
     to = options["target_options"]
@@ -141,7 +141,7 @@ def _refuse_folder_options(ctx: click.Context) -> None:
 
 
 def _to_file(model: LinearModel, rows: Any, out: str | None) -> None:
-    from dkfeat.learn.predict.file import predict_file
+    from dkfeat.learn.predict import predict_file
 
     outcome = predict_file(model, rows, sys.stdout if out is None else out)
     known = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
@@ -178,7 +178,7 @@ def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: st
       dkfeat evaluate model predictions
     """
     from dkfeat.learn.evaluate.evaluate import evaluate as run
-    from dkfeat.learn.model.model import load_model
+    from dkfeat.learn.model import load_model
     from dkfeat.plot.style import check_plots
 
     if out is not None:

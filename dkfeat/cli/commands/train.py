@@ -91,7 +91,7 @@ def train(
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
     from dkfeat.io.storage.urls import is_url
-    from dkfeat.learn.model.files import check_target
+    from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train as run
 
     weights = _class_weight(class_weight)  # before the work, not after

@@ -61,7 +61,7 @@ def verify(
 
 def _verify_model(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
     from dkfeat.errors import ConfigError, InputError, ShardError
-    from dkfeat.learn.model.model import load_model
+    from dkfeat.learn.model import load_model
 
     known |= {"kind": "model", "target": target}
     try:

@@ -21,7 +21,7 @@ from dkfeat.learn.compare.models import (
     load_rows,
 )
 from dkfeat.learn.compare.result import Comparison, Result, ResultStore
-from dkfeat.learn.liblinear.liblinear import split_held_out
+from dkfeat.learn.liblinear import split_held_out
 from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _fit_all(
     for name, own in sizes.items():
         chosen: float | None = None
         if KERNELS[name] == "rbf_cosine" and own:
-            chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.tell))
+            chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
         for size in own:
             store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
 
@@ -195,7 +195,7 @@ def _fit_all(
 def _source(given: Any) -> Source:
     # late import: readers are loaded only if there is something to read
     from dkfeat.engine.resolve.arguments import as_source
-    from dkfeat.learn.predict.source import dataset_reader
+    from dkfeat.learn.predict_job import dataset_reader
 
     source = as_source(given)
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:

@@ -8,33 +8,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from sklearn.preprocessing import normalize
 
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.io.sources.base import Source
+from dkfeat.learn.checks import check_fits, check_several_classes
 from dkfeat.learn.compare.result import Result
-from dkfeat.learn.liblinear.kernel_machine import KernelMachine
-from dkfeat.learn.liblinear.liblinear import (
+from dkfeat.learn.kernel_machine import KernelMachine
+from dkfeat.learn.liblinear import (
     LinearFit,
     best_of_grid,
-    fit_best_c,
     fit_bytes,
+    fit_c,
     scaled_rows,
     split_held_out,
     try_grid,
     unit_scale,
 )
-from dkfeat.learn.memory import check_fits
+from dkfeat.learn.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
 from dkfeat.maps import FourierFeatures, GCWSFeatures, NystroemFeatures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from scipy.sparse import csr_matrix
 
     from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap
@@ -62,27 +60,27 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     source : Source
         Labels of one class a row, no weights.
     test : Source or None
-        None: a part of the rows of `source`, chosen by seed, is the test rows.
+        None: a part of the rows of `source`, drawn by the seed, becomes the test rows.
     test_fraction, seed
-        That part.
+        Share of these rows, and the seed.
 
     Raises
     ------
     InputError
-        For no rows, rows of one class, or labels that take more values than there are pairs of rows.
+        If there are no rows, rows of only one class, or labels with more values than there are pairs of rows.
     ConfigError
         For lists of labels, no labels or weights, or a source that sets bad rows aside.
     PlanError
         If the rows do not fit in memory.
     SourceNotFoundError, ParseError
-        From reading.
+        If a source cannot be read.
     """
     given = [source] if test is None else [source, test]
     for each in given:
-        _check_kind(each)
+        _check_source(each)
     scans = [scan(source, progress=False)]
     if test is not None:
-        if test.zero_based == "auto":  # what the first column is, the training rows say
+        if test.zero_based == "auto":  # the training rows determine it
             test = given[1] = test.replaced(zero_based=scans[0].zero_based)
         scans.append(scan(test, progress=False))
     width = max(each.n_features for each in scans)
@@ -90,7 +88,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: they are all in memory")
     parts = [_read(each, found, width) for each, found in zip(given, scans, strict=True)]
     X, y = parts[0]
-    _check_classes(y)
+    _check_labels(y)
     if test is None:
         held = split_held_out(y, test_fraction, seed + 1)  # other rows than those that choose C
         X, y, X_test, y_test = X[~held], y[~held], X[held], y[held]
@@ -105,19 +103,19 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, identity={"read": read})
 
 
-def _check_classes(y: NDArray[Any]) -> None:
-    n_classes = len(np.unique(y))
-    if n_classes == 0:
+def _check_labels(y: NDArray[Any]) -> None:
+    if not len(y):
         raise InputError("there are no training rows; give a source that has some")
-    if n_classes == 1:
-        raise InputError(f"a comparison needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}")
-    if n_classes > max(2, len(y) // 2):
+    classes = np.unique(y)
+    check_several_classes(classes, len(y))
+    if len(classes) > max(2, len(y) // 2):
         raise InputError(
-            f"the labels of {len(y):,} rows take {n_classes:,} values; a comparison is of classes, these are quantities"
+            f"the labels of {len(y):,} rows take {len(classes):,} values; a comparison is of classes, these are "
+            "quantities"
         )
 
 
-def _check_kind(source: Source) -> None:
+def _check_source(source: Source) -> None:
     if source.multilabel is True:
         raise ConfigError(
             "a comparison takes rows of one class each, not lists of labels; compare on one label at a time"
@@ -147,7 +145,7 @@ KERNELS: Mapping[str, str] = {
     "nystroem-gmm": "gmm",
     "nystroem-rbf": "rbf_cosine",
 }
-"""Kernels that the maps stand for."""
+"""Kernel of each map."""
 MAPS: Mapping[str, Callable[[int, Any, int], FeatureMap]] = {
     "gcws": lambda k, _, seed: GCWSFeatures(n_components=k, random_state=seed),
     "nrff": lambda k, gamma, seed: FourierFeatures(n_components=k, gamma=gamma, random_state=seed),
@@ -157,49 +155,36 @@ MAPS: Mapping[str, Callable[[int, Any, int], FeatureMap]] = {
         n_components=k, kernel="rbf_cosine", kernel_params={"gamma": gamma}, random_state=seed
     ),
 }
-"""Maps by the names that a comparison gives them, made of components, gamma and seed."""
+"""Constructors of the maps by name, from number of components, gamma and seed."""
 
-ADVICE = "compare on fewer rows or components"
 TESTED_BYTES = 256 << 20
-"""Features of test rows held at a time."""
+"""Features of test rows held at a time, in bytes."""
 TIMED_SECONDS = 0.05
-"""Rows are mapped again until this time is over, and the fastest time counts."""
+"""Rows are mapped again until this time is over, and the shortest time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSettings:
-    """Settings that decide, with the rows, every number of a comparison but the times."""
+    """Settings that determine, with the rows, all results of a comparison except times."""
 
     C: tuple[float, ...]
     gamma: tuple[float, ...]
     gamma_components: int
-    """Components with which gamma is chosen."""
+    """Number of components with which gamma is chosen."""
     loss: str
     validation_fraction: float
     test_fraction: float | None
     seed: int
 
-    @property
-    def fitting(self) -> dict[str, Any]:
-        """Arguments of LIBLINEAR beside C."""
-        return {"loss": self.loss, "validation_fraction": self.validation_fraction, "seed": self.seed}
-
 
 def fit_linear(rows: ComparedRows, settings: FitSettings) -> Result:
     """Fit a linear model to the raw rows, scaled to unit length."""
     n_rows, width = rows.X.shape
-    needed = fit_bytes(n_rows, width, rows.X.nnz, len(np.unique(rows.y)), sparse=True, grid=True)
-    check_fits(needed, "LIBLINEAR on the raw rows", ADVICE)
-    fitted, accuracy, seconds = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings)
+    _check_fit((n_rows, width), rows.X.nnz, rows.y, "LIBLINEAR on the raw rows", sparse=True)
+    fitted, chosen = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings)
     row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # column and value of 4 bytes each, or all values
-    return Result(
-        name="linear",
-        accuracy=fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test),
-        validation_accuracy=accuracy,
-        C=fitted.C,
-        row_bytes=round(row_bytes),
-        fit_seconds=seconds,
-    )
+    accuracy = fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test)
+    return Result(name="linear", accuracy=accuracy, row_bytes=round(row_bytes), **chosen)
 
 
 def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:
@@ -224,103 +209,112 @@ def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:
 def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings) -> Result:
     """Fit a linear model to the features of a map."""
     feature_map, X = _features(rows, name, k, gamma, settings)  # this also compiles loops and makes tables
-    fitted, accuracy, seconds = _fit(X, rows.y, settings)
+    fitted, chosen = _fit(X, rows.y, settings)
     del X
-    test_accuracy, row_seconds = _tested(fitted, feature_map, rows.X_test, rows.y_test)
+    accuracy, row_seconds = _tested(fitted, feature_map, rows.X_test, rows.y_test)
     return Result(
         name=name,
         k=k,
-        accuracy=test_accuracy,
-        validation_accuracy=accuracy,
-        C=fitted.C,
+        accuracy=accuracy,
         gamma=gamma,
         row_bytes=feature_map.encoded_row_bytes,
         row_microseconds=1e6 * row_seconds,
-        fit_seconds=seconds,
+        **chosen,
     )
 
 
-def choose_gamma(
-    rows: ComparedRows, name: str, settings: FitSettings, tell: Callable[[str], object] = lambda _: None
-) -> float:
-    """Choose gamma for a map of an RBF kernel, with the C that suits each; of equal ones the smallest."""
+def choose_gamma(rows: ComparedRows, name: str, settings: FitSettings, note: Callable[[str], object]) -> float:
+    """Choose gamma for a map of an RBF kernel, each with its best C; of equal ones the smallest."""
     if len(settings.gamma) == 1:
         return settings.gamma[0]
     k = min(settings.gamma_components, rows.X.shape[0])
     candidates: list[dict[str, Any]] = []
     for gamma in settings.gamma:
         _, X = _features(rows, name, k, gamma, settings)
-        accuracy = best_of_grid(try_grid(X, rows.y, settings.C, **settings.fitting))["accuracy"]
+        accuracy = _best_c(X, rows.y, settings)["accuracy"]
         del X
         candidates.append({"gamma": gamma, "accuracy": accuracy})
-        tell(f"{name}, {k:,} components, gamma {gamma:g}: held-out accuracy {accuracy:.2%}")
+        note(f"{name}, {k:,} components, gamma {gamma:g}: held-out accuracy {accuracy:.2%}")
     return float(best_of_grid(candidates)["gamma"])
 
 
 def _features(
     rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings
 ) -> tuple[FeatureMap, Any]:
-    """Map and features of the training rows, if there is room to fit a model to them."""
+    """Return the map and the features of the training rows, if memory suffices to fit a model to them."""
     feature_map = MAPS[name](k, gamma, settings.seed).fit(rows.X)
-    n_rows, width = rows.X.shape[0], feature_map.n_features_out
+    shape = rows.X.shape[0], feature_map.n_features_out
     sparse = feature_map.layout == "codes"
-    outputs = len(np.unique(rows.y))
-    needed = fit_bytes(n_rows, width, n_rows * (k if sparse else width), outputs, sparse=sparse, grid=True)
-    check_fits(needed, f"LIBLINEAR on {name} of {k:,} components", ADVICE)
+    stored = shape[0] * (k if sparse else shape[1])
+    _check_fit(shape, stored, rows.y, f"LIBLINEAR on {name} of {k:,} components", sparse=sparse)
     return feature_map, scaled_rows(feature_map.transform(rows.X), unit_scale(feature_map))
 
 
-def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, float, float]:
-    """Fit the best C to all rows; also give its held-out accuracy, which one C alone has too, and seconds."""
+def _check_fit(shape: tuple[int, int], stored: int, y: NDArray[Any], what: str, *, sparse: bool) -> None:
+    needed = fit_bytes(shape, stored, len(np.unique(y)), sparse=sparse, grid=True)
+    check_fits(needed, what, "compare on fewer rows or components")
+
+
+def _best_c(X: Any, y: NDArray[Any], settings: FitSettings) -> Mapping[str, Any]:
+    """Return the best entry of the grid of C, which a single C has too."""
+    return best_of_grid(
+        try_grid(X, y, settings.C, settings.validation_fraction, loss=settings.loss, seed=settings.seed)
+    )
+
+
+def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, dict[str, Any]]:
+    """Fit the best C to all rows; return also its fields of the result."""
     began = time.perf_counter()
-    best = best_of_grid(try_grid(X, y, settings.C, **settings.fitting))
-    fitted = fit_best_c(X, y, [best["C"]], **settings.fitting)
-    return fitted, best["accuracy"], time.perf_counter() - began
+    best = _best_c(X, y, settings)
+    fitted = fit_c(X, y, best["C"], loss=settings.loss, seed=settings.seed)
+    seconds = time.perf_counter() - began
+    return fitted, {"C": best["C"], "validation_accuracy": best["accuracy"], "fit_seconds": seconds}
 
 
 def _tested(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:
-    """Share of rows that get their own label, and seconds to map one of them."""
+    """Return the accuracy on test rows, and the seconds to map one of them."""
     stored = feature_map.n_components if feature_map.layout == "codes" else feature_map.n_features_out
     step = max(1, TESTED_BYTES // (16 * stored))
     hits, seconds = 0, 0.0
     for start in range(0, X.shape[0], step):
         features, spent = _timed(feature_map.transform, X[start : start + step])
-        own = y[start : start + step]
-        hits += int(np.count_nonzero(fitted.predict(scaled_rows(features, unit_scale(feature_map))) == own))
+        labels = fitted.predict(scaled_rows(features, unit_scale(feature_map)))
+        hits += int(np.count_nonzero(labels == y[start : start + step]))
         seconds += spent
     return hits / len(y), seconds / len(y)
 
 
 def _timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
-    """Give what a call gives, and its least seconds of as many times as fit into a moment."""
+    """Return the result of a call, and the shortest of its times in as many calls as fit into `TIMED_SECONDS`."""
     least, began = float("inf"), time.perf_counter()
     while True:
         started = time.perf_counter()
-        found = call(argument)
+        result = call(argument)
         ended = time.perf_counter()
         least = min(least, ended - started)
         if ended - began >= TIMED_SECONDS:
-            return found, least
+            return result, least
 
 
 ALPHA = 1e-6
 
 
 def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
-    """Held-out accuracy of a linear model on the raw features, the usual baseline.
+    """Compute the test accuracy of a linear model on the raw features, as a baseline.
 
-    Hinge loss, rows scaled to unit l2 length, no bias: read block by block and trained as `dkfeat.train` trains.
+    The model has hinge loss and no intercept. Rows are scaled to unit l2 length, read block by block and trained as
+    `dkfeat.train` does.
 
     Parameters
     ----------
     train, test : Source
-        Resolved.
+        Sources with resolved options.
     classes : ndarray of shape (n_classes,)
         All labels, ascending.
     epochs : int
         Passes over the training rows.
     seed : int, default=0
-        Of the order in which a block's rows are seen.
+        Seed of the order of rows in each block.
 
     Returns
     -------
@@ -344,13 +338,11 @@ def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int
     for epoch in range(epochs):
         weights = run_epoch(weights, prefetch(batches(epoch)), config)
     coef, _ = weights.model(config, 0)
-    hits = rows = 0
+    score = Score(config.task)
     for X, y in _unit_blocks(test):
         scores = X @ coef.T
-        best = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        hits += int(np.count_nonzero(classes[best] == y))
-        rows += len(y)
-    return hits / max(1, rows)
+        score.add(predictions_of(config.task, classes, scores[:, 0] if len(coef) == 1 else scores), y)
+    return score.value or 0.0
 
 
 def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:

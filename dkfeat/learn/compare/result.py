@@ -1,4 +1,4 @@
-"""A comparison of feature maps: its results as tables, and the cheapest good one of them."""
+"""Results of a comparison of feature maps: tables, recommendation, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import csv
 import io
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.progress import NotebookLine
+from dkfeat.engine.progress import Progress
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import draw
@@ -24,27 +24,27 @@ class Result:
     """One trained model of a comparison."""
 
     name: str
-    """Map, "linear" for the raw rows, or "exact" and a kernel."""
+    """Name of the map, "linear" for the raw rows, or "exact" and the kernel."""
     k: int | None = None
-    """Number of components, for a map."""
+    """Number of components of a map."""
     accuracy: float
-    """Share of the test rows that got their own label, by the model that was fitted to all training rows."""
+    """Accuracy on the test rows of the model fitted to all training rows."""
     validation_accuracy: float | None = None
-    """Share of the held-out training rows that got theirs, by the model of this C that was fitted to the others; None
-    for an exact kernel machine with one candidate alone."""
+    """Accuracy on the held-out training rows of the model with this C fitted to the others; None for an exact kernel
+    machine with only one candidate."""
     C: float
-    """Chosen weight of the losses."""
+    """Chosen weight of the losses against the penalty."""
     gamma: float | None = None
-    """Chosen width of the RBF kernel, where there is one."""
+    """Chosen gamma of an RBF kernel."""
     row_bytes: int | None = None
-    """Bytes of a row as shards keep it; for raw rows in memory."""
+    """Bytes of a row in shards; of a raw row in memory."""
     row_microseconds: float | None = None
-    """Time to turn a test row, among many, into features, compiled code and tables warm; None without a map."""
+    """Time to transform one of many test rows, with compiled code and tables ready; None without a map."""
     fit_seconds: float = 0.0
-    """Time to try all C on the held-out rows and to fit the chosen one to all, of exact machines all gamma too."""
+    """Time to try each C, and for exact machines each gamma, on the held-out rows and to fit the best to all rows."""
 
     def describe(self) -> str:
-        """One line for people.
+        """Describe the result in one line.
 
         Examples
         --------
@@ -58,19 +58,19 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Results of `dkfeat.compare`, in the order in which they were made."""
+    """Results of `dkfeat.compare`, in the order in which they were computed."""
 
     results: tuple[Result, ...]
     within: float
-    """Held-out accuracy below the best map's that the recommended one may have."""
+    """How far the held-out accuracy of the recommended map may be below the best."""
     n_train: int
-    """Training rows, those held out among them."""
+    """Number of training rows, including those held out."""
     n_validation: int
-    """Training rows that were held out to choose C, gamma and the recommendation."""
+    """Number of training rows held out to choose C, gamma and the recommendation."""
     n_test: int
-    """Rows that chose nothing and measure accuracy."""
+    """Number of test rows, which choose nothing."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that decided the results, with the files."""
+    """Settings that determined the results."""
 
     @property
     def best(self) -> Result:
@@ -79,27 +79,20 @@ class Comparison:
 
     @property
     def recommended(self) -> Result:
-        """Cheapest map, by bytes and then by time a row, of those within `within` of the best.
+        """Cheapest map, by bytes and then by time per row, of those within `within` of the best.
 
-        Held-out rows choose it and test rows do not, so that its accuracy on the latter is not one of many tries.
+        Held-out rows choose it and test rows do not, so its accuracy on the test rows is unbiased.
         """
         least = _held_out(self.best) - self.within - 1e-12
         return min((each for each in self._maps if _held_out(each) >= least), key=_cost)
 
     def to_text(self) -> str:
-        """Table for people, and the recommendation."""
+        """Format the results as a table, followed by the recommendation."""
         header = ("map", "k", "test", "held-out", "bytes/row", "µs/row", "fit s", "C", "gamma")
         lines = [header, *(_cells(each) for each in self.results)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(
-                [line[0].ljust(widths[0]), *(cell.rjust(size) for cell, size in zip(line[1:], widths[1:], strict=True))]
-            )
-            for line in lines
-        ]
-        return "\n".join([*(line.rstrip() for line in table), "", *self._recommendation()]) + "\n"
-
-    def _recommendation(self) -> list[str]:
+        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+        form = "  ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
+        table = "".join(form.format(*line).rstrip() + "\n" for line in lines)
         chosen, best = self.recommended, self.best
         share = _held_out(chosen)
         error = 100 * (share * (1 - share) / max(1, self.n_validation)) ** 0.5
@@ -107,28 +100,22 @@ class Comparison:
         if chosen is not best:
             points = 100 * (_held_out(best) - share)
             reason = f"{points:.2f} points below {best.name} of {best.k:,} components at {best.row_bytes:,} bytes a row"
-        return [
-            f"recommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
-            f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right",
+        return (
+            f"{table}\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
+            f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right\n"
             f"chosen on {self.n_validation:,} held-out training rows: {share:.2%} right (standard error {error:.2f} "
-            f"points), {reason}",
-        ]
+            f"points), {reason}\n"
+        )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "n_train": self.n_train,
-            "n_validation": self.n_validation,
-            "n_test": self.n_test,
-            "settings": dict(self.settings),
-            "within": self.within,
-            "best": asdict(self.best),
-            "recommended": asdict(self.recommended),
-            "results": [asdict(each) for each in self.results],
-        }
+        """Convert to plain JSON values."""
+        own = asdict(self)
+        results = own.pop("results")
+        best, recommended = asdict(self.best), asdict(self.recommended)
+        return {**own, "best": best, "recommended": recommended, "results": list(results)}
 
     def to_csv(self) -> str:
-        """Table with a header line; what does not apply is empty."""
+        """Format the results as CSV with a header line; values that do not apply are empty."""
         stream = io.StringIO()
         writer = csv.DictWriter(stream, [each.name for each in fields(Result)], lineterminator="\n")
         writer.writeheader()
@@ -146,28 +133,24 @@ class Comparison:
         Path(path).write_bytes(draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6))
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write ``comparison.txt``, ``.json`` and ``.csv`` and, with matplotlib, ``accuracy.png``.
+        """Write ``comparison.txt``, ``.json`` and ``.csv`` and, if matplotlib is installed, ``accuracy.png``.
 
         Returns
         -------
         paths : list of Path
-            What was written.
+            Files written.
         """
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
+        as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
         paths = []
-        for ending, text in (
-            ("txt", self.to_text()),
-            ("json", json.dumps(self.to_mapping(), indent=1) + "\n"),
-            ("csv", self.to_csv()),
-        ):
+        for ending, text in {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}.items():
             paths.append(root / f"comparison.{ending}")
             paths[-1].write_text(text, encoding="utf-8")
-        try:
+        with suppress(ConfigError):  # matplotlib is optional here
             self.plot(root / "accuracy.png")
-        except ConfigError:  # the tables do without
-            return paths
-        return [*paths, root / "accuracy.png"]
+            paths.append(root / "accuracy.png")
+        return paths
 
     @property
     def _maps(self) -> list[Result]:
@@ -186,43 +169,45 @@ def _cost(result: Result) -> tuple[float, float, float]:
 
 
 def _cells(result: Result) -> Sequence[str]:
-    return (
-        result.name,
-        "" if result.k is None else f"{result.k:,}",
-        f"{result.accuracy:.2%}",
-        "" if result.validation_accuracy is None else f"{result.validation_accuracy:.2%}",
-        "" if result.row_bytes is None else f"{result.row_bytes:,}",
-        "" if result.row_microseconds is None else f"{result.row_microseconds:.2f}",
-        f"{result.fit_seconds:.2f}",
-        f"{result.C:g}",
-        "" if result.gamma is None else f"{result.gamma:g}",
-    )
+    values = asdict(result)
+    forms = {
+        "name": "",
+        "k": ",",
+        "accuracy": ".2%",
+        "validation_accuracy": ".2%",
+        "row_bytes": ",",
+        "row_microseconds": ".2f",
+        "fit_seconds": ".2f",
+        "C": "g",
+        "gamma": "g",
+    }
+    return ["" if values[name] is None else format(values[name], form) for name, form in forms.items()]
 
 
 RESULTS = "results.jsonl"
 FORMAT = 2
-"""Of the file's lines; another one is another comparison's."""
+"""Format of the lines; a file of another format belongs to another comparison."""
 
 
 class ResultStore:
-    """Results of a comparison, each made once.
+    """Results of a comparison, each computed once.
 
     Parameters
     ----------
     folder : str, path or None
-        Local folder for ``results.jsonl``, a line for each value; None keeps nothing.
+        Local folder for ``results.jsonl``, which has one line for each value. None keeps nothing.
     settings : mapping
-        What decides the results; a folder of other settings is refused.
+        Settings and files that determine the results.
     progress : bool or callable
-        True tells each new result on standard error, or in one line below a notebook's cell. A callable is given each
-        result, new or not.
+        True prints each new result on standard error, or below a notebook's cell. A callable receives each result, new
+        or not.
 
     Raises
     ------
     SpecConflictError
-        The folder holds results of other settings.
+        If the folder holds results with other settings.
     ShardError
-        Its file holds something else.
+        If the file holds anything else.
     """
 
     def __init__(
@@ -232,8 +217,8 @@ class ResultStore:
         progress: bool | Callable[[Result], object],
     ) -> None:
         self._path = None if folder is None else Path(folder) / RESULTS
-        self._progress = progress
-        self._line = NotebookLine.here() if progress is True else None
+        self._on_result = progress if callable(progress) else None
+        self._progress = Progress(progress is True)
         self._done: dict[str, Any] = {}
         self._results: list[Result] = []
         if self._path is None:
@@ -250,61 +235,57 @@ class ResultStore:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(line) + "\n" for line in lines or [own])
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(text, encoding="utf-8")  # without a line that a kill has torn
+        temporary.write_text(text, encoding="utf-8")  # without a line that was cut when the process was killed
         temporary.replace(self._path)
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """Results asked for so far, in that order."""
+        """Results requested so far, in that order."""
         return tuple(self._results)
 
-    def value(self, what: str, make: Callable[[], Any]) -> Any:
-        """Plain value of that name, made if it is not there yet."""
-        if what not in self._done:
-            self._done[what] = make()
+    def value(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the plain value of that name; compute and keep it if it does not exist yet."""
+        if name not in self._done:
+            self._done[name] = compute()
             if self._path is not None:
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"what": what, "value": self._done[what]}) + "\n")
+                    file.write(json.dumps({"what": name, "value": self._done[name]}) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-        return self._done[what]
+        return self._done[name]
 
-    def result(self, name: str, k: int | None, make: Callable[[], Result]) -> Result:
-        """Make and tell the result of that name and size, unless it is there already."""
-        what = f"{name} of {k}"
-        is_new = what not in self._done
-        found = Result(**self.value(what, lambda: asdict(make())))
-        self._results.append(found)
-        if callable(self._progress):
-            self._progress(found)
-        elif is_new:
-            self.tell(found.describe())
-        return found
+    def result(self, name: str, k: int | None, compute: Callable[[], Result]) -> Result:
+        """Return the result of that name and size and report it; compute it if it does not exist yet."""
+        key = f"{name} of {k}"
+        is_new = key not in self._done
+        result = Result(**self.value(key, lambda: asdict(compute())))
+        self._results.append(result)
+        if self._on_result is not None:
+            self._on_result(result)
+        if is_new:
+            self.note(result.describe())
+        return result
 
-    def tell(self, text: str) -> None:
-        """Show a line on standard error or below a notebook's cell, if progress is wanted."""
-        if self._line is not None:
-            self._line.write(f"compare: {text}")
-            self._line.end()
-        elif self._progress is True:
-            print(f"compare: {text}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+    def note(self, text: str) -> None:
+        """Print a line on standard error or below a notebook's cell, if progress is True."""
+        self._progress.note(f"compare: {text}")
 
 
 def _whole_lines(path: Path) -> list[Any]:
-    """Values of the file's lines; one at its end that is torn is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    except FileNotFoundError:
+    """Read the values of the lines, except for a last line that was cut."""
+    if not path.exists():
         return []
-    found = []
+    *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    with suppress(ValueError):
+        json.loads(last)
+        lines.append(last)
+    values = []
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
         except ValueError:
-            if not line.endswith("\n"):
-                continue
             value = None
         if not isinstance(value, dict) or value.keys() != ({"settings"} if number == 1 else {"what", "value"}):
             raise ShardError(f"{path}, line {number}: not a result that dkfeat wrote; remove the file to begin anew")
-        found.append(value)
-    return found
+        values.append(value)
+    return values

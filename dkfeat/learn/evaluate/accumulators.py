@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.learn.model.score import Moments
+from dkfeat.learn.score import Moments
 
 if TYPE_CHECKING:
-    from dkfeat.learn.model.model import LinearModel
+    from dkfeat.learn.model import LinearModel
 
 
 _SIGN = np.uint32(1 << 31)

@@ -17,9 +17,8 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import Accumulator, accumulator_for
 from dkfeat.learn.evaluate.result import Evaluation, evaluation_of
-from dkfeat.learn.model.model import LinearModel, load_model
-from dkfeat.learn.predict.job import piece_rows, score_rows, weights_sha256
-from dkfeat.learn.predict.source import dataset_reader, prediction_source
+from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.predict_job import dataset_reader, piece_rows, prediction_source, score_rows, weights_sha256
 from dkfeat.learn.sgd.rows import align_labels
 
 if TYPE_CHECKING:

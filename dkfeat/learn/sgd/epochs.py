@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError
-from dkfeat.learn.model.score import Score, predictions_of
+from dkfeat.learn.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 
 if TYPE_CHECKING:

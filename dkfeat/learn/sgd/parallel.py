@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,9 +18,10 @@ from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.runners.local import InOrder, Stopped
 from dkfeat.engine.tasks.process_cache import ProcessCache
-from dkfeat.errors import ConfigError, PlanError
+from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.metadata import read_numbered, read_spec
 from dkfeat.io.shards.reader import ShardReader
+from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 from dkfeat.learn.sgd.rows import TrainingRows
 
@@ -304,41 +305,38 @@ def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
     mean += towards * mean.dtype.type(share)
 
 
+@contextmanager
 def open_averaging(
     rows: TrainingRows, config: DescentConfig, *, parts: int | None, client: Any
-) -> AbstractContextManager[Averaging | None]:
-    """Start what parts run on, for a ``with`` block; None if neither parts nor a client are given.
+) -> Iterator[Averaging | None]:
+    """Open a runner for the parts, in a ``with`` block; None if neither parts nor a client are given.
 
     Raises
     ------
     ConfigError
-        For settings of the client that do not go together, or more parts than shards that have rows.
+        For settings of the client that do not go together, or more parts than shards with rows.
     PlanError
-        On entering: the weights would not fit in the memory of a worker.
+        If the weights would not fit in the memory of a worker.
     ClusterError
-        On entering: workers do not start, or no scheduler answers.
+        If workers do not start, or no scheduler responds.
     """
     if parts is None and client is None:
-        return nullcontext()
+        yield None
+        return
     most = sum(entry.rows > 0 for entry in rows.data.manifest.shards)
     if parts is not None and parts > most:
         raise ConfigError(
             f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower parts, "
             "or featurize with a smaller blocksize"
         )
-    # importing Dask takes a while, which training in one process need not wait for
+    # late import: loads Dask, which training in one process does not need
     from dkfeat.engine.runners.open import open_runner
 
-    return _open(open_runner(client), rows, config, parts, most)
-
-
-@contextmanager
-def _open(
-    opening: AbstractContextManager[Runner], rows: TrainingRows, config: DescentConfig, parts: int | None, most: int
-) -> Iterator[Averaging]:
-    with opening as runner:
+    with open_runner(client) as runner:
         limit = runner.memory_limit
-        _check_memory(config, rows.data.shape[1], limit)
+        cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
+        if limit is not None:
+            _check_memory(config, rows.data.shape[1], limit - cache_bytes)
         n_parts = parts or max(1, min(most, runner.n_threads))
         try:
             yield Averaging(
@@ -347,19 +345,19 @@ def _open(
                 config=config,
                 n_parts=n_parts,
                 placement=PartPlacement(n_parts),
-                cache_bytes=CACHE_BYTES if limit is None else limit // CACHE_SHARE,
+                cache_bytes=cache_bytes,
             )
         finally:
             runner.run_everywhere(forget_shards)
 
 
-def _check_memory(config: DescentConfig, width: int, limit: int | None) -> None:
-    # tables of float32: what was sent, the descent's with its mean and its lag, and what is sent back
-    tables = 6 if config.average else 3
-    projected = 4 * width * config.n_lanes * tables + BUFFERS_BYTES
-    if limit is not None and projected > limit - limit // CACHE_SHARE:
-        raise PlanError(
-            f"a part needs {projected / 2**30:,.2f} GiB for weights of {config.n_lanes:,} models and {width:,} "
-            f"columns, workers allow {limit / 2**30:,.2f} GiB a task, a quarter of it for rows; raise their "
-            "memory_limit, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once"
-        )
+def _check_memory(config: DescentConfig, width: int, limit: int) -> None:
+    # float32 tables: the received one, those of the descent with mean and lag, and those that are sent back
+    projected = 4 * width * config.n_lanes * (6 if config.average else 3) + BUFFERS_BYTES
+    check_fits(
+        projected,
+        f"a part with weights of {config.n_lanes:,} models and {width:,} columns",
+        "that is three quarters of a worker's memory for each task, a quarter is for rows; raise memory_limit of the "
+        "workers, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once",
+        limit,
+    )

@@ -13,16 +13,14 @@ from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.compiled.random.philox import STREAM_HELD_OUT, draw_words
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
-from dkfeat.learn.model.score import Moments
+from dkfeat.learn.checks import LEAST_WEIGHT, MOST_WEIGHT
+from dkfeat.learn.score import Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
 
-
-LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
-"""Weights of rows, unless they are 0, and of classes: products of their squares then stay within float64."""
 
 BATCH_NONZEROS = 1 << 19
 """Stored values in a batch, about: 4 MiB with their column numbers, memory that the allocator uses again."""

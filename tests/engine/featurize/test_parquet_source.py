@@ -12,7 +12,7 @@ from scipy import sparse
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
-from dkfeat.learn.predict.file import predict_file
+from dkfeat.learn.predict import predict_file
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state

@@ -28,7 +28,7 @@ from dkfeat.errors import (
     SpecConflictError,
 )
 from dkfeat.io.files import find as files
-from dkfeat.learn.predict.file import predict_file
+from dkfeat.learn.predict import predict_file
 from tests.engine.helpers import featurized, gcws
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.invariants import dataset_state

@@ -14,7 +14,7 @@ from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
-from tests.learn.predict.test_predict import fitted
+from tests.learn.test_predict import fitted
 
 ROWS = "+1 1:1 3:0.5\n-1 2:1\n" * 60
 

@@ -7,7 +7,7 @@ from scipy import sparse
 import dkfeat
 from dkfeat import LibsvmSource
 from dkfeat.config import ExecutionConfig
-from dkfeat.learn.model.score import Score
+from dkfeat.learn.score import Score
 
 NAMES = {"some": (1, 3), "as many": (1, 2, 4), "more": (1, 2, 3, 4)}
 

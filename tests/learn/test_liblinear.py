@@ -17,7 +17,8 @@ from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import Liblinear, split_solver_options
 from dkfeat.errors import ConfigError, InputError, PlanError
-from dkfeat.learn.liblinear.liblinear import fit_liblinear, needed_bytes
+from dkfeat.learn import checks
+from dkfeat.learn.liblinear import needed_bytes, train_liblinear
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def digits(tmp_path_factory):
 @pytest.mark.parametrize("layout", ["codes", "dense", "binary"])
 def test_fit__gives_the_optimum_of_scikit_learn(digits, layout):
     data = digits[layout]
-    model = fit_liblinear(data, Liblinear(C=1.0))
+    model = train_liblinear(data, Liblinear(C=1.0))
     X, y = data.to_scipy()
     scale = 1.0 if layout == "dense" else 1 / 8
     peer = LinearSVC(C=1.0, dual="auto", random_state=0).fit(X.astype(np.float64) * scale, y)
@@ -53,15 +54,13 @@ def test_fit__gives_the_optimum_of_scikit_learn(digits, layout):
 
 
 def test_fit__chooses_c_by_the_held_out_part_and_the_smallest_of_equals(digits):
-    seen = []
-    model = fit_liblinear(digits["codes"], Liblinear(C=[100.0, 0.0001, 1.0]), random_state=3, tell=seen.append)
+    model = train_liblinear(digits["codes"], Liblinear(C=[100.0, 0.0001, 1.0]), seed=3)
     grid = model.training["grid"]
-    assert seen == grid
     assert [entry["C"] for entry in grid] == [0.0001, 1.0, 100.0]
     best = max(entry["accuracy"] for entry in grid)
     assert model.training["C"] == min(entry["C"] for entry in grid if entry["accuracy"] == best)
     assert grid[0]["accuracy"] < best
-    again = fit_liblinear(digits["codes"], Liblinear(C=[0.0001, 1.0, 100.0]), random_state=3)
+    again = train_liblinear(digits["codes"], Liblinear(C=[0.0001, 1.0, 100.0]), seed=3)
     assert again.coef.tobytes() == model.coef.tobytes()
     assert again.training == model.training
 
@@ -69,7 +68,7 @@ def test_fit__chooses_c_by_the_held_out_part_and_the_smallest_of_equals(digits):
 @pytest.mark.parametrize("layout", ["binary", "codes"])
 def test_fit__log_loss_gives_probabilities_and_survives_saving(digits, layout, tmp_path):
     data = digits[layout]
-    model = fit_liblinear(data, Liblinear(loss="log_loss", C=1.0))
+    model = train_liblinear(data, Liblinear(loss="log_loss", C=1.0))
     model.save(tmp_path / "model")
     loaded = dkfeat.load_model(tmp_path / "model")
     probabilities = loaded.predict_proba(data.codes())
@@ -85,9 +84,10 @@ def test_fit__refuses_what_does_not_fit_before_reading(digits, monkeypatch):
     data = digits["codes"]
     needed = needed_bytes(data, 10, grid=True)
     assert needed > needed_bytes(data, 10, grid=False)
+    monkeypatch.setattr(checks, "available_bytes", lambda: needed - 1)
     monkeypatch.setattr(type(data), "to_scipy", lambda *_, **__: pytest.fail("rows were read"))
     with pytest.raises(PlanError, match=r"LIBLINEAR needs about .* of memory, .*solver=\"sgd\""):
-        fit_liblinear(data, Liblinear(), memory_limit=needed - 1)
+        train_liblinear(data, Liblinear())
 
 
 def test_fit__refuses_settings_out_of_range(digits):
@@ -100,7 +100,7 @@ def test_fit__refuses_settings_out_of_range(digits):
         ({"validation_fraction": 1.5}, "validation_fraction=1.5"),
     ):
         with pytest.raises(ConfigError, match=text):
-            fit_liblinear(digits["codes"], Liblinear(**options))
+            train_liblinear(digits["codes"], Liblinear(**options))
 
 
 @pytest.mark.parametrize(("text", "kind"), [("1 1:1\n1 2:1\n", InputError), ("", InputError)])
@@ -110,7 +110,7 @@ def test_fit__needs_rows_of_two_classes(tmp_path, text, kind):
     gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
     dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
     with pytest.raises(kind, match=r"two classes|no rows"):
-        fit_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
+        train_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
 
 
 def test_fit__multilabel_shards_are_refused(tmp_path):
@@ -119,14 +119,14 @@ def test_fit__multilabel_shards_are_refused(tmp_path):
     gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
     dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
     with pytest.raises(ConfigError, match="list of labels"):
-        fit_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
+        train_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
 
 
 def test_train__dispatches_and_scores_the_test_shards(digits):
     data = digits["codes"]
     seen = []
     model = dkfeat.train(data, dkfeat.Liblinear(C=[0.01, 1.0]), test=data, random_state=5, progress=seen.append)
-    assert model.coef.tobytes() == fit_liblinear(data, Liblinear(C=[0.01, 1.0]), random_state=5).coef.tobytes()
+    assert model.coef.tobytes() == train_liblinear(data, Liblinear(C=[0.01, 1.0]), seed=5).coef.tobytes()
     X, y = data.to_scipy()
     accuracy = np.mean(model.label(model.score_features(X)) == y)
     assert seen == list(model.history) == [{"epoch": 1, "rows": data.n_rows, "test_accuracy": accuracy}]
@@ -154,7 +154,8 @@ def test_train__says_what_liblinear_does_not_take(digits):
         ({"average": False}, "average cannot be given"),
         ({"parts": 2}, "parts cannot be given"),
         ({"loss": ["hinge", "log_loss"]}, "several losses"),
-        ({"class_weight": {"77": 1.0}}, "label 77, which no row has"),
+        ({"class_weight": {"77": 1.0}}, "label 77, but the classes are 0, 1, 2"),
+        ({"class_weight": "even"}, "class_weight='even'"),
     ):
         with pytest.raises(ConfigError, match=text):
             train_by_liblinear(digits["codes"], **options)
@@ -189,7 +190,7 @@ def test_command__trains_by_liblinear(digits, tmp_path):
 def test_job__trains_by_liblinear(digits, tmp_path):
     shards = digits["binary"].shards.storage.url
     (tmp_path / "job.yaml").write_text(f"train: {{shards: {shards}, test: {shards}, solver: liblinear, C: [0.1, 1]}}")
-    program = Path(__file__).parents[3] / "jobs" / "train.py"
+    program = Path(__file__).parents[2] / "jobs" / "train.py"
     done = subprocess.run([sys.executable, program, tmp_path / "job.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "test accuracy 9" in done.stdout

@@ -1,4 +1,4 @@
-"""Exact kernel support vector machines on small sets: what a linear model on features is measured against."""
+"""Exact kernel support vector machines on small sets, the reference for linear models on features."""
 
 from __future__ import annotations
 
@@ -12,53 +12,55 @@ from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat.config.train import DEFAULT_C, as_grid, check_fraction
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import ConfigError
 from dkfeat.kernels.by_name import NamedKernel, named_kernel
-from dkfeat.learn.liblinear.liblinear import best_of_grid, split_held_out
-from dkfeat.learn.memory import check_fits
+from dkfeat.learn.checks import check_fits, check_several_classes
+from dkfeat.learn.liblinear import best_of_grid, split_held_out
 from dkfeat.validation import check_integer
 
 PREDICTED_BYTES = 64 << 20
-"""Kernel values computed at a time while predicting."""
+"""Kernel values computed at a time in a prediction, in bytes."""
 ADVICE = "a kernel machine is for small sets: take fewer rows, or featurize and train a linear model"
 
 
 class KernelMachine(ClassifierMixin, BaseEstimator):
-    """Support vector machine with an exact kernel of `dkfeat.kernels`, its C and kernel parameters chosen by seed.
+    """Support vector machine with an exact kernel of `dkfeat.kernels`, whose C and parameters a held-out part chooses.
 
-    It holds the kernel values of all pairs of rows, 8 bytes each, so it is for sets of some ten thousand rows at most:
-    the yardstick that tells how close features with a linear model come.
+    It holds the kernel values of all pairs of rows, 8 bytes each, so it is for sets of some ten thousand rows at most.
+    Its accuracy is the reference for a linear model on features of the same kernel.
 
     Parameters
     ----------
     kernel : str, default="gmm"
         Name of a function of `dkfeat.kernels`.
     kernel_params : mapping, list of mappings or None, default=None
-        Parameters of the kernel, such as ``{"gamma": 0.5}``; of several the best is taken.
+        Parameters of the kernel, such as ``{"gamma": 0.5}``, or several such mappings, of which the best is chosen.
     C : float or sequence of float, default=(0.01, 0.1, 1, 10, 100)
-        Weight of the losses against the penalty, above 0. Of several the best is taken.
+        Weight of the losses against the penalty, above 0, or several values, of which the best is chosen.
     validation_fraction : float, default=0.1
-        Part of the rows that is held out to choose; several candidates are then compared on it, and the best one (of
-        equals the first mapping and the smallest C) is fitted to all rows.
+        Share of the rows that is held out to choose if there are several candidates. The best one (of equal ones the
+        first mapping and the smallest C) is then fitted to all rows.
     random_state : int, default=0
-        Seed of that part, at least 0.
+        Seed of the held-out rows, at least 0.
     memory_limit : int or None, default=None
-        Bytes that may be used; None: all that this machine or container has.
+        Maximum memory in bytes; None: all that this machine or container has.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels in ascending order.
-    C_, kernel_params_
-        What was chosen, with the kernel's defaults.
+    C_ : float
+        Chosen C.
+    kernel_params_ : dict
+        Chosen parameters of the kernel, with its defaults.
     grid_ : list of dict
-        Every candidate and its held-out accuracy; empty if there was one.
+        Held-out accuracy of each candidate; empty if there was only one.
     n_features_in_ : int
-        Columns of the input.
+        Number of columns of the input.
 
     See Also
     --------
-    dkfeat.compare : Sets feature maps beside it.
+    dkfeat.compare : Comparison of feature maps with it.
 
     Notes
     -----
@@ -92,7 +94,7 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         self.memory_limit = memory_limit
 
     def fit(self, X: Any, y: Any, *, tell: Callable[[Mapping[str, Any]], object] | None = None) -> Self:
-        """Choose C and kernel parameters, and fit.
+        """Choose C and kernel parameters, and fit the machine.
 
         Parameters
         ----------
@@ -100,33 +102,30 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         y : array of shape (n_samples,)
             Labels of two classes or more.
         tell : callable or None
-            Given each entry of the grid when it is known.
+            Function that receives each entry of the grid when it is computed.
 
         Raises
         ------
         ConfigError
             For a setting out of range.
         InputError
-            For rows that the kernel does not take, or of one class.
+            For rows that the kernel does not take, or rows of only one class.
         PlanError
-            If the kernel values do not fit in memory; the size is told.
+            If the kernel values do not fit in memory; the message names their size.
         """
         kernels = self._kernels()
         grid_C = as_grid(self.C, "C")
         seed = check_integer(self.random_state, "random_state", low=0, high=2**64 - 1)
         fraction = check_fraction(self.validation_fraction)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
-        if len(np.unique(y)) < 2:
-            raise InputError(
-                f"a classifier needs labels of two classes or more; all {len(y):,} rows have the label {y[0]}"
-            )
-        chosen = len(kernels) * len(grid_C) > 1
-        check_fits(kernel_machine_bytes(len(y), chosen=chosen), "a kernel machine", ADVICE, self.memory_limit)
+        check_several_classes(np.unique(y), len(y))
+        has_choice = len(kernels) * len(grid_C) > 1
+        check_fits(kernel_machine_bytes(len(y), has_choice=has_choice), "a kernel machine", ADVICE, self.memory_limit)
         best, self.C_, self.grid_, gram = kernels[0], grid_C[0], [], None
-        if chosen:
+        if has_choice:
             held = split_held_out(y, fraction, seed)
             for kernel in kernels:
-                gram = None  # one at a time
+                gram = None  # frees the values of the kernel before
                 gram = kernel(X)
                 train, test = gram[np.ix_(~held, ~held)], gram[np.ix_(held, ~held)]
                 for C in grid_C:
@@ -143,23 +142,22 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
             gram = best(X)
         self._machine = SVC(kernel="precomputed", C=self.C_).fit(gram, y)
         self._kernel, self.kernel_params_ = best, dict(best.params)
-        self._rows = X[self._machine.support_]
-        self._n_rows = len(y)
+        self._support_rows, self._n_rows = X[self._machine.support_], len(y)
         self.classes_ = self._machine.classes_
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels of rows; kernel values only with support vectors are computed, some rows at a time."""
+        """Predict the labels of rows, from their kernel values with the support vectors, in bounded memory."""
         check_is_fitted(self, "classes_")
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32))
         step = max(1, PREDICTED_BYTES // (8 * self._n_rows))
-        found = []
+        parts = []
         for start in range(0, X.shape[0], step):
             rows = X[start : start + step]
             values = np.zeros((rows.shape[0], self._n_rows))
-            values[:, self._machine.support_] = self._kernel(rows, self._rows)
-            found.append(self._machine.predict(values))
-        labels: NDArray[Any] = np.concatenate(found)
+            values[:, self._machine.support_] = self._kernel(rows, self._support_rows)
+            parts.append(self._machine.predict(values))
+        labels: NDArray[Any] = np.concatenate(parts)
         return labels
 
     def _kernels(self) -> list[NamedKernel]:
@@ -175,6 +173,6 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def kernel_machine_bytes(n_samples: int, *, chosen: bool) -> int:
-    """Bytes of kernel values that `KernelMachine.fit` holds: all pairs, and a copy of most where it has to choose."""
-    return 8 * n_samples**2 * (2 if chosen else 1)
+def kernel_machine_bytes(n_samples: int, *, has_choice: bool) -> int:
+    """Compute the bytes of kernel values in `KernelMachine.fit`: all pairs, and if it has a choice a copy of most."""
+    return 8 * n_samples**2 * (2 if has_choice else 1)

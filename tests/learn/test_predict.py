@@ -16,12 +16,12 @@ import dkfeat
 from dkfeat import GCWSFeatures
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.learn.model.model import LinearModel
-from dkfeat.learn.predict.source import prediction_source
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.predict_job import prediction_source
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.learn.fakes import blobs
-from tests.learn.predict.test_file import write_rows
+from tests.learn.test_predict_file import write_rows
 
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4_000

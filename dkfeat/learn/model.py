@@ -15,8 +15,8 @@ from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.html import card
 from dkfeat.io.manifest.manifest import labels_shown
-from dkfeat.learn.model.files import read_model, write_model
-from dkfeat.learn.model.score import Score, predictions_of
+from dkfeat.learn.model_files import read_model, write_model
+from dkfeat.learn.score import Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:

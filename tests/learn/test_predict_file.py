@@ -9,10 +9,10 @@ from sklearn.svm import LinearSVC
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
+from dkfeat.learn import predict as module
 from dkfeat.learn.compare.models import raw_accuracy
-from dkfeat.learn.model.model import LinearModel
-from dkfeat.learn.predict import file as module
-from dkfeat.learn.predict.file import predict_file
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.predict import predict_file
 from tests.learn.fakes import blobs
 
 

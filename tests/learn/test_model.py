@@ -10,8 +10,8 @@ from sklearn.linear_model import SGDClassifier
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.learn.model import files as model_files
-from dkfeat.learn.model.model import LinearModel
+from dkfeat.learn import model_files
+from dkfeat.learn.model import LinearModel
 
 
 def make_model(n_classes=3, *, seed=0, **changes):
@@ -54,7 +54,7 @@ def test_decision_function__codes_and_rows_score_alike(rows):
 
 def test_decision_function__is_the_same_in_parts(rows, monkeypatch):
     whole = make_model().decision_function(rows)
-    monkeypatch.setattr("dkfeat.learn.model.model.SCORED_BYTES", 7 * 8 * 10)
+    monkeypatch.setattr("dkfeat.learn.model.SCORED_BYTES", 7 * 8 * 10)
     np.testing.assert_array_equal(make_model().decision_function(rows), whole)
 
 
@@ -156,7 +156,7 @@ def test_save__replaces_a_model_and_leaves_nothing_of_it(tmp_path):
 
 def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, monkeypatch):
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr("dkfeat.learn.model.files.dumps", lambda _: 1 / 0)
+    monkeypatch.setattr("dkfeat.learn.model_files.dumps", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
@@ -164,7 +164,7 @@ def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, mon
 
 def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.learn.model.files.dumps", lambda _: 1 / 0)
+        patch.setattr("dkfeat.learn.model_files.dumps", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make_model(seed=1).save(tmp_path)
     (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 from dkfeat.errors import ConfigError, InputError, PlanError
-from dkfeat.learn.liblinear.kernel_machine import KernelMachine, kernel_machine_bytes
+from dkfeat.learn.kernel_machine import KernelMachine, kernel_machine_bytes
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_machine__predicts_in_parts_as_at_once(rows, monkeypatch):
     X, y, X_test, _ = rows
     machine = KernelMachine("rbf", {"gamma": 0.1}, C=10.0).fit(X, y)
     whole = machine.predict(X_test)
-    monkeypatch.setattr("dkfeat.learn.liblinear.kernel_machine.PREDICTED_BYTES", 8 * 300 * 7)
+    monkeypatch.setattr("dkfeat.learn.kernel_machine.PREDICTED_BYTES", 8 * 300 * 7)
     np.testing.assert_array_equal(machine.predict(X_test), whole)
 
 
@@ -52,7 +52,7 @@ def test_machine__chooses_c_and_kernel_parameters(rows):
 
 def test_machine__refuses_by_size_and_by_setting(rows):
     X, y, *_ = rows
-    limit = kernel_machine_bytes(len(y), chosen=True) - 1
+    limit = kernel_machine_bytes(len(y), has_choice=True) - 1
     with pytest.raises(PlanError, match=r"a kernel machine needs about 1\.4 MiB"):
         KernelMachine(memory_limit=limit).fit(X, y)
     KernelMachine(C=1.0, memory_limit=limit).fit(X, y)

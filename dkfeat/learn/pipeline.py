@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.model.model import LinearModel, load_model
+from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.validation import check_columns
 
 if TYPE_CHECKING:

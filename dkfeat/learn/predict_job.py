@@ -1,4 +1,4 @@
-"""Predictions as the shards of a job: their spec, their columns, and the model beside them."""
+"""Prediction as a job of the engine: its sources, its spec, the columns of its shards, and the model beside them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,47 +15,56 @@ from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes
-from dkfeat.engine.resolve.resolve import PIECE_BYTES
+from dkfeat.engine.dataset.dataset import ShardDataset
+from dkfeat.engine.resolve.arguments import as_source
+from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_source
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
+from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, to_table
-from dkfeat.io.storage.base import META, Storage
-from dkfeat.learn.model.model import LinearModel
+from dkfeat.io.shards.reader import ShardReader, open_reader
+from dkfeat.io.sources.base import Source
+from dkfeat.io.sources.shards import ShardSource
+from dkfeat.io.storage import is_read_only, open_storage
+from dkfeat.io.storage.base import META, SPEC, Storage
+from dkfeat.io.storage.urls import is_url
+from dkfeat.learn.checks import check_same_features
+from dkfeat.learn.model import LinearModel
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
-    from dkfeat.io.sources.base import Piece, Source
+    from dkfeat.io.sources.base import Piece
 
 
 ORIGIN = ("source_file", "source_split", "source_row")
-"""Columns that tell where a row comes from."""
+"""Columns with the origin of a row."""
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")
 
 _ORIGIN_BYTES = 64
-"""Of a row's label, prediction and origin, about."""
+"""Approximate bytes of a row's label, prediction and origin."""
 
 _models = ProcessCache[LinearModel](2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictJob(Job):
-    """A job whose shards hold predictions; each process loads the model from beside the spec."""
+    """Job whose shards hold predictions; each process loads the model that is stored beside the spec."""
 
     @property
     def keeps_labels(self) -> bool:
-        """True for rows that have labels of their own."""
+        """True if the rows of the source have labels."""
         return self.source.has_labels
 
     def encoder(self) -> Callable[[Any], Any]:
-        """Give what turns rows into columns of predictions."""
+        """Return the function that turns rows into columns of predictions."""
         model = _models.get((self.storage.url, self.spec_fp), lambda: _load(self.spec, self.storage))
-        is_encoded = self.source.kind == "shards"
-        return partial(_predicted, model, is_encoded, bool(self.spec["output"]["scores"]))
+        is_encoded, scores = self.source.kind == "shards", bool(self.spec["output"]["scores"])
+        return lambda X: prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores)
 
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:
-        """Columns that the source keeps, and where each row comes from."""
+        """Return the columns that the source keeps, and the origin of each row."""
         origins = self.source.origins(split, piece, before)
         counts = [origin.n_rows for origin in origins]
         rows = [np.arange(origin.first, origin.first + origin.n_rows) for origin in origins]
@@ -69,7 +78,7 @@ class PredictJob(Job):
 
 
 def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict[str, Any]:
-    """All that decides the bytes of predictions, as plain JSON values; the model by its hash."""
+    """Return all settings that determine the bytes of predictions, as plain JSON values, with the hash of the model."""
     mapping = source.to_mapping()
     spec = {
         "format": 1,
@@ -95,12 +104,12 @@ def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict
 
 
 def piece_rows(model: LinearModel, *, scores: bool) -> int:
-    """Rows of a piece that is scored, and whose predictions are kept, at once."""
+    """Return the number of rows that are scored, and whose predictions are held, at once."""
     return max(1, PIECE_BYTES // _row_bytes(model, scores=scores))
 
 
 def _row_bytes(model: LinearModel, *, scores: bool) -> int:
-    """Bytes that are held of a row while it is scored: its features, its scores in both precisions, its predictions."""
+    """Bytes of a row while it is scored: its features, its scores in both precisions, its predictions."""
     n_outputs = model.coef.shape[0]
     lists_a_row = (scores and model.task != "regression") * (2 if model.has_probabilities else 1)
     kept = _ORIGIN_BYTES + 4 * n_outputs * lists_a_row + (8 * n_outputs if model.task == "multilabel" else 0)
@@ -108,25 +117,25 @@ def _row_bytes(model: LinearModel, *, scores: bool) -> int:
 
 
 def score_rows(model: LinearModel, X: Any, *, is_encoded: bool) -> NDArray[np.float32]:
-    """Scores of raw rows, or of rows as shards of the model's map hold them."""
+    """Compute the scores of raw rows, or of rows from shards of the model's map."""
     if is_encoded and not isinstance(X, PackedCodes):
         return model.score_features(X)
     return model.decision_function(X)
 
 
 def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> dict[str, str]:
-    """Columns and types of every shard of predictions.
+    """Return the columns and types of every shard of predictions.
 
     Raises
     ------
     ConfigError
-        A kept column of the source has the name of another.
+        If a kept column of the source has the name of a column of predictions.
     """
     kept = dict(source.kept)
     taken = [name for name in kept if name in (*ORIGIN, *PREDICTED)]
     if taken:
         raise ConfigError(
-            f"the source keeps a column {taken[0]!r}, as predictions have one themselves; rename or drop it"
+            f"the source keeps a column {taken[0]!r}, but predictions have a column of that name; rename or drop it"
         )
     kept |= {"source_file": "string", "source_split": "int64", "source_row": "int64"}
     n_outputs = model.coef.shape[0]
@@ -144,7 +153,7 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
 
 
 def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> dict[str, pa.Array]:
-    """Columns of predictions, from what ``model.decision_function`` gives.
+    """Make the columns of predictions from the output of ``model.decision_function``.
 
     ``prediction``: a label, a list of labels, or a number. With `scores`, for two classes ``score`` and, after
     log_loss, ``probability``, both of the second class; for more, and for lists of labels, ``scores`` and
@@ -171,24 +180,20 @@ def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, score
 
 
 def model_file(model: LinearModel) -> dict[str, bytes]:
-    """Bytes of the file that holds the model's weights beside the spec, by its name."""
+    """Return name and bytes of the file that holds the model's weights beside the spec."""
     data = _packed(model)
     return {f"{META}/{sidecar_name('model', hashlib.sha256(data).hexdigest())}": data}
-
-
-def _predicted(model: LinearModel, is_encoded: bool, scores: bool, X: Any) -> dict[str, pa.Array]:
-    return prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores)
 
 
 def _packed(model: LinearModel) -> bytes:
     try:
         return pack_arrays({name: getattr(model, name) for name in ("classes", "coef", "intercept")})
     except ValueError as error:
-        raise ConfigError(f"the weights cannot be sent to where predictions are made: {error}") from error
+        raise ConfigError(f"the weights cannot be stored beside the predictions: {error}") from error
 
 
 def weights_sha256(model: LinearModel) -> str:
-    """Hash that names a model's weights and classes in specs."""
+    """Return the hash that identifies a model's weights and classes in specs."""
     return hashlib.sha256(_packed(model)).hexdigest()
 
 
@@ -205,5 +210,77 @@ def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
         task=facts["task"],
         training={"loss": facts["loss"]},
     )
-    model.map  # noqa: B018 - made now, while other threads wait
+    model.map  # noqa: B018 - loaded now, while other threads wait
     return model
+
+
+def prediction_source(
+    model: LinearModel,
+    source: Any,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Resolve the source of predictions; `source` may be anything that `dkfeat.predict` accepts.
+
+    Raises
+    ------
+    ConfigError
+        If neither the model nor the source defines how rows are read.
+    SpecConflictError
+        If shards were made by another map, or the source sets other options than those of the training rows.
+    """
+    reader = dataset_reader(source, storage_options)
+    if reader is not None:
+        expected = {"map": model.map_spec, "input": model.input_spec}
+        options = ("n_features", "zero_based")
+        check_same_features(
+            expected, reader.spec, shards=reader.storage.url, owner="the model's", like="MODEL", options=options
+        )
+        return ShardSource.of(reader)
+    found = as_source(source, None if isinstance(source, Source) else storage_options)
+    found = _read_as_training_rows(model, found)
+    if not found.is_resolved:
+        found = found.inspect(found.files())
+    if not found.is_resolved:
+        raise ConfigError("a source for predictions needs n_features, zero_based and label_dtype")
+    return found
+
+
+def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> ShardReader | None:
+    """Open the shards or predictions given as a data set, a folder or a URL; None for anything else."""
+    if isinstance(source, ShardDataset):
+        return source.shards
+    if isinstance(source, list | tuple) and len(source) == 1:
+        source = source[0]
+    if not isinstance(source, str | PathLike) or any(sign in fspath(source) for sign in "*?["):
+        return None
+    remote = is_url(fspath(source))
+    if remote and is_read_only(fspath(source)):
+        return None
+    storage = open_storage(source, storage_options if remote else None)
+    try:
+        exists = storage.size(SPEC) is not None
+    except OSError:  # a file or an inaccessible folder: reading the source raises a better error
+        exists = False
+    return open_reader(storage) if exists else None
+
+
+def _read_as_training_rows(model: LinearModel, source: Source) -> Source:
+    """Set the options that a source leaves open as they were for the training rows, except those of labels."""
+    existing = {key: value for key, value in model.input_spec.items() if key not in ("labels", "label_dtype", "kind")}
+    kind = model.input_spec.get("kind")
+    has_own_label = isinstance(source, ParquetSource) and source.label != ParquetSource.defaults()["label"]
+    if isinstance(source, ParquetSource):
+        existing.pop("query_id", None)  # rows to predict for need no query
+    if has_own_label:
+        existing.pop("label", None)
+    if source.label_dtype == "auto":
+        # float64 accepts any label: unlabelled rows often have a placeholder
+        source = source.replaced(label_dtype="float64")
+    if kind is not None:
+        existing = json.loads(json.dumps(existing))
+        source = inherit_source(source, "the model", {"input": {"kind": kind, **existing}}, in_full=False)
+    elif source.n_features is None:
+        source = source.replaced(n_features=model.map.n_features_in_)
+    if not isinstance(source, ParquetSource) or source.label is None or has_own_label:
+        return source
+    return source if source.label in source.column_names(source.files()) else source.replaced(label=None)

@@ -1,0 +1,243 @@
+"""Checks before a training: task and classes of the labels, class weights, features of other shards, and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dkfeat.canonical import fingerprint
+from dkfeat.config.train import REAL_LOSSES
+from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
+from dkfeat.io.manifest.metadata import differences
+from dkfeat.messages import show_bytes
+from dkfeat.validation import check_choice, check_real
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
+"""Bounds of class weights and of row weights that are not 0: products of their squares then stay within float64."""
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def available_bytes() -> int:
+    """Memory that this process may use, in bytes: the machine's, or its container's if that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CGROUP_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return physical
+    return min(physical, int(limit)) if limit.isdigit() else physical
+
+
+def check_fits(needed: int, what: str, advice: str, limit: int | None = None) -> None:
+    """Raise an error if work does not fit in memory.
+
+    Parameters
+    ----------
+    needed : int
+        Peak memory of the work in bytes.
+    what, advice : str
+        Subject of the message, and the alternative that it offers.
+    limit : int or None
+        Maximum number of bytes; None: `available_bytes`.
+
+    Raises
+    ------
+    PlanError
+        If `needed` exceeds the limit; the message names both sizes.
+
+    Examples
+    --------
+    >>> check_fits(3 << 30, "LIBLINEAR", "use SGD", limit=2 << 30)
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.PlanError: LIBLINEAR needs about 3.0 GiB of memory, 2.0 GiB may be used; use SGD
+    """
+    limit = available_bytes() if limit is None else limit
+    if needed > limit:
+        raise PlanError(f"{what} needs about {show_bytes(needed)} of memory, {show_bytes(limit)} may be used; {advice}")
+
+
+def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
+    """Determine the task of the `LinearModel` from the labels of shards and the options of a training.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    task : {"auto", "classification", "regression"}
+    losses : tuple of str
+        With "auto", a regression loss means regression.
+
+    Raises
+    ------
+    ConfigError
+        For a regression on lists of labels, and if labels have too many values to be classes.
+    InputError
+        If the shards hold no rows, or were made without labels.
+    """
+    given = data.spec["input"]
+    check_choice(task, "task", ("auto", "classification", "regression"))
+    if data.n_rows == 0:
+        raise InputError("the training shards hold no rows; featurize a source that does")
+    if given.get("kind") == "parquet" and given.get("label") is None:
+        raise InputError(
+            "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
+        )
+    regression = task == "regression" or (task == "auto" and any(loss in REAL_LOSSES for loss in losses))
+    if given.get("multilabel"):
+        if regression:
+            raise ConfigError(
+                "these shards hold a list of labels for each row, which are classes; no regression can be trained"
+            )
+        return "multilabel"
+    if regression:
+        return "regression"
+    if data.classes is None:
+        raise ConfigError(
+            "the shards' labels take more than 10,000 values, too many for classes; if they are quantities, train a "
+            "regression: task='regression', --task regression"
+        )
+    return "binary" if len(data.classes) == 2 else "multiclass"
+
+
+def classes_of(data: Any, task: str) -> NDArray[Any]:
+    """Return the labels to distinguish, in ascending order; none for regression.
+
+    Raises
+    ------
+    InputError
+        If there are too few.
+    ConfigError
+        If there are too many.
+    """
+    if task == "regression":
+        return np.empty(0, np.float64)
+    if data.classes is None:
+        raise ConfigError("the shards' labels take more than 10,000 values, more than can be trained")
+    classes = np.asarray(data.classes)
+    if task != "multilabel":
+        check_several_classes(classes, data.n_rows)
+    elif not len(classes):
+        raise InputError(f"none of the {data.n_rows:,} rows has a label")
+    return classes
+
+
+def check_several_classes(classes: NDArray[Any], n_rows: int) -> None:
+    """Raise an error if rows have fewer than two different labels."""
+    if len(classes) < 2:
+        only = ", ".join(str(label) for label in classes.tolist()) or "none"
+        raise InputError(f"a classifier needs labels of two classes or more; all {n_rows:,} rows have the label {only}")
+
+
+def check_class_weight(given: Any) -> str | dict[str, float] | None:
+    """Return "balanced", None, or the weights by the names of labels, each checked.
+
+    Examples
+    --------
+    >>> check_class_weight({1: 2, "2.5": 0.5})
+    {'1': 2.0, '2.5': 0.5}
+    """
+    if given is None or given == "balanced":
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"class_weight={given!r}, but it must be 'balanced' or a mapping of labels to weights")
+    weights = {}
+    for label, weight in given.items():
+        try:
+            number = float(label)
+        except (TypeError, ValueError):
+            raise ConfigError(f"class_weight names {label!r}, but labels are numbers") from None
+        name = repr(number) if number % 1 else str(int(number))
+        weights[name] = check_real(weight, f"class_weight of {label}", above=LEAST_WEIGHT, high=MOST_WEIGHT)
+    return weights
+
+
+def class_weights(
+    given: str | Mapping[str, float] | None, classes: NDArray[Any], counts: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Compute the weight of each class from what `check_class_weight` returned; None for 1.
+
+    Parameters
+    ----------
+    given : "balanced", mapping of str to float, or None
+    classes : ndarray of shape (n_classes,)
+    counts : ndarray of shape (n_classes,)
+        Rows of each class.
+
+    Examples
+    --------
+    >>> class_weights("balanced", np.array([3, 4]), np.array([10, 30])).round(2).tolist()
+    [2.0, 0.67]
+    >>> class_weights({"4": 5.0}, np.array([3, 4]), np.array([10, 30])).tolist()
+    [1.0, 5.0]
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return np.asarray(counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), dtype=np.float64)
+    weights = np.ones(len(classes))
+    for label, weight in given.items():
+        found = np.flatnonzero(classes == float(label))
+        if not len(found):
+            some = ", ".join(str(value) for value in classes[:10].tolist())
+            raise ConfigError(f"class_weight names the label {label}, but the classes are {some}")
+        weights[found] = weight
+    return weights
+
+
+def check_same_features(
+    expected: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    *,
+    shards: str,
+    owner: str,
+    like: str,
+    options: Sequence[str] = ("n_features", "zero_based", "multilabel"),
+) -> None:
+    """Check that shards have the features that a model or its training shards have.
+
+    Parameters
+    ----------
+    expected : mapping
+        Keys ``map`` and ``input``: spec of the map, and options by which the training rows were read.
+    spec : mapping
+        Spec of the shards.
+    shards, owner, like : str
+        For the message: name of the shards, owner of the expected features, and value of ``like=`` that gives rows the
+        same features.
+    options : sequence of str
+        Input options that must be equal if both specs have them.
+
+    Raises
+    ------
+    SpecConflictError
+        If the shards were made by another map or from rows that were read with other options.
+
+    Examples
+    --------
+    >>> model, other = ({"map": {"seed": seed}, "input": {}} for seed in (0, 9))
+    >>> check_same_features(model, other, shards="out/shards", owner="the model's", like="MODEL")
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.SpecConflictError: out/shards: made by another map than the model's, map.seed: 9 there, 0 asked; ...
+    """
+    ours, theirs = (json.loads(json.dumps(dict(values["map"]))) for values in (expected, spec))
+    if fingerprint(ours) != fingerprint(theirs):
+        differing = "; ".join(differences(theirs, ours, "map"))
+        raise SpecConflictError(
+            f"{shards}: made by another map than {owner}, {differing}; featurize their rows with like={like}"
+        )
+    for key in options:
+        wanted, found = expected["input"].get(key), spec["input"].get(key)
+        if None not in (wanted, found) and wanted != found:
+            raise SpecConflictError(
+                f"{shards}: rows were read with {key}={found!r}, {owner} with {key}={wanted!r}; "
+                f"featurize them with like={like}"
+            )

@@ -1,0 +1,329 @@
+"""Linear classifiers by LIBLINEAR on shards or rows in memory, with C chosen on rows that a seed holds out."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from dkfeat.config.train import Liblinear, as_grid
+from dkfeat.engine.progress import Progress
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.learn.checks import (
+    check_class_weight,
+    check_fits,
+    check_same_features,
+    class_weights,
+    classes_of,
+    task_of,
+)
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.score import Score, predictions_of
+from dkfeat.learn.sgd.rows import is_held_out, labelled_batches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset.dataset import ShardDataset
+
+
+INT32_MAX = 2**31 - 1
+MAX_ITERATIONS = 1000
+
+
+def train_liblinear(
+    data: ShardDataset,
+    solver: Liblinear,
+    *,
+    test: ShardDataset | None = None,
+    class_weight: Any = None,
+    seed: int = 0,
+    progress: bool | Callable[[Mapping[str, Any]], None] = False,
+) -> LinearModel:
+    """Train a linear classifier by LIBLINEAR on shards, all of whose features are held in memory.
+
+    Parameters
+    ----------
+    data : ShardDataset
+        Shards with one label for each row and at least two classes. Row weights are used if there are any.
+    solver : Liblinear
+    test, class_weight, progress
+        As in `dkfeat.train`.
+    seed : int, default=0
+        Seed of the held-out rows and of LIBLINEAR, at least 0.
+
+    Returns
+    -------
+    model : LinearModel
+        ``model.training`` has the solver, C and the grid with its accuracies.
+
+    Raises
+    ------
+    PlanError
+        If features and solver do not fit in memory.
+    ConfigError
+        For a setting out of range, or lists of labels.
+    InputError
+        If there are no rows, or rows of only one class.
+    SpecConflictError
+        If the test shards have other features.
+
+    Notes
+    -----
+    Rows of packed codes, which hold ``n_components`` ones, are scaled by ``1/sqrt(n_components)`` to unit length, so
+    that the same C suits every map. The scale is folded into the weights of the model.
+    """
+    if test is not None:
+        check_same_features(data.spec, test.spec, shards="the test shards", owner="the training shards'", like="TRAIN")
+    grid = as_grid(solver.C, "C")
+    class_weight = check_class_weight(class_weight)
+    task = task_of(data, "classification")
+    if task == "multilabel":
+        raise ConfigError(
+            'these shards hold a list of labels for each row, which LIBLINEAR cannot take; use solver="sgd"'
+        )
+    classes = classes_of(data, task)
+    advice = 'train with solver="sgd", which reads shard by shard, or lower n_components'
+    check_fits(needed_bytes(data, len(classes), grid=len(grid) > 1), "LIBLINEAR", advice)
+    features, y, *weights = data.to_scipy(weight="weight" in data.manifest.schema)
+    weight = weights[0] if weights else None
+    if class_weight is not None:
+        numbers = np.searchsorted(classes, y)
+        of_class = class_weights(class_weight, classes, np.bincount(numbers, minlength=len(classes)))
+        weight = of_class[numbers] if weight is None else weight * of_class[numbers]
+    scale = unit_scale(data.map)
+    X = scaled_rows(features, scale)
+    del features
+    began, report = time.monotonic(), Progress(progress is True)
+
+    def show(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        accuracy = "" if entry["accuracy"] is None else f", held-out accuracy {entry['accuracy']:.2%}"
+        ended = "" if entry["converged"] else ", not converged"
+        report.note(f"train: C {entry['C']:g}{accuracy}{ended}, {time.monotonic() - began:.1f} s")
+        return entry
+
+    C, options = grid[0], {"loss": solver.loss, "seed": seed, "weight": weight}
+    entries: list[Mapping[str, Any]] = []
+    if len(grid) > 1:
+        entries = [show(entry) for entry in try_grid(X, y, grid, solver.validation_fraction, **options)]
+        C = best_of_grid(entries)["C"]
+    fitted = fit_c(X, y, C, **options)
+    training = {
+        "solver": "liblinear",
+        "loss": solver.loss,
+        "C": C,
+        "alpha": 1 / (C * data.n_rows),
+        "grid": entries or [show({"C": C, "accuracy": None, "converged": fitted.converged})],
+        "validation_fraction": solver.validation_fraction if entries else None,
+        "fit_intercept": True,
+        "random_state": seed,
+        "epoch": 1,
+    }
+    model = LinearModel.of_shards(
+        data,
+        classes=classes,
+        coef=fitted.coef * scale,
+        intercept=fitted.intercept,
+        training=training,
+    )
+    entry: dict[str, Any] = {"epoch": 1, "rows": data.n_rows}
+    if test is not None:
+        score = Score(task)
+        for rows, own in labelled_batches(test, task, classes)():
+            score.add(model.label(model.score_features(rows)), own)
+        entry["test_accuracy"] = score.value
+    if callable(progress):
+        progress(entry)
+    return replace(model, history=(entry,))
+
+
+def needed_bytes(data: ShardDataset, n_classes: int, *, grid: bool) -> int:
+    """Compute the peak memory of `train_liblinear` in bytes.
+
+    Raises
+    ------
+    ConfigError
+        If there are more stored values or columns than LIBLINEAR's 32-bit numbers can count.
+    """
+    feature_map, n_rows = data.map, data.n_rows
+    sparse, width = feature_map.layout == "codes", feature_map.n_features_out
+    stored = n_rows * (feature_map.n_components if sparse else width)
+    if sparse and max(stored, width) > INT32_MAX:
+        raise ConfigError(
+            f"{stored:,} stored values in {width:,} columns are more than the {INT32_MAX:,} that LIBLINEAR counts; "
+            'train with solver="sgd"'
+        )
+    fitting = fit_bytes((n_rows, width), stored, n_classes, sparse=sparse, grid=grid)
+    reading = stored * ((8 + 12) if sparse else (4 + 8)) + n_rows * feature_map.encoded_row_bytes
+    return max(fitting, reading)
+
+
+def unit_scale(feature_map: Any) -> float:
+    """Return the factor that gives rows of packed codes unit length; 1 for other maps."""
+    return 1 / math.sqrt(feature_map.n_components) if feature_map.layout == "codes" else 1.0
+
+
+def scaled_rows(features: Any, scale: float) -> Any:
+    """Multiply features by `scale`, as float64, which LIBLINEAR takes without a further copy."""
+    if issparse(features):
+        values = features.data.astype(np.float64)
+        values *= scale
+        return csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+    return np.multiply(features, scale, dtype=np.float64, order="C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearFit:
+    """Linear classifier fitted by LIBLINEAR."""
+
+    classes: NDArray[Any]
+    """Labels in ascending order."""
+    coef: NDArray[np.float64]
+    """Weights of shape (1 or n_classes, n_features)."""
+    intercept: NDArray[np.float64]
+    """One for each row of `coef`."""
+    converged: bool
+    """False if LIBLINEAR stopped at its maximum number of iterations."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the labels of rows; equal scores go to the lower label."""
+        scores = np.asarray(X @ self.coef.T) + self.intercept
+        labels: NDArray[Any] = predictions_of("", self.classes, scores[:, 0] if scores.shape[1] == 1 else scores)
+        return labels
+
+    def score(self, X: Any, y: NDArray[Any]) -> float:
+        """Compute the share of rows whose predicted label is their own."""
+        return float(np.mean(self.predict(X) == y))
+
+
+def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Select the rows to hold out by their position. If a class would be held out whole, its first row is not.
+
+    Raises
+    ------
+    InputError
+        If no row would be held out.
+
+    Examples
+    --------
+    >>> split_held_out(np.array([0, 0, 0, 0, 0, 1]), 0.9, seed=0)
+    array([False,  True,  True,  True,  True, False])
+    """
+    held = is_held_out(np.arange(len(y)), fraction, seed)
+    classes, first = np.unique(y, return_index=True)
+    held[first[~np.isin(classes, y[~held])]] = False
+    if not held.any():
+        raise InputError(
+            f"a held-out fraction of {fraction:g} selects none of {len(y):,} rows; give another seed or a larger "
+            "fraction, or one value where several are to be tried"
+        )
+    return held
+
+
+def best_of_grid(grid: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the entry of the highest accuracy; of equal ones the first."""
+    return max(grid, key=lambda entry: entry["accuracy"])
+
+
+def try_grid(
+    X: Any,
+    y: NDArray[Any],
+    grid: Sequence[float],
+    validation_fraction: float,
+    *,
+    loss: str,
+    seed: int,
+    weight: NDArray[np.float64] | None = None,
+) -> Iterator[Mapping[str, Any]]:
+    """Fit each C to the rows that are not held out, and score it on the others.
+
+    Parameters
+    ----------
+    grid : sequence of float
+        Values of C.
+    validation_fraction : float
+        Share of rows that is held out, chosen by `seed`.
+    X, y, loss, seed, weight
+        As in `fit_c`.
+
+    Yields
+    ------
+    entry : mapping
+        ``C``, held-out ``accuracy``, and ``converged`` as in `LinearFit`.
+    """
+    held = split_held_out(y, validation_fraction, seed)
+    X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
+    weight = None if weight is None else weight[~held]
+    for C in grid:
+        fitted = fit_c(X_train, y_train, C, loss=loss, seed=seed, weight=weight)
+        yield {"C": C, "accuracy": fitted.score(X_held, y_held), "converged": fitted.converged}
+
+
+def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bool, grid: bool) -> int:
+    """Compute the peak memory of a fit in bytes, rows included.
+
+    LIBLINEAR copies every value that is not 0 into a record of 16 bytes, column and float64, beside the float64 rows. A
+    grid holds the rows to train on apart from all rows.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    stored : int
+        Values that the rows store.
+    n_classes : int
+    sparse : bool
+        True for CSR rows, of 12 bytes a value.
+    grid : bool
+        True if several values of C are tried.
+    """
+    rows, outputs = stored * (12 if sparse else 8), 1 if n_classes == 2 else n_classes
+    return rows * (2 if grid else 1) + 16 * (stored + 2 * shape[0]) + 3 * 8 * outputs * shape[1]
+
+
+def fit_c(
+    X: Any, y: NDArray[Any], C: float, *, loss: str, seed: int, weight: NDArray[np.float64] | None = None
+) -> LinearFit:
+    """Fit a linear classifier.
+
+    Parameters
+    ----------
+    X : csr_matrix or ndarray of shape (n_samples, n_features), float64
+        C-contiguous; neither copied nor changed here.
+    y : ndarray of shape (n_samples,)
+        Labels of two classes or more.
+    C : float
+        Weight of the losses against the penalty.
+    loss : {"squared_hinge", "hinge", "log_loss"}
+    seed : int
+        Seed of LIBLINEAR.
+    weight : ndarray of shape (n_samples,) or None
+        Weights of the rows.
+    """
+    shared: dict[str, Any] = {"C": C, "max_iter": MAX_ITERATIONS, "random_state": seed % 2**32}
+    classes = np.unique(y)
+    if loss == "log_loss":
+        dual = bool(issparse(X) and X.shape[0] < X.shape[1])
+        targets = [y] if len(classes) == 2 else [y == label for label in classes]
+        estimators: list[Any] = [LogisticRegression(solver="liblinear", dual=dual, **shared) for _ in targets]
+    else:
+        targets, estimators = [y], [LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        for estimator, target in zip(estimators, targets, strict=True):
+            estimator.fit(X, target, sample_weight=weight)
+    return LinearFit(
+        classes=classes,
+        coef=np.concatenate([each.coef_ for each in estimators]),
+        intercept=np.concatenate([np.broadcast_to(each.intercept_, len(each.coef_)) for each in estimators]),
+        converged=not any(issubclass(each.category, ConvergenceWarning) for each in caught),
+    )

@@ -1,1 +1,0 @@
-"""Linear and kernel machines on rows in memory."""

@@ -1,1 +1,0 @@
-"""Linear models: prediction, model folders and scikit-learn pipelines."""

@@ -1,0 +1,251 @@
+"""Prediction with a linear model for every row of a source, into a committed folder of Parquet files or one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dkfeat.engine.plan import make_plan
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.resolve.arguments import open_target
+from dkfeat.engine.resolve.resolve import Resolved
+from dkfeat.engine.runners.open import LazyRunner
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, treating
+from dkfeat.engine.tasks.batch import run_plan
+from dkfeat.engine.tasks.landmarks import sidecar_files
+from dkfeat.errors import ConfigError
+from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.predict_job import (
+    PredictJob,
+    model_file,
+    piece_rows,
+    prediction_schema,
+    prediction_source,
+    prediction_spec,
+    score_rows,
+)
+
+if TYPE_CHECKING:
+    from dask.distributed import Client
+    from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.sources.base import Source
+
+
+def predict(
+    model: LinearModel | str | PathLike[str],
+    source: Source | ShardDataset | str | PathLike[str] | Sequence[str | PathLike[str]],
+    target: str | PathLike[str],
+    *,
+    scores: bool = True,
+    resume: bool = True,
+    on_bad_row: str | None = None,
+    max_bad_rows: float | str = 0.01,
+    client: Client | None = None,
+    progress: bool | Callable[[ProgressState], object] = True,
+    storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    r"""Predict for every row of a source, and write the predictions as Parquet files.
+
+    Before the call `target` must not exist, or hold predictions of the same model with the same settings, or an
+    interrupted run of these. After it, the committed files cover the source. If the call is interrupted, earlier
+    commits are intact and the same call continues. Repeated calls write nothing new unless files were added to the
+    source. Any Parquet reader can read ``target/data`` once ``target/_SUCCESS`` exists.
+
+    Parameters
+    ----------
+    model : LinearModel, str or path
+        Model, or its folder or URL. Its weights are stored beside the predictions, named by their hash, for the
+        workers.
+    source : Source, ShardDataset, path, glob, URL, or a list of these
+        LIBSVM text or Parquet: rows are read as the training rows were and transformed by the model's map; options
+        that the source does not set are the model's. Or shards, or their folder, made by the same map.
+    target : str or path
+        Folder or URL for the predictions.
+    scores : bool, default=True
+        Also write scores, and probabilities if the model has them.
+    resume, on_bad_row, max_bad_rows, client, progress
+        As in `dkfeat.featurize`.
+    storage_options, target_options : mapping or None
+        Options of fsspec, for a source and a model given by URL, and for a target given by URL.
+
+    Returns
+    -------
+    manifest : Manifest
+        Committed list of files.
+
+    Raises
+    ------
+    dkfeat.errors.SpecConflictError
+        If shards were made by another map than the model's, a source changed, or the target holds something else.
+    dkfeat.errors.DkfeatError
+        As from `dkfeat.featurize`.
+
+    Notes
+    -----
+    The columns are: ``label``, if rows have labels; ``qid``, ``weight`` and further columns that the source keeps;
+    ``source_file``, ``source_split`` and ``source_row``, where ``source_row`` is the position of the row, from 0, among
+    the rows of its file in its split, not counting bad rows (if rows may be bad, keep an id to join by);
+    ``prediction``; and with `scores` either ``score`` and ``probability`` of the second of two classes, or ``scores``
+    and ``probabilities``, lists in the order of the model's classes. Only models trained with log_loss have
+    probabilities.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> model = dkfeat.train(folder / "features", progress=False)
+    >>> dkfeat.predict(model, folder / "rows.svm", folder / "predictions", progress=False).rows
+    2
+    >>> import pyarrow.parquet
+    >>> pyarrow.parquet.read_table(folder / "predictions" / "data")["prediction"].to_pylist()
+    [1, -1]
+    """
+    if not isinstance(model, LinearModel):
+        model = load_model(fspath(model), storage_options=storage_options)
+    rows = treating(prediction_source(model, source, storage_options), on_bad_row)
+    limit = BadRowLimit(max_bad_rows, rows)
+    storage, files = open_target(target, rows, target_options)
+    spec = prediction_spec(model, rows, scores=scores)
+    resolved = Resolved(source=rows, files=files, map=model.map, spec=spec)
+    with LazyRunner(client) as runners:
+        return run_plan(
+            make_plan(resolved, storage.url),
+            resolved,
+            storage,
+            runners,
+            limit,
+            Progress(progress),
+            schema=prediction_schema(model, rows, scores=scores),
+            sidecars={**model_file(model), **sidecar_files(model.map)},
+            resume=resume,
+            job=PredictJob,
+            stage="predict",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Counts of the rows of a file that were predicted."""
+
+    n_rows: int
+    """Number of rows that got a prediction."""
+    n_known: int
+    """Number of rows whose label is one of the model's."""
+    n_correct: int
+    """Number of these rows whose prediction is their label."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Fraction of the known rows whose prediction is correct; None if there are none."""
+        return self.n_correct / self.n_known if self.n_known else None
+
+
+def predict_file(
+    model: LinearModel,
+    source: Source | str | Sequence[str],
+    out: str | os.PathLike[str] | TextIO | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Predictions:
+    """Predict for the rows of a source, in this process, and write the labels into one file.
+
+    A file `out` appears when all rows have a prediction; after an error it is as before. Memory is bounded by the block
+    size, not by the source.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Model whose map transforms the rows; they are read as its training rows were.
+    source, storage_options
+        As in `dkfeat.predict`.
+    out : str, path or text stream, optional
+        Files ``.parquet`` and ``.csv`` get the columns ``prediction`` and, if rows have labels, ``label``; any other
+        file or a stream gets one prediction per line. By default predictions are only counted.
+
+    Returns
+    -------
+    predictions : Predictions
+        Counts of rows and of correct predictions.
+
+    Raises
+    ------
+    SourceNotFoundError, ParseError
+        If the source cannot be read.
+    SpecConflictError
+        As from `dkfeat.predict`.
+    ConfigError
+        If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, or if the model is
+        multi-label, which a single file cannot hold.
+    """
+    if model.task == "multilabel" and out is not None:
+        raise ConfigError(
+            "lists of labels are kept in folders alone: use dkfeat.predict, on the command line --out DIR"
+        )
+    rows = prediction_source(model, source, storage_options)
+    if rows.on_bad_row != "raise":
+        raise ConfigError(
+            "a file of predictions has one for each row, so on_bad_row must be 'raise'; bad rows are set aside in "
+            "folders alone: use dkfeat.predict, on the command line --out DIR"
+        )
+    n_rows = n_known = n_correct = 0
+    most = piece_rows(model, scores=True)
+    dtype = np.dtype(np.float32) if model.task == "regression" else model.classes.dtype
+    with _writer(out, dtype, has_labels=rows.has_labels) as write:
+        for split in rows.splits():
+            for piece in rows.read(split, max_piece_rows=most, checksum=False):
+                predicted = model.label(score_rows(model, piece.block.X, is_encoded=rows.kind == "shards"))
+                own = piece.block.y
+                n_rows += predicted.shape[0]
+                if rows.has_labels and model.task in ("binary", "multiclass"):
+                    n_known += int(np.isin(own, model.classes).sum())
+                    n_correct += int(np.count_nonzero(predicted == own))
+                write(predicted, own)
+    return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
+
+
+@contextmanager
+def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Callable[[Any, Any], object]]:
+    """Open `out` for writing; yield the function that writes predictions and labels of rows."""
+    if out is None or not isinstance(out, str | os.PathLike):
+        yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
+        return
+    path = Path(out)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.suffix in (".parquet", ".csv"):
+            columns = [("prediction", pa.from_numpy_dtype(dtype)), ("label", pa.float64())]
+            schema = pa.schema(columns if has_labels else columns[:1])
+            kind = pa.parquet.ParquetWriter if path.suffix == ".parquet" else pa.csv.CSVWriter
+            with kind(str(temporary), schema) as table:
+                yield lambda predicted, own: table.write_table(
+                    pa.table({"prediction": predicted, "label": own.astype(np.float64)})
+                    .select(schema.names)
+                    .cast(schema)
+                )
+        else:
+            with temporary.open("x", encoding="ascii") as file:
+                yield lambda predicted, _: _write_lines(file, predicted)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_lines(file: TextIO, predicted: NDArray[Any]) -> None:
+    file.writelines(f"{label}\n" for label in predicted.tolist())

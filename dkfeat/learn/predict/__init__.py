@@ -1,1 +1,0 @@
-"""Prediction with linear models, into a committed folder of Parquet files or into one file."""
