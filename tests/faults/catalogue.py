@@ -1,6 +1,6 @@
-"""The faults that dkfeat must withstand, and the table of which test covers which.
+"""Faults that dkfeat must withstand, and the table of the tests that cover them.
 
-tests/data/fault_cases.txt has a line for each case: its id, what is done, what must come of it.
+tests/data/fault_cases.txt has a line for each case: id, fault, expected result.
 
     python -m tests.faults.catalogue
 
@@ -36,16 +36,16 @@ def _read(path: Path) -> dict[str, tuple[str, str]]:
 
 
 CASES = _read(ROOT / "tests" / "data" / "fault_cases.txt")
-"""What is done, and what must come of it."""
+"""Fault and expected result of each case."""
 
 REASONS: dict[str, str] = {
-    "P-08": "The driver sees workers die, not what of: the message names memory as the likely cause.",
-    "S-05": "A flipped bit in a committed shard of the right size is found by reading it, so by verify and training; "
-    "featurize looks at sizes alone. Delete what verify names, and it is made again.",
+    "P-08": "The driver cannot see why workers died: the message names memory as the likely cause.",
+    "S-05": "A flipped bit in a committed shard of the right size is found by reading it, as verify and training do; "
+    "featurize compares only sizes. Delete the shards that verify names, and the next run makes them again.",
     "D-07": "Needs several interpreters and environments. `make lowest` runs all tests on the oldest versions allowed; "
-    "the kept data sets (V-07) and known answers (D-11) tie versions together.",
+    "stored data sets (V-07) and reference values (D-11) compare versions.",
 }
-"""Why a case has no test, or not all of it has one."""
+"""Reasons for cases without a test, or with a partial test."""
 
 
 def covering_tests(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
@@ -74,7 +74,7 @@ def _marks(module: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def table() -> str:
-    """Markdown: for each section, cases with their tests or the reason why there is none."""
+    """Markdown table of each section: cases with their tests, or the reason for having none."""
     tests = covering_tests()
     covered = sum(case in tests for case in CASES)
     lines = [f"{covered} of {len(CASES)} cases have tests, {sum(map(len, tests.values()))} entries in all.", ""]
@@ -82,7 +82,7 @@ def table() -> str:
         lines += [
             f"## {title}",
             "",
-            "| case | what is done | what must come of it | tests |",
+            "| case | fault | expected result | tests |",
             "| --- | --- | --- | --- |",
         ]
         for case, (done, required) in CASES.items():
