@@ -149,6 +149,7 @@ def test_declared_rows__are_not_trusted(monkeypatch, good):
 
 
 @pytest.mark.fault("X-06")
+@pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning")  # pyarrow 17 says that it will not
 def test_extension__with_a_pickle_is_read_as_what_it_stores(tmp_path):
     """The type says how to unpickle itself; nobody does."""
     marker = tmp_path / "marker"
