@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from dkfeat.datasets.download import Download, cache_folder, create_whole, locked
 from dkfeat.errors import ConfigError, SourceError, cause_of
-from dkfeat.io.storage.retries import Retries
-from dkfeat.io.storage.urls import shown_url
+from dkfeat.io.storage.urls import Retries, shown_url
 from dkfeat.messages import nearest
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"

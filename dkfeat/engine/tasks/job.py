@@ -18,7 +18,7 @@ from dkfeat.io.commit.publish import existing_entry, publish
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards.bad_rows import REFUSED
 from dkfeat.io.sources.base import RejectedRow
-from dkfeat.io.storage.retries import made_again
+from dkfeat.io.storage.urls import thread_retries
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
@@ -116,7 +116,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     dkfeat.errors.DkfeatError
         As source, map and storage raise them.
     """
-    retries = made_again()
+    retries = thread_retries()
     encode = job.encoder()
     before = [0] * len(split.files)
     entries: list[ShardEntry] = []
@@ -135,7 +135,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    again = made_again() - retries
+    again = thread_retries() - retries
     return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=again, found=found)
 
 

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
-from dkfeat.io.commit.run_logs import RunLog, keep_log, short
-from dkfeat.io.commit.status import planned_shards
+from dkfeat.io.commit.status import RunLog, first_line, keep_log, planned_shards
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
 from dkfeat.io.manifest.manifest import Manifest, PreviousManifest, ShardEntry, SourceEntry, check_shard_name
@@ -99,7 +98,7 @@ class Batch:
             started=self.started,
             ended=now(),
             outcome="committed" if self.is_committed else "failed" if failed else "interrupted",
-            error=short(f"{type(error).__name__}: {error}") if failed else "",
+            error=first_line(f"{type(error).__name__}: {error}") if failed else "",
             **self.log_facts(),
         )
         keep_log(self.storage, log)

@@ -18,8 +18,7 @@ from typing import Any
 from dkfeat.errors import CommitError, DkfeatError, cause_of
 from dkfeat.io.commit.batch import mark_success, now
 from dkfeat.io.commit.begin import hold
-from dkfeat.io.commit.run_logs import log_batch
-from dkfeat.io.commit.status import planned_shards
+from dkfeat.io.commit.status import log_batch, planned_shards
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name
 from dkfeat.io.manifest.manifest import SHARD_NAME
@@ -194,7 +193,7 @@ def clean(
         if set_aside:
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
         last = number if plan else number - 1
-        found |= {f"{META}/{name}": True for name in storage.list(META) if (log_batch(name) or 0) > last}
+        found |= {f"{META}/{name}": True for name in storage.list(META) if log_batch(name) > last}
         found |= dict.fromkeys(storage.leftovers(), True)
         ours = {name: named and _is_file(storage, name) for name, named in found.items()}
         removed = tuple(name for name, is_ours in ours.items() if is_ours)

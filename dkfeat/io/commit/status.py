@@ -1,21 +1,41 @@
-"""Status of a data set: its newest commit, the run that writes to it, and its unfinished batch."""
+"""Status of a data set: its newest commit, the run that writes to it, its unfinished batch, and the logs of its runs.
+
+A log is one file, written once when a run ends, for people who ask how the run went. Readers, resumed runs and commits
+never use it. If a log is missing or damaged, a report shows less.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
+from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
 from dkfeat.errors import ShardError
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan
-from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, manifest_name
+from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, check, manifest_name
 from dkfeat.io.shards.codec import read_footer, shard_name
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import DATA, META, SUCCESS, Holder, Storage, faults_as
 
+LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
+MOST_POINTS = 256
+"""Maximum number of points kept for a stage."""
+MOST_LOGS = 8
+"""Maximum number of logs kept for a batch; the oldest are removed."""
+MAX_BYTES = 1 << 18
+"""Maximum size of a log file in bytes; dkfeat writes no longer ones."""
+PREPARING = ("scan", "landmarks")
+"""Stages before the stage that makes shards."""
+_LONGEST = 400
+
+Point = tuple[float, Count, Count]
 _THREADS = 16
 """Footers read in parallel: an object store takes 30 ms or more for each."""
 
@@ -219,3 +239,133 @@ def _is_last(storage: Storage, name: str) -> bool:
             return read_footer(file, name).last
     except OSError:  # damaged, or removed meanwhile: the piece will be made again
         return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLog:
+    """Log of one stage of a run."""
+
+    stage: str
+    """Name, such as "scan" or "featurize"."""
+    tasks: Count
+    """Splits done."""
+    total_tasks: Count
+    """Splits in all."""
+    rows: Count
+    """Rows done."""
+    source_bytes: Count
+    """Bytes of the source done, as stored."""
+    seconds: float
+    """Duration."""
+    points: tuple[Point, ...]
+    """Tuples of seconds since the stage began, rows done and bytes done; at most `MOST_POINTS`, none decreasing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """Log of one run."""
+
+    batch: Count
+    """Number of the batch that the run worked on."""
+    run_id: str
+    """Id of the run."""
+    host: str
+    """Machine that coordinated the run."""
+    where: str
+    """Description of the scheduler that ran the tasks."""
+    started: str
+    """Time at which the run locked the target, as an ISO date and time."""
+    ended: str
+    """Time at which the run ended, as an ISO date and time."""
+    outcome: str
+    """"committed", "failed" or "interrupted"."""
+    error: str
+    """Error that ended the run, one line; empty if there was none."""
+    shards: Count
+    """Number of shards that the run wrote or found."""
+    found: Count
+    """Number of those shards that an earlier run had left: their rows were read again, but the shards were not made
+    again."""
+    retries: Count
+    """Number of storage requests that failed and were repeated."""
+    sources: tuple[str, ...]
+    """Paths, patterns and URLs of the source as the caller gave them, without secrets; empty if there are too many."""
+    stages: tuple[StageLog, ...]
+    """Stages in the order in which they began."""
+
+    @property
+    def main_stage(self) -> StageLog | None:
+        """Stage that made shards; None if the run ended before it."""
+        last = self.stages[-1] if self.stages else None
+        return None if last is None or last.stage in PREPARING else last
+
+    def to_json(self) -> bytes:
+        """Serialize the log; `from_json` reads the result."""
+        return dumps({"format": 1, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, data: bytes, what: str = "log") -> Self:
+        """Read and check the text of a log.
+
+        Raises
+        ------
+        ShardError
+            If the text is damaged or has another format.
+        """
+        values = parse_object(data, what, max_bytes=MAX_BYTES)
+        check(values.get("format") == 1, f"{what}: format {values.get('format')!r:.20}")
+        log = typed(values, cls, what)
+        for stage in log.stages:
+            check(len(stage.stage) <= _LONGEST and stage.seconds >= 0, f"{what}: a stage has no name or no duration")
+            check(len(stage.points) <= MOST_POINTS, f"{what}: {len(stage.points):,} points of a stage")
+            falls = any(a > b for former, point in pairwise(stage.points) for a, b in zip(former, point, strict=True))
+            check(not falls and all(point[0] >= 0 for point in stage.points), f"{what}: points fall")
+        return log
+
+
+def keep_log(storage: Storage, log: RunLog) -> None:
+    """Write a run's log and remove the oldest logs of its batch; only the process that holds the lock may call it.
+
+    A storage error does not fail the run: the log is then missing.
+    """
+    with suppress(OSError):
+        logs = sorted((_log_numbers(name), name) for name in storage.list(META) if log_batch(name) == log.batch)
+        attempt = 1 + (logs[-1][0][1] if logs else 0)
+        storage.create(f"{META}/log-{log.batch:06d}-{attempt:04d}.json", log.to_json())
+        for _, name in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
+            storage.remove(f"{META}/{name}")
+
+
+def read_logs(storage: Storage) -> tuple[RunLog, ...]:
+    """Read the logs of a data set's runs, oldest first; damaged logs are left out."""
+    logs = []
+    with suppress(OSError):
+        for name in sorted(filter(LOG_NAME.fullmatch, storage.list(META)), key=_log_numbers):
+            path = f"{META}/{name}"
+            with suppress(OSError, ShardError, ValueError):
+                check_length(storage.size(path) or 0, path, MAX_BYTES)
+                logs.append(RunLog.from_json(storage.read(path), path))
+    return tuple(logs)
+
+
+def log_batch(name: str) -> int:
+    """Batch number in the file name of a log; 0 for any other name.
+
+    Examples
+    --------
+    >>> log_batch("log-000002-0001.json"), log_batch("plan-000002.json")
+    (2, 0)
+    """
+    return _log_numbers(name)[0]
+
+
+def _log_numbers(name: str) -> tuple[int, int]:
+    """Batch and attempt in the file name of a log."""
+    match = LOG_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def first_line(text: str) -> str:
+    """First line of a text, cut after 400 characters."""
+    line = text.partition("\n")[0]
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

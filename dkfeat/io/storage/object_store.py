@@ -20,8 +20,7 @@ from dkfeat import canonical as strict_json
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError, cause_of
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import LOCK, META, PROBE, SET_ASIDE, Holder, Storage, file_name, parse_holder
-from dkfeat.io.storage.retries import code_of
-from dkfeat.io.storage.urls import holds_credentials, open_filesystem, open_retries, protocol_of, shown_url
+from dkfeat.io.storage.urls import code_of, holds_credentials, open_filesystem, open_retries, protocol_of, shown_url
 
 logger = logging.getLogger(__name__)
 

@@ -1,17 +1,60 @@
-"""URLs of stores: protocols, opening of file systems, and secrets left out of messages."""
+"""Stores behind URLs: protocols, file systems, retries after transient faults, and secrets left out of messages."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import http.client
 import json
+import logging
 import os
+import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.storage.retries import DEFAULT_RETRY_SECONDS, Retries
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+DEFAULT_RETRY_SECONDS = 60.0
+"""Default number of seconds after its first fault during which a call is retried."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+# 409: another conditional request on the same key is under way
+_TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504}
+_TRANSIENT_CODES = {
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+}
+# class names, because these libraries are imported only if a store needs them
+_TRANSIENT_KINDS = {
+    "ClientConnectionError",
+    "ClientPayloadError",
+    "FlexibleChecksumError",
+    "FSTimeoutError",
+    "HTTPClientError",
+    "IncompleteReadError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+}
+_LASTING_KINDS = {"SSLError", "ClientSSLError", "ProxyConnectionError", "FileExpired"}
+_KINDS: dict[type[OSError], int] = {
+    FileNotFoundError: errno.ENOENT,
+    FileExistsError: errno.EEXIST,
+    PermissionError: errno.EACCES,
+    TimeoutError: errno.EIO,
+}
+_of_thread = threading.local()
+_jitter = random.SystemRandom()  # leaves the program's own random state unchanged
 
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
 """Storage options that are dkfeat's own; all others are the fsspec file system's."""
@@ -112,6 +155,139 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
+class Retries:
+    """Caller of one store that retries after transient faults and counts the retries.
+
+    Parameters
+    ----------
+    seconds : float
+        Time limit for retries after the first fault of a call, in seconds; the last call may end later.
+    where : str
+        Name of the store, for messages.
+    hide : callable, optional
+        Removes secrets from a text. By default the text is unchanged.
+    """
+
+    def __init__(self, seconds: float, where: str, hide: Callable[[str], str] = str) -> None:
+        self.seconds, self.where = seconds, where
+        self.count = 0
+        """Number of retries by this process."""
+        self._hide = hide
+
+    def call(self, what: str, function: Callable[[], Result]) -> Result:
+        """Call a function until it returns, its fault is permanent or the time limit is reached.
+
+        Parameters
+        ----------
+        what : str
+            Description of the call, for messages.
+        function : callable
+            Function to call. It must be safe to call again, even if it took effect and only its answer was lost.
+
+        Raises
+        ------
+        OSError
+            `FileNotFoundError`, `FileExistsError` or `PermissionError` if the fault is of that kind, else an error with
+            `errno.EIO`. The text is the store's answer without secrets.
+        """
+        tries, deadline = 0, None
+        while True:
+            tries += 1
+            try:
+                result = function()
+            except Exception as fault:
+                now = time.monotonic()
+                deadline = deadline or now + self.seconds
+                wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * _jitter.uniform(0.5, 1)
+                transient = _is_transient(fault)
+                if not transient or now + wait > deadline:
+                    error = self._error(fault, f"; tried {tries} times in {self.seconds:g} s" if transient else "")
+                    logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)
+                    self._log_retries(what, tries, "ended by an error")
+                    raise error from None  # the library's own error may hold secrets, and may not be picklable
+                text = f"{self._error(fault).strerror}; trying again, for at most {self.seconds:g} s"
+                logger.log(logging.WARNING if tries == 3 else logging.INFO, "%s: %s: %s", self.where, what, text)
+                self.count += 1
+                _of_thread.count = thread_retries() + 1
+                time.sleep(wait)
+            else:
+                self._log_retries(what, tries, "done")
+                return result
+
+    def _log_retries(self, what: str, tries: int, outcome: str) -> None:
+        if tries > 1:
+            counts = f"{tries - 1} retries; {self.count} by this process so far"
+            logger.warning("%s: %s: %s after %s", self.where, what, outcome, counts)
+
+    def _error(self, fault: Exception, more: str = "") -> OSError:
+        """Error for the caller: of a kind that it may catch, with the store's message without secrets."""
+        status, code = status_of(fault), code_of(fault)
+        text = next(filter(None, map(_message, _chain(fault))), type(fault).__name__)
+        if status is not None:
+            named = "" if code is None or code == str(status) else f" {code}"
+            text = f"{status}{named}: {text}"
+        kind = next((kind for kind in _KINDS if isinstance(fault, kind)), OSError)
+        if status == 412:  # our condition failed: the file must not exist
+            kind = FileExistsError
+        return kind(_KINDS.get(kind, errno.EIO), self._hide(text)[:1000] + more)
+
+
+def thread_retries() -> int:
+    """Count the retries by this thread so far, on any store."""
+    return getattr(_of_thread, "count", 0)
+
+
+def status_of(fault: BaseException) -> int | None:
+    """HTTP status that caused a fault; None if the store gave no response."""
+    for link in _chain(fault):
+        found = _response(link).get("ResponseMetadata", {}).get("HTTPStatusCode")
+        for status in (found, getattr(link, "status", None), getattr(link, "status_code", None)):
+            if isinstance(status, int):
+                return status
+    return None
+
+
+def code_of(fault: BaseException) -> str | None:
+    """Error code of the store, such as "NoSuchBucket"; None if it gave none."""
+    codes = (_response(link).get("Error", {}).get("Code") for link in _chain(fault))
+    return next((str(code) for code in codes if code), None)
+
+
+def _is_transient(fault: Exception) -> bool:
+    """Return True if the same call may succeed later."""
+    names = {kind.__name__ for link in _chain(fault) for kind in type(link).__mro__}
+    if names & _LASTING_KINDS:
+        return False
+    status = status_of(fault)
+    if code_of(fault) in _TRANSIENT_CODES:  # also in a response of status 200
+        return True
+    if status is not None and status >= 300:
+        return status in _TRANSIENT_STATUS
+    lost = (ConnectionError, TimeoutError, EOFError, http.client.HTTPException)
+    return any(isinstance(link, lost) for link in _chain(fault)) or bool(names & _TRANSIENT_KINDS)
+
+
+def _response(link: BaseException) -> dict[str, Any]:
+    """Response that an error of botocore carries; empty for any other error."""
+    response = getattr(link, "response", None)
+    return response if isinstance(response, dict) else {}
+
+
+def _message(link: BaseException) -> str:
+    message = _response(link).get("Error", {}).get("Message")
+    return str(message) if message else re.sub(r"\s+", " ", str(getattr(link, "strerror", None) or link)).strip()
+
+
+def _chain(fault: BaseException) -> Iterator[BaseException]:
+    """Iterate from a fault to its causes."""
+    link: BaseException | None = fault
+    for _ in range(8):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
 def open_retries(url: str, options: Mapping[str, Any]) -> Retries:
     """Retries for calls on the store of a URL, as the option ``retry_seconds`` bounds them."""
     seconds = options.get("retry_seconds", DEFAULT_RETRY_SECONDS)
@@ -155,17 +331,15 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         path = kind._strip_protocol(url)
         of_url = kind._get_kwargs_from_urls(url)
         if protocol == "s3":
-            known = {**fsspec.config.conf.get("s3", {}), **given}
-            given["config_kwargs"] = {**_S3_OPTIONS, **known.get("config_kwargs", {})}
-        settings = {"use_listings_cache": False, **of_url, **given}
-        return _opened(kind, protocol, settings), path
+            settings = {**fsspec.config.conf.get("s3", {}), **given}
+            given["config_kwargs"] = {**_S3_OPTIONS, **settings.get("config_kwargs", {})}
+        return _opened(kind, protocol, {"use_listings_cache": False, **of_url, **given}), path
     except ConfigError:
         raise
-    except ImportError as fault:
-        hint = "; it comes with `pip install 'dkfeat[s3]'`" if url.startswith(("s3", "s3a")) else ""
+    except (ImportError, ValueError, TypeError, KeyError) as fault:
+        is_missing = isinstance(fault, ImportError) and url.startswith("s3")
+        hint = "; it comes with `pip install 'dkfeat[s3]'`" if is_missing else ""
         raise ConfigError(f"{shown_url(url)} cannot be opened: {hide(str(fault))}{hint}") from None
-    except (ValueError, TypeError, KeyError) as fault:
-        raise ConfigError(f"{shown_url(url)} cannot be opened: {hide(str(fault))}") from None
 
 
 def _opened(kind: Any, protocol: str, settings: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dkfeat.io.storage import retries
+from dkfeat.io.storage import urls
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
 
@@ -58,7 +58,7 @@ def proxy(proxy_server: FaultProxy) -> Iterator[FaultProxy]:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(urls, "FIRST_WAIT", 0.01)
 
 
 @pytest.fixture(autouse=True)

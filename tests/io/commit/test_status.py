@@ -1,17 +1,21 @@
-"""Status tells what is there, and disturbs nobody."""
+"""Status tells what is there, and disturbs nobody; logs of runs are short, and harmless where damaged or missing."""
 
 from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 import dkfeat
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.tasks.batch import _places
 from dkfeat.errors import ShardError
 from dkfeat.io.commit import begin as commit
+from dkfeat.io.commit.status import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
 from dkfeat.io.storage import open_storage
+from tests.invariants import assert_dataset_whole
 from tests.io.commit.test_maintenance import die_in_run
 from tests.io.tiny_job import TinyJob, write_sources
 
@@ -143,3 +147,185 @@ def test_status__asked_all_the_time_does_not_look_like_a_writer(job):
     assert faults == []
     assert states <= {"running", "unfinished", "complete"}
     assert "complete" in states
+
+
+MAP = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+STAGE = StageLog(
+    stage="featurize",
+    tasks=2,
+    total_tasks=2,
+    rows=30,
+    source_bytes=90,
+    seconds=1.5,
+    points=((0.5, 10, 30), (1.5, 30, 90)),
+)
+LOG = RunLog(
+    batch=1,
+    run_id="a" * 32,
+    host="here",
+    where="2 threads",
+    started="2026-11-21T00:00:00.000+00:00",
+    ended="2026-11-21T00:00:02.000+00:00",
+    outcome="committed",
+    error="",
+    shards=2,
+    found=0,
+    retries=0,
+    sources=("/in/*.svm",),
+    stages=(STAGE,),
+)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.svm").write_text("".join(f"{row % 3} {row % 5 + 1}:1.5 9:{row + 1}\n" for row in range(300)))
+    return tmp_path
+
+
+def featurize(folder, **options):
+    source = dkfeat.LibsvmSource(folder / "in" / "*.svm", blocksize=1000, **options.pop("source", {}))
+    settings = {"client": ExecutionConfig(scheduler="synchronous"), "progress": False, **options}
+    return dkfeat.featurize(source, folder / "out", MAP, **settings)
+
+
+def interrupted_at(tasks):
+    def stop(state):
+        if state.stage == "featurize" and state.tasks == tasks:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def logs_of(folder):
+    return read_logs(open_storage(folder / "out"))
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / "out" / "_dkfeat").glob("log-*"))
+
+
+def test_run__leaves_a_log(rows):
+    manifest = featurize(rows)
+    [log] = logs_of(rows)
+    assert (log.batch, log.outcome, log.run_id, log.error) == (1, "committed", manifest.run["id"], "")
+    assert (log.shards, log.found, log.where) == (len(manifest.shards), 0, "this thread")
+    assert log.sources == (str(rows / "in" / "*.svm"),)
+    assert [stage.stage for stage in log.stages] == ["scan", "featurize"]
+    for stage in log.stages:
+        assert stage.tasks == stage.total_tasks == len(stage.points) == manifest.n_splits
+        assert stage.points[-1][1:] == (stage.rows, stage.source_bytes) == (300, (rows / "in" / "a.svm").stat().st_size)
+    featurize(rows)
+    assert len(logs_of(rows)) == 1  # there was nothing to do
+    assert_dataset_whole(rows / "out", committed=True)
+
+
+def test_run__interrupted_and_resumed_leaves_two(rows):
+    with pytest.raises(KeyboardInterrupt):
+        featurize(rows, progress=interrupted_at(3))
+    manifest = featurize(rows)
+    first, second = logs_of(rows)
+    assert (first.outcome, first.stages[-1].tasks) == ("interrupted", 3)
+    assert (second.outcome, second.found, second.shards) == ("committed", 3, len(manifest.shards))
+
+
+def test_run__that_fails_says_why(rows):
+    with (rows / "in" / "a.svm").open("a") as file:
+        file.write("1 3:x\n")
+    settled = {"n_features": 300, "zero_based": False, "label_dtype": "int64"}
+    with pytest.raises(dkfeat.errors.ParseError):
+        featurize(rows, source=settled)
+    [log] = logs_of(rows)
+    assert log.outcome == "failed"
+    assert log.error.startswith("ParseError: ")
+    assert "a.svm:301:3" in log.error
+
+
+def test_run__after_a_fault_of_the_storage_leaves_none(rows, monkeypatch):
+    fault = ShardError("no room")
+
+    def fail(*_, **__):
+        raise fault
+
+    monkeypatch.setattr("dkfeat.engine.tasks.job.publish", fail)
+    with pytest.raises(ShardError, match="no room"):
+        featurize(rows)
+    assert names(rows) == []
+
+
+def test_run__whose_log_cannot_be_written_ends_well(rows, monkeypatch):
+    storage_type = type(open_storage(rows))
+    create = storage_type.create
+
+    def refuse(storage, name, data):
+        if "log-" in name:
+            raise OSError(28, "No space left on device")
+        create(storage, name, data)
+
+    monkeypatch.setattr(storage_type, "create", refuse)
+    assert featurize(rows).rows == 300
+    assert names(rows) == []
+    assert_dataset_whole(rows / "out", committed=True)
+
+
+def test_keep_log__keeps_the_newest_of_a_batch(tmp_path):
+    storage = open_storage(tmp_path / "out")
+    storage.prepare()
+    keep_log(storage, replace(LOG, batch=2))
+    for number in range(MOST_LOGS + 3):
+        keep_log(storage, replace(LOG, retries=number))
+    kept = [log.retries for log in read_logs(storage) if log.batch == 1]
+    assert kept == list(range(3, MOST_LOGS + 3))
+    assert read_logs(storage)[-1].batch == 2
+
+
+def test_clean__deletes_logs_of_batches_given_up(rows):
+    featurize(rows)
+    (rows / "in" / "b.svm").write_text("1 1:1\n" * 500)
+    with pytest.raises(KeyboardInterrupt):
+        featurize(rows, progress=interrupted_at(1))
+    assert dkfeat.clean(rows / "out").removed == ()
+    dkfeat.abort(rows / "out")
+    assert dkfeat.clean(rows / "out").removed == ("_dkfeat/log-000002-0001.json",)
+    assert names(rows) == ["log-000001-0001.json"]
+
+
+def test_log__reads_back():
+    assert RunLog.from_json(LOG.to_json()) == LOG
+
+
+WRONG = {
+    "format": {"format": 2},
+    "count": {"batch": -1},
+    "text": {"host": None},
+    "stages": {"stages": [{"stage": "scan"}]},
+    "sources": {"sources": [1]},
+    "falling": {"stages": [{**asdict(STAGE), "points": [[1.0, 5, 5], [0.5, 6, 6]]}]},
+    "duration": {"stages": [{**asdict(STAGE), "seconds": -1}]},
+    "points": {"stages": [{**asdict(STAGE), "points": [[0, 0, 0]] * 300}]},
+    "point": {"stages": [{**asdict(STAGE), "points": [[0, True, "x"]]}]},
+    "name": {"stages": [{**asdict(STAGE), "stage": 7}]},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_log__damaged_is_refused(wrong):
+    values = {**json.loads(LOG.to_json()), **wrong}
+    with pytest.raises(ShardError):
+        RunLog.from_json(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"[" * 100_000, b" " * (1 << 19)], ids=range(6))
+def test_read_logs__leaves_damaged_ones_out(rows, text):
+    featurize(rows)
+    (rows / "out" / "_dkfeat" / "log-000001-0001.json").write_bytes(text)
+    assert logs_of(rows) == ()
+    assert dkfeat.open_shards(rows / "out").n_rows == 300
+    assert dkfeat.clean(rows / "out").removed == ()
+    assert "No run has left a log here" in dkfeat.run_report(rows / "out").to_html()
+
+
+@pytest.mark.fault("X-09")
+def test_log__holds_no_secret_of_a_url():
+    source = dkfeat.LibsvmSource(["ftp://user:secret@host/a.svm", "https://host/b.svm?signature=secret"])
+    assert "secret" not in str(_places(source))
