@@ -124,14 +124,7 @@ def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array,
     >>> X.shape, X.dtype, y.compute().tolist()
     ((2, 4), dtype('float32'), [1, -1])
     """
-    source = _source(LibsvmSource, urlpath, options)
-    if source.is_resolved:
-        splits = source.splits()
-        row_chunks: tuple[float, ...] = (np.nan,) * len(splits)
-    else:
-        found = scan(source)
-        source, splits, row_chunks = source.resolve(found), found.splits, found.rows_per_split
-    return _arrays(source, splits, row_chunks)
+    return _arrays(_source(LibsvmSource, urlpath, options))
 
 
 def read_parquet(
@@ -191,14 +184,7 @@ def read_parquet(
     >>> X.shape, X.chunks, y.compute().tolist()
     ((2, 2), ((2,), (2,)), [1, -1])
     """
-    source = _source(ParquetSource, urlpath, {**options, "features": features, "label": label})
-    files = source.files()
-    source = source.inspect(files)
-    if not source.is_resolved or source.filters is not None:
-        found = scan(source)
-        return _arrays(source.resolve(found), found.splits, found.rows_per_split)
-    splits = source.splits(files)
-    return _arrays(source, splits, tuple(int(source.rows_of(split) or 0) for split in splits))
+    return _arrays(_source(ParquetSource, urlpath, {**options, "features": features, "label": label}))
 
 
 def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any]) -> S:
@@ -210,7 +196,16 @@ def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any])
     return cls(urlpath, **{**options, "labels": None if labels is None else tuple(labels)})
 
 
-def _arrays(source: Source, splits: Sequence[Split], row_chunks: tuple[float, ...]) -> tuple[da.Array, ...]:
+def _arrays(source: Source) -> tuple[da.Array, ...]:
+    files = source.files()
+    source = source.inspect(files)
+    row_chunks: Sequence[float]
+    if source.is_resolved and getattr(source, "filters", None) is None:
+        splits = source.splits(files)
+        row_chunks = [np.nan if (rows := source.rows_of(split)) is None else rows for split in splits]
+    else:
+        found = scan(source)
+        source, splits, row_chunks = source.resolve(found), found.splits, found.rows_per_split
     kind = source.kind
     metas = {
         f"{kind}-X": sp.csr_matrix((0, source.n_features), dtype=source.dtype),

@@ -15,9 +15,9 @@ from dkfeat.engine.scan import run_scan
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, treating
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
-from dkfeat.errors import ConfigError
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.sources.base import Scan, Source
+from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -132,8 +132,7 @@ def featurize(
     >>> manifest.rows, manifest.labels
     (2, (-1, 1))
     """
-    if on_changed_source not in ("raise", "keep"):
-        raise ConfigError(f"on_changed_source={on_changed_source!r}, but it must be 'raise' or 'keep'")
+    check_choice(on_changed_source, "on_changed_source", ("raise", "keep"))
     asked = treating(as_source(source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, asked)
     storage, files = open_target(target, asked, target_options, beside=like)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source
-from dkfeat.engine.runners.local import Runner, Stopped
+from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.io.sources.base import Scan, Source, SplitScan
 
@@ -91,17 +91,34 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
     source = source.inspect(files)
     splits = source.splits(files)
     parts: dict[int, SplitScan] = {}
-    total_bytes = sum(map(source.split_bytes, splits))
-    with progress.stage("scan", total_tasks=len(splits), total_bytes=total_bytes) as stage:
 
-        def done(split: Split, part: SplitScan) -> None:
-            parts[split.number] = part
-            stage.advance(rows=part.n_rows, source_bytes=source.split_bytes(split))
+    def done(split: Split, part: SplitScan) -> int:
+        parts[split.number] = part
+        return part.n_rows
 
-        runner.run(ScanTask(source), largest_first(source, splits), done)
+    run_stage("scan", ScanTask(source), source, splits, runner, progress, done)
     return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
 
 
-def largest_first(source: Source, splits: Sequence[Split]) -> list[Split]:
-    """Order in which tasks start: compressed files, which cannot be cut, first, so that none is left for the end."""
-    return sorted(splits, key=lambda split: (split.file.compression is None, -source.split_bytes(split), split.number))
+def run_stage(
+    name: str,
+    task: SplitTask,
+    source: Source,
+    splits: Sequence[Split],
+    runner: Runner,
+    progress: Progress,
+    done: Callable[[Split, Any], int],
+) -> None:
+    """Run a task over splits of a source and report progress.
+
+    Compressed files, which cannot be cut, start first, so that none is left for the end; then larger splits before
+    smaller ones. `done(split, result)` is called as for `Runner.run` and returns the number of rows in a result.
+    """
+    order = sorted(splits, key=lambda split: (split.file.compression is None, -source.split_bytes(split), split.number))
+    total_bytes = sum(map(source.split_bytes, splits))
+    with progress.stage(name, total_tasks=len(splits), total_bytes=total_bytes) as stage:
+
+        def advance(split: Split, result: Any) -> None:
+            stage.advance(rows=done(split, result), source_bytes=source.split_bytes(split))
+
+        runner.run(task, order, advance)

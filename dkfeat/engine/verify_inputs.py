@@ -12,7 +12,7 @@ from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.engine.scan import largest_first
+from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError
 from dkfeat.io.manifest import metadata
 from dkfeat.io.sources.base import Source
@@ -110,18 +110,14 @@ def verify_inputs(
         split.with_files(files) for plan in plans for split in plan.splits if all(f.name in files for f in split.files)
     ]
     found: dict[int, _Found] = {}
-    with (
-        open_runner(client) as runner,
-        Progress(progress).stage(
-            "verify inputs", total_tasks=len(splits), total_bytes=sum(map(resolved.split_bytes, splits))
-        ) as stage,
-    ):
 
-        def done(split: Split, result: _Found) -> None:
-            found[split.number] = result
-            stage.advance(rows=result.rows, source_bytes=resolved.split_bytes(split))
+    def done(split: Split, result: _Found) -> int:
+        found[split.number] = result
+        return result.rows
 
-        runner.run(_InputTask(resolved, spec["split"]["max_piece_rows"]), largest_first(resolved, splits), done)
+    task = _InputTask(resolved, spec["split"]["max_piece_rows"])
+    with open_runner(client) as runner:
+        run_stage("verify inputs", task, resolved, splits, runner, Progress(progress), done)
     differing = _differences(manifest, {split.number: split for split in splits}, found)
     faulty = {name for names, _ in differing for name in names}
     return InputReport(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC, Storage
 from dkfeat.io.storage.urls import is_url, shown_url
 from dkfeat.maps import FEATURE_MAPS, FeatureMap
+from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
@@ -92,9 +94,6 @@ def make_draft(
     Every option of the source with its default value is taken from an existing spec. All other options must agree with
     the target's spec, and, except `blocksize` and `layout`, with the spec of `like`.
 
-    Every option of the source that stands at its default is taken from an existing spec. What was asked otherwise must
-    agree with the target's spec in full, and with that of `like` in all but `blocksize` and `layout`.
-
     Parameters
     ----------
     source : Source
@@ -119,8 +118,7 @@ def make_draft(
     existing = existing or Existing()
     if map is not None and not isinstance(map, FeatureMap):
         raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None")
-    if layout is not None and layout not in LAYOUTS:
-        raise ConfigError(f"layout={layout!r}, but shards are laid out as one of {', '.join(LAYOUTS)}")
+    check_choice(layout, "layout", (None, *LAYOUTS))
     for named, in_full in ((existing.target, True), (existing.like, False)):
         if named is not None:
             remedy = existing.remedy if in_full else OTHER_TARGET
@@ -279,11 +277,7 @@ def inherit_source(
 
 
 def inherit_map(
-    map: FeatureMap | None,
-    name: str,
-    spec: Mapping[str, Any],
-    folders: Sequence[Storage],
-    remedy: str,
+    map: FeatureMap | None, name: str, spec: Mapping[str, Any], folders: Sequence[Storage], remedy: str
 ) -> FeatureMap:
     """Load the spec's map; raise an error if the requested map differs from it."""
     if map is not None:
@@ -291,7 +285,7 @@ def inherit_map(
     existing = load_map(spec["map"], *folders)
     if map is None:
         return existing
-    if not hasattr(map, "n_features_in_"):
+    if not _is_fitted(map):
         map = clone(map)
         if map.random_state is None:
             map.set_params(random_state=existing.seed_)
@@ -309,23 +303,22 @@ def must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str,
         )
 
 
-def target_spec(storage: Storage) -> dict[str, Any] | None:
-    """Spec of the data set at `storage`, or None if there is none yet."""
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Name what cannot be read in errors of the storage."""
     try:
-        return None if storage.size(SPEC) is None else read_spec(storage)
+        yield
     except DkfeatError:
         raise
     except OSError as fault:
-        raise ShardError(f"{storage.url} cannot be read: {cause_of(fault)}") from fault
+        raise ShardError(f"{name} cannot be read: {cause_of(fault)}") from fault
 
 
 def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
     """Spec that a run into `storage` must follow, or None, and the advice for a run with other settings."""
-    spec = target_spec(storage)
-    try:
+    with _readable(storage.url):
+        spec = None if storage.size(SPEC) is None else read_spec(storage)
         remedy = OTHER_TARGET if spec is None else ways_out(storage)
-    except OSError as fault:
-        raise ShardError(f"{storage.url} cannot be read: {cause_of(fault)}") from fault
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
 
 
@@ -346,29 +339,23 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     spec, _ = binding_spec(storage)
     if spec is not None:
         return spec
-    model, text = f"{storage.url}/{MODEL_FILE}", _model_text(like, storage, options)
+    model = f"{storage.url}/{MODEL_FILE}"
+    with _readable(model):
+        text = read_facts(open_model_folder(like, options))
+        has_spec = storage.size(SPEC) is not None
     if text is not None:
         facts = parse_object(text, model)
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
         raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
     where = shown_url(fspath(like))
-    if target_spec(storage) is not None:
+    if has_spec:
         raise SourceNotFoundError(
             f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"
         )
     raise SourceNotFoundError(
         f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
     )
-
-
-def _model_text(like: str | PathLike[str], storage: Storage, options: Mapping[str, Any] | None) -> bytes | None:
-    try:
-        return read_facts(open_model_folder(like, options))
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        raise ShardError(f"{storage.url}/{MODEL_FILE} cannot be read: {cause_of(fault)}") from fault
 
 
 def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.io.shards.bad_rows import QuarantinedRow
+from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
@@ -150,8 +151,7 @@ def treating(source: Source, on_bad_row: str | None) -> Source:
     """
     if on_bad_row is None or on_bad_row == source.on_bad_row:
         return source
-    if on_bad_row not in ("raise", "quarantine"):
-        raise ConfigError(f"on_bad_row={on_bad_row!r}, but it must be 'raise', 'quarantine' or None")
+    check_choice(on_bad_row, "on_bad_row", (None, "raise", "quarantine"))
     if on_bad_row == "quarantine" and not source.can_quarantine:
         raise ConfigError(f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out")
     return source.replaced(on_bad_row=on_bad_row)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
-from dkfeat.engine.scan import largest_first
+from dkfeat.engine.scan import run_stage
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels
 from dkfeat.io.commit import begin as commit
@@ -64,18 +64,23 @@ def run_plan(
     storage : Storage
         The target.
     runners : LazyRunner
-        Asked only if there is something to do, and closed while the target is still held.
-    limit, reporter, schema, stage
-        See `run_batch`.
+        Opened only if there is something to do, and closed while the target is still held.
+    limit : BadRowLimit
+        Limit on the rows that this batch sets aside.
+    reporter : Progress
+    schema : mapping
+        Columns and types of every shard.
     sidecars, resume, keep_changed
         See `dkfeat.io.commit.begin.begin`.
     job : type
-        Of the tasks.
+        Class of the tasks.
+    stage : str
+        Name of the stage, for people.
 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        As `begin`, `Plan.check` and `run_batch` raise them.
+        As `begin`, `Plan.check`, the tasks, the limit and the commit raise them; nothing is committed then.
     """
     held = commit.begin(
         storage,
@@ -92,11 +97,18 @@ def run_plan(
             return batch.manifest
         runner = runners.get()
         plan.check(runner.memory_limit)
-        tasks = job(
+        task = job(
             source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
         )
-        n_features = settings.map.n_features_in_
-        return run_batch(tasks, batch, runner, limit, reporter, schema=schema, n_features=n_features, stage=stage)
+        entries, labels = _run_tasks(task, batch, runner, limit, reporter, stage)
+        return batch.commit(
+            entries,
+            schema=schema,
+            n_features=settings.map.n_features_in_,
+            labels=labels,
+            versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
+            numeric_env=_numeric_env(),
+        )
 
 
 def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
@@ -104,40 +116,10 @@ def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Sp
     return plan.splits if tuple(files) == plan.files else source.splits(files)
 
 
-def run_batch(
-    job: Job,
-    run: Batch,
-    runner: Runner,
-    limit: BadRowLimit,
-    reporter: Progress,
-    *,
-    schema: Mapping[str, str],
-    n_features: int,
-    stage: str = "featurize",
-) -> Manifest:
-    """Run a job over the splits of a batch and commit what comes of them.
-
-    Parameters
-    ----------
-    job : Job
-    run : Batch
-        Not done.
-    runner : Runner
-    limit : BadRowLimit
-        On the rows that this batch sets aside.
-    reporter : Progress
-    schema : mapping
-        Columns and types of every shard.
-    n_features : int
-        Columns of the source.
-    stage : str
-        What is being done, for people.
-
-    Raises
-    ------
-    dkfeat.errors.DkfeatError
-        As tasks, limit and commit raise them; nothing is committed then.
-    """
+def _run_tasks(
+    job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str
+) -> tuple[list[ShardEntry], tuple[int | float, ...] | None]:
+    """Run a job over the splits of a batch; give the records of its shards, and the labels that occur."""
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
@@ -145,7 +127,6 @@ def run_batch(
     n_rows = n_bad = n_again = n_found = 0
     first: tuple[Split, BadRow] | None = None
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
-    total_bytes = sum(map(source.split_bytes, run.splits))
     where = runner.description  # a cluster of its own is gone by the time the log is kept
     run.log_facts = lambda: {
         "where": where,
@@ -155,24 +136,23 @@ def run_batch(
         "retries": n_again,
         "stages": reporter.logs(),
     }
-    with reporter.stage(stage, total_tasks=len(run.splits), total_bytes=total_bytes) as told:
 
-        def done(split: Split, result: SplitResult) -> None:
-            nonlocal labels, n_rows, n_bad, n_again, n_found, first
-            n_again += result.retries
-            n_found += result.found
-            entries.extend(result.entries)
-            labels = merge_labels(labels, result.labels)
-            if split.number not in accepted:
-                n_rows += result.rows + result.n_bad_rows
-                n_bad += result.n_bad_rows
-                if result.first_bad is not None and (first is None or split.number < first[0].number):
-                    first = split, result.first_bad
-                limit.check(n_bad, n_known, _in_file(first))
-            told.advance(rows=result.rows, source_bytes=source.split_bytes(split))
+    def done(split: Split, result: SplitResult) -> int:
+        nonlocal labels, n_rows, n_bad, n_again, n_found, first
+        n_again += result.retries
+        n_found += result.found
+        entries.extend(result.entries)
+        labels = merge_labels(labels, result.labels)
+        if split.number not in accepted:
+            n_rows += result.rows + result.n_bad_rows
+            n_bad += result.n_bad_rows
+            if result.first_bad is not None and (first is None or split.number < first[0].number):
+                first = split, result.first_bad
+            limit.check(n_bad, n_known, _in_file(first))
+        return result.rows
 
-        with suggesting_quarantine(source):
-            runner.run(job, largest_first(source, run.splits), done)
+    with suggesting_quarantine(source):
+        run_stage(stage, job, source, run.splits, runner, reporter, done)
     limit.check(n_bad, n_rows, _in_file(first))
     if n_bad:
         note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
@@ -181,14 +161,7 @@ def run_batch(
         logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
     if source.labels is not None:  # what was declared is a law, what was found a fact
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
-    return run.commit(
-        entries,
-        schema=schema,
-        n_features=n_features,
-        labels=labels,
-        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
-        numeric_env=_numeric_env(),
-    )
+    return entries, labels
 
 
 def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from dkfeat.archives import pack_arrays
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner, Stopped
-from dkfeat.engine.scan import largest_first
+from dkfeat.engine.scan import run_stage
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import SpecConflictError
 from dkfeat.io.manifest.metadata import read_sidecar, sidecar_name
@@ -90,15 +90,12 @@ def draw_rows(
     }
     splits = [split for split in scan.splits if split.number in places]
     taken: dict[int, sp.csr_matrix] = {}
-    with progress.stage(
-        "landmarks", total_tasks=len(splits), total_bytes=sum(map(source.split_bytes, splits))
-    ) as stage:
 
-        def done(split: Split, rows: sp.csr_matrix) -> None:
-            taken[split.number] = rows
-            stage.advance(rows=rows.shape[0], source_bytes=source.split_bytes(split))
+    def done(split: Split, rows: sp.csr_matrix) -> int:
+        taken[split.number] = rows
+        return int(rows.shape[0])
 
-        runner.run(TakeRows(source, places), largest_first(source, splits), done)
+    run_stage("landmarks", TakeRows(source, places), source, splits, runner, progress, done)
     return sp.vstack([taken[split.number] for split in splits], format="csr")
 
 
