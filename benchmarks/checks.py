@@ -23,7 +23,7 @@ from job import COLUMNS, write_rows
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.io.libsvm import read as libsvm_pieces
+from dkfeat.io.libsvm import source as libsvm_source
 from dkfeat.io.shards import codec as seal
 from dkfeat.io.shards import columns
 
@@ -56,7 +56,7 @@ def without_page_checksums():
 @contextmanager
 def without_sha256():
     nothing = SimpleNamespace(sha256=NoDigest)
-    with patch.object(seal, "hashlib", nothing), patch.object(libsvm_pieces, "hashlib", nothing):
+    with patch.object(seal, "hashlib", nothing), patch.object(libsvm_source, "hashlib", nothing):
         yield
 
 

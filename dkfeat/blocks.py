@@ -1,4 +1,4 @@
-"""The small immutable values that the layers hand to one another."""
+"""Values that the layers share: blocks of rows, packed codes, source files, splits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowBlock:
-    """Consecutive rows of a source, held in memory together."""
+    """Rows of a source in memory, most often consecutive ones."""
 
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
@@ -32,7 +33,7 @@ class RowBlock:
     """Columns kept beside the features, by the name they have in shards: pyarrow arrays of n_rows values or nulls."""
 
     number: NDArray[np.int64] | None = None
-    """Number of each row among all rows of a data set, where asked."""
+    """Number of each row in its file, or among all rows of a data set, where it is needed."""
 
     def __post_init__(self) -> None:
         rows = self.X.shape[0]
@@ -51,24 +52,22 @@ class RowBlock:
         return int(self.X.shape[0])
 
     def take(self, rows: NDArray[Any] | slice) -> RowBlock:
-        """Copy of chosen rows: positions in the order wanted, a slice, or a mask of shape (n_rows,)."""
-        X, y, offsets = self.X, self.y, self.label_offsets
+        """Choose rows: by positions in the order wanted, by a mask of shape (n_rows,), or by a slice."""
+        y, offsets = self.y, self.label_offsets
         if offsets is None:
             y = y[rows]
         else:
-            lists = np.split(y, offsets[1:-1])
-            chosen = [lists[row] for row in np.arange(self.n_rows)[rows]]
-            y = np.concatenate(chosen) if chosen else y[:0]
-            offsets = np.cumsum([0, *map(len, chosen)], dtype=np.int64)
-        places = rows if isinstance(rows, slice) else np.arange(self.n_rows)[rows]
+            lists = csr_matrix((y, np.arange(len(y)), offsets), shape=(self.n_rows, max(len(y), 1)))[rows]
+            y, offsets = lists.data, lists.indptr.astype(np.int64, copy=False)
+        positions = rows if isinstance(rows, slice) else np.arange(self.n_rows)[rows]
         return RowBlock(
-            X=PackedCodes(X.codes[rows], X.empty[rows]) if isinstance(X, PackedCodes) else X[rows],
+            X=take_rows(self.X, rows),
             y=y,
             label_offsets=offsets,
             qid=None if self.qid is None else self.qid[rows],
             weight=None if self.weight is None else self.weight[rows],
             kept={
-                name: column[places] if isinstance(places, slice) else column.take(places)
+                name: column[positions] if isinstance(positions, slice) else column.take(positions)
                 for name, column in self.kept.items()
             },
             number=None if self.number is None else self.number[rows],

@@ -17,12 +17,11 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from dkfeat.blocks import Split
-from dkfeat.engine.dataset.rows import join_blocks
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.sources.base import Source
+from dkfeat.io.sources.base import Source, join_blocks
 
 S = TypeVar("S", LibsvmSource, ParquetSource)
 

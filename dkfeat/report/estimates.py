@@ -11,11 +11,11 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.engine.dataset.rows import join_blocks
 from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.manifest import metadata
 from dkfeat.io.shards.bad_rows import REFUSED
+from dkfeat.io.sources.base import join_blocks
 from dkfeat.io.storage.urls import is_url
 
 if TYPE_CHECKING:

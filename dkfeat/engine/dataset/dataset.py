@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
-from dkfeat.engine.dataset.rows import RowsCache, block_of, cut_batches, join_blocks, prefetch_calls
+from dkfeat.engine.dataset.rows import RowsCache, block_of, cut_batches, prefetch_calls
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
@@ -22,6 +22,7 @@ from dkfeat.html import card, sparkline
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import RESERVED
+from dkfeat.io.sources.base import join_blocks
 from dkfeat.io.storage import open_storage
 from dkfeat.messages import counted
 from dkfeat.validation import check_choice, check_integer

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from scipy import sparse
 
-from dkfeat.blocks import PackedCodes, RowBlock
+from dkfeat.blocks import RowBlock
 from dkfeat.errors import ConfigError
+from dkfeat.io.sources.base import join_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,20 +32,6 @@ def block_of(data: ShardData, classes: NDArray[Any] | None) -> RowBlock:
     if data.label_offsets is not None and y is not None:
         y = indicator(y, data.label_offsets, classes)
     return RowBlock(X=data.encoded, y=y, qid=data.qid, weight=data.weight, kept=data.kept)
-
-
-def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Rows of all blocks, in order; at least one block, and none with lists of labels."""
-    first = blocks[0]
-    if len(blocks) == 1:
-        return first
-    columns = {
-        name: None if getattr(first, name) is None else np.concatenate([getattr(block, name) for block in blocks])
-        for name in ("qid", "weight", "number")
-    }
-    kept = {name: pa.concat_arrays([block.kept[name] for block in blocks]) for name in first.kept}
-    X, y = _joined([block.X for block in blocks]), _joined([block.y for block in blocks])
-    return RowBlock(X=X, y=y, kept=kept, **columns)
 
 
 def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:
@@ -80,14 +66,6 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
     )
     matrix.sort_indices()
     return matrix
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], PackedCodes):
-        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    if sparse.issparse(parts[0]):
-        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
-    return np.concatenate(parts)
 
 
 class RowsCache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,11 @@ from dkfeat.blocks import SourceFile
 from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files.find import open_content
-from dkfeat.io.libsvm.options import LibsvmOptions
 from dkfeat.io.storage.urls import printable
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
-_TOKEN_ENDS = b" \t\r\n#"
+_TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 takes four bytes a character at most
 _COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
 
 _MESSAGES = {
@@ -36,10 +36,9 @@ _MESSAGES = {
     loop.LONE_CR: "a carriage return without a line feed; end lines with LF or CR LF",
     loop.NUL_BYTE: "a comment holds a NUL byte: this is not LIBSVM text",
 }
+_TEXT_EXPECTED = (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID)
 
-
-LABEL_NOT_ALLOWED = "label not allowed"
-_REASONS = {
+REASONS = {
     **dict.fromkeys((loop.BAD_LABEL, loop.INFINITE_LABEL, loop.NO_LABEL), "bad label"),
     **dict.fromkeys((loop.BAD_QID, loop.MISSING_QID, loop.UNEXPECTED_QID), "bad query id"),
     loop.BAD_FEATURE: "bad feature",
@@ -48,6 +47,7 @@ _REASONS = {
     **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
     **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
 }
+"""Words by which the error statuses of the parser are counted."""
 
 
 def parse_error(
@@ -69,35 +69,34 @@ def parse_error(
 
 
 def token_at(text: memoryview, start: int) -> str:
-    """Quote the token at a byte of the text so that it is safe to print, cut at 60 characters."""
-    shown = printable(_token(text, start).decode("utf-8", "backslashreplace"))
+    """Quote the token at a byte of the text."""
+    return quoted(_token(text, start))
+
+
+def quoted(token: bytes) -> str:
+    """Quote a token so that it is safe to print, cut at 60 characters."""
+    shown = printable(token[: 4 * _SHOWN_CHARACTERS + 1].decode("utf-8", "backslashreplace"))
     return f"'{shown}'" if len(shown) <= _SHOWN_CHARACTERS else f"'{shown[:_SHOWN_CHARACTERS]}'..."
 
 
-def reason_of(status: int) -> str:
-    """Word by which an error status of the parser is counted."""
-    return _REASONS[status]
-
-
-def message_of(status: int, text: memoryview, start: int, *, options: LibsvmOptions, highest: int, last: int) -> str:
-    """Say what an error status of the parser means for the token at `start`."""
-    token = token_at(text, start)
-    if status in (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID):
-        strange = next((byte for byte in _token(text, start) if byte < 32 or byte > 126), None)
-        if strange is not None:
-            return f"this is not LIBSVM text: byte 0x{strange:02X} in {token}"
-    has_commas = status == loop.BAD_LABEL and not options.multilabel and b"," in _token(text, start)
+def message_of(
+    status: int, text: memoryview, start: int, rules: loop.Rules, last: int, n_features: int | None, dtype: str
+) -> str:
+    """Explain an error status of the parser for the token at `start`; `last` is the index before it."""
+    token, shown = _token(text, start), token_at(text, start)
+    strange = next((byte for byte in token if byte < 32 or byte > 126), None)
+    if strange is not None and status in _TEXT_EXPECTED:
+        return f"this is not LIBSVM text: byte 0x{strange:02X} in {shown}"
+    has_commas = status == loop.BAD_LABEL and not rules.multilabel and b"," in token
     return _MESSAGES[status].format(
-        token=f"{token}; {_COMMAS}" if has_commas else token,
-        n_features="not given" if options.n_features is None else f"{options.n_features:,}",
-        highest=highest,
+        token=f"{shown}; {_COMMAS}" if has_commas else shown,
+        n_features="not given" if n_features is None else f"{n_features:,}",
+        highest=rules.highest,
         last=last,
-        dtype=options.dtype,
-        remedy='; pass dtype="float64" if it is meant' if options.dtype == "float32" else "",
+        dtype=dtype,
+        remedy='; pass dtype="float64" if it is meant' if dtype == "float32" else "",
     )
 
 
 def _token(text: memoryview, start: int) -> bytes:
-    token = bytes(text[start : start + 4 * _SHOWN_CHARACTERS + 1])  # UTF-8 takes four bytes a character at most
-    end = next((i for i, byte in enumerate(token) if byte in _TOKEN_ENDS), len(token))
-    return token[:end]
+    return _TOKEN.match(text, start)[0]  # type: ignore[index]  # matches anything

@@ -1,28 +1,57 @@
-"""Parser of one split's text: the compiled loop run window by window, its errors located."""
+"""Parser of a split of LIBSVM text: its options, the compiled loop run window by window, and the location of errors."""
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.sparse import csr_matrix
 
-from dkfeat.blocks import SourceFile, Split
+from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files.find import check_unchanged, open_content
 from dkfeat.io.files.lines import LineTooLongError, LineWindow
-from dkfeat.io.libsvm.messages import LABEL_NOT_ALLOWED, message_of, parse_error, reason_of, token_at
-from dkfeat.io.libsvm.options import LibsvmOptions
+from dkfeat.io.libsvm.messages import REASONS, message_of, parse_error, quoted
 from dkfeat.io.shards.bad_rows import MOST_BAD_ROWS, BadRow, cut_message, shown_text
+from dkfeat.io.sources.base import exact_integers
+from dkfeat.io.sources.options import FileOptions, parse_size
 
 NO_LIMIT = 1 << 62
 """Beyond every offset, row count and index."""
 
 _MOST = 2**63 - 1  # int64
-_STEP_BYTES = 1 << 12  # parsed at a time behind a wrong line, and so many times more behind a good stretch
+_INT32_COLUMNS = 1 << 31
+_STEP_BYTES = 1 << 12  # parsed at a time after a wrong line, and `_MORE` times as many after each good step
 _MORE = 4
+_NUMBER = re.compile(rb"[-+.0-9eE]*")
+_LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LibsvmOptions(FileOptions):
+    """Options of a `LibsvmSource`, in the form that its helpers use."""
+
+    kind: ClassVar[str] = "libsvm"
+
+    zero_based: bool | Literal["auto"] = field(default="auto", kw_only=True)
+    """True if index 0 is the first column, False if index 1 is; "auto": True if any index in the whole source is 0."""
+    multilabel: bool = field(default=False, kw_only=True)
+    """Labels are comma-separated lists; a line that begins with a blank is a row without labels."""
+    query_id: bool = field(default=False, kw_only=True)
+    """Each row has ``qid:n`` after its label, which is kept. Without this option a query id is an error."""
+    max_line_bytes: int | str = field(default="256MiB", kw_only=True)
+    """Maximum length of a line; a longer line is an error. It bounds memory for hostile files. Stored as an int."""
+
+    def __post_init__(self) -> None:
+        FileOptions.__post_init__(self)  # classes with slots have no super()
+        self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
 
 
 class Fault(NamedTuple):
@@ -33,15 +62,74 @@ class Fault(NamedTuple):
     at: int
     """Byte of the window at which the token to blame begins."""
     reason: str
-    """One of ``quarantine.REASONS``."""
+    """One of ``dkfeat.io.shards.bad_rows.REASONS``."""
     message: str
     """Text of the error: what was expected and what came, a function of the line alone."""
     hint: str = ""
     """Further help, which depends on other lines."""
 
 
+class GrowingTables:
+    """Tables of the compiled parser, made longer as text comes."""
+
+    def __init__(self, options: LibsvmOptions, split: Split) -> None:
+        self._options = options
+        indices = np.int32 if (options.n_features or 0) < _INT32_COLUMNS else np.int64
+        self._likely_bytes = int(options.blocksize)
+        if not split.is_compressed:
+            self._likely_bytes = min(self._likely_bytes, split.stop - split.start)
+        self.text_bytes = 0
+        self.arrays = loop.Tables(
+            indices=np.empty(0, indices),
+            values=np.empty(0, options.dtype),
+            indptr=np.zeros(1, np.int32),
+            labels=np.empty(0, np.float64),
+            label_offsets=np.zeros(1, np.int64),
+            qids=np.empty(0, np.int64),
+        )
+
+    def reserve(self, cursor: np.ndarray, n_bytes: int, max_rows: int) -> None:
+        """Make room for what `n_bytes` of text can hold; untouched room costs no memory."""
+        rows, nnz, n_labels = (int(count) for count in cursor[[loop.ROWS, loop.NNZ, loop.LABELS]])
+        most_rows = min(rows + n_bytes // 2 + 1, max_rows) + 1
+        most_nnz = nnz + n_bytes // 4 + 2
+        a, options = self.arrays, self._options
+        self.arrays = loop.Tables(
+            indices=self._grown(a.indices, nnz, most_nnz),
+            values=self._grown(a.values, nnz, most_nnz),
+            indptr=self._grown(a.indptr, rows + 1, most_rows),
+            labels=self._grown(a.labels, n_labels, n_labels + n_bytes // 2 + 1 if options.multilabel else most_rows),
+            label_offsets=self._grown(a.label_offsets, rows + 1, most_rows) if options.multilabel else a.label_offsets,
+            qids=self._grown(a.qids, rows, most_rows) if options.query_id else a.qids,
+        )
+
+    def _grown(self, array: np.ndarray, used: int, needed: int) -> np.ndarray:
+        if len(array) >= needed:
+            return array
+        likely = used * self._likely_bytes // self.text_bytes if self.text_bytes else 0
+        grown = empty_array(max(needed, int(1.05 * likely), 3 * used // 2), array.dtype)
+        grown[:used] = array[:used]
+        return grown
+
+    def take_block(self, cursor: np.ndarray) -> RowBlock:
+        """Make the rows a block; the cursor's counts begin anew."""
+        rows, nnz, n_labels = (int(count) for count in cursor[[loop.ROWS, loop.NNZ, loop.LABELS]])
+        cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
+        a, options = self.arrays, self._options
+        indices, labels = first_items(a.indices, nnz), first_items(a.labels, n_labels)
+        indptr = first_items(a.indptr, rows + 1).astype(indices.dtype, copy=False)
+        X = csr_matrix((first_items(a.values, nnz), indices, indptr), shape=(rows, options.n_features), copy=False)
+        X.has_sorted_indices = X.has_canonical_format = True
+        return RowBlock(
+            X=X,
+            y=labels.astype(np.int64) if options.label_dtype == "int64" else labels,
+            label_offsets=first_items(a.label_offsets, rows + 1) if options.multilabel else None,
+            qid=first_items(a.qids, rows) if options.query_id else None,
+        )
+
+
 class SplitParser:
-    """The rows of one split, file by file, parsed into tables that the caller provides.
+    """Parser of the rows of one split, file by file, into growing tables.
 
     Parameters
     ----------
@@ -51,14 +139,16 @@ class SplitParser:
 
     Attributes
     ----------
+    tables : GrowingTables
+        Rows parsed since `reset`.
     cursor : ndarray of int64
         Counts of the compiled parser; the caller resets what it takes away.
     position : int
-        Of the current file in the split; set by `open`, as are `file` and `window`.
+        Position of the current file in the split; set by `open`, as are `file` and `window`.
     file : SourceFile
-        The current file.
+        Current file.
     window : LineWindow
-        On its lines.
+        Window over the lines of the current file.
     rows_by_file : list of int
         Rows parsed of each file.
     bad_rows : list of BadRow
@@ -83,7 +173,8 @@ class SplitParser:
         self.reset()
 
     def reset(self) -> None:
-        """Begin to count rows and lines anew, for another piece."""
+        """Begin another piece: new tables, and counts of rows and lines from 0."""
+        self.tables = GrowingTables(self._options, self._split)
         self.rows_by_file = [0] * len(self._files)
         self.bad_rows: list[BadRow] = []
         self.lines = 0
@@ -98,7 +189,7 @@ class SplitParser:
         return self._text_before + self.window.offset
 
     def check_unchanged(self) -> None:
-        """Refuse a file that is not as it was listed."""
+        """Raise SpecConflictError if the current file is not as it was listed."""
         check_unchanged(self.file, self._options.storage_options)
 
     def open(self, position: int) -> None:
@@ -133,13 +224,11 @@ class SplitParser:
             self._stack.close()
             self.open(self.position + 1)
 
-    def parse(self, tables: loop.Tables, max_rows: int, stop: int) -> tuple[bool, memoryview]:
-        """Parse the window's lines until a row is not admitted.
+    def parse(self, max_rows: int, stop: int) -> tuple[bool, memoryview]:
+        """Parse the window's lines into the tables, until a row is not admitted.
 
         Parameters
         ----------
-        tables : Tables
-            With room for the window's content.
         max_rows : int
             Rows that the tables may come to hold.
         stop : int
@@ -158,6 +247,7 @@ class SplitParser:
             For a wrong line, unless these are set aside.
         """
         window, cursor, options = self.window, self.cursor, self._options
+        self.tables.reserve(cursor, window.end - window.begin, max_rows)
         base = 0 if options.zero_based is not False else 1
         highest = _MOST if options.n_features is None else options.n_features - 1 + (options.zero_based is not True)
         stop -= self._text_before + window.origin
@@ -165,16 +255,18 @@ class SplitParser:
         cursor[loop.POSITION] = window.begin
         rows = int(cursor[loop.ROWS])
         if options.is_quarantined:
-            is_full = self._parse_good(tables, rules)
+            is_full = self._parse_good(rules)
         else:
-            is_full, fault = self._parse_until(window.end, tables, rules)
+            is_full, fault = self._parse_until(window.end, rules)
             if fault is not None:
                 reason, line = fault.message + fault.hint, window.origin + fault.line
                 raise self._error(reason, line, fault.at - fault.line + 1)
         self.rows_by_file[self.position] += int(cursor[loop.ROWS]) - rows
-        return is_full, window.consume(int(cursor[loop.POSITION]))
+        passed = window.consume(int(cursor[loop.POSITION]))
+        self.tables.text_bytes += len(passed)
+        return is_full, passed
 
-    def _parse_good(self, tables: loop.Tables, rules: loop.Rules) -> bool:
+    def _parse_good(self, rules: loop.Rules) -> bool:
         """Parse the window's lines and set wrong ones aside; True before a row that is not admitted.
 
         A wrong line has left its traces in tables and counts. So the lines before it are parsed once more, from the
@@ -187,10 +279,10 @@ class SplitParser:
             position = int(cursor[loop.POSITION])
             end = window.end if position + step >= window.end else window.line_end(position + step)
             before = cursor.copy()
-            is_full, fault = self._parse_until(end, tables, rules)
+            is_full, fault = self._parse_until(end, rules)
             if fault is not None:
                 cursor[:] = before
-                self._parse_until(fault.line, tables, rules)
+                self._parse_until(fault.line, rules)
                 is_full = len(self.bad_rows) == MOST_BAD_ROWS
             self._count_lines(counted, counted := int(cursor[loop.POSITION]))
             if is_full or (fault is None and end == window.end):
@@ -219,9 +311,9 @@ class SplitParser:
             text=shown_text(text),
         )
 
-    def _parse_until(self, end: int, tables: loop.Tables, rules: loop.Rules) -> tuple[bool, Fault | None]:
-        """Parse lines of the window up to `end`: whether a row was not admitted, and the first fault if any."""
-        cursor, window = self.cursor, self.window
+    def _parse_until(self, end: int, rules: loop.Rules) -> tuple[bool, Fault | None]:
+        """Parse lines of the window up to `end`; return if a row was not admitted, and the first fault if any."""
+        cursor, window, tables = self.cursor, self.window, self.tables.arrays
         begin, first_label = int(cursor[loop.POSITION]), int(cursor[loop.LABELS])
         while True:
             with np.errstate(over="ignore"):  # wrap-around is meant, where loops run without compilation
@@ -235,43 +327,39 @@ class SplitParser:
         labels = tables.labels[first_label : int(cursor[loop.LABELS])]
         fault = self._fault_of_labels(labels, begin)  # first: they stand before what is wrong
         if fault is None and status not in (loop.DONE, loop.FULL):
-            line, start = int(cursor[loop.LINE]), int(cursor[loop.ERROR_AT])
-            last = int(cursor[loop.LAST])
-            message = message_of(status, window.view, start, options=self._options, highest=rules.highest, last=last)
-            fault = Fault(line, start, reason_of(status), message)
+            line, start, last = (int(cursor[slot]) for slot in (loop.LINE, loop.ERROR_AT, loop.LAST))
+            options = self._options
+            message = message_of(status, window.view, start, rules, last, options.n_features, options.dtype)
+            fault = Fault(line, start, REASONS[status], message)
         return status == loop.FULL, fault
 
     def _fault_of_labels(self, labels: np.ndarray, begin: int) -> Fault | None:
         """Find the first label, of lines from byte `begin` of the window on, that the source does not allow."""
-        if self._allowed is None and self._options.label_dtype != "int64":
-            return None
         if self._allowed is not None:
-            bad = ~np.isin(labels, self._allowed)
+            good = np.isin(labels, self._allowed)
+        elif self._options.label_dtype == "int64":
+            good = exact_integers(labels)
         else:
-            bad = ~((labels == np.trunc(labels)) & (np.abs(labels) < 2**53))
-        if not bad.any():
             return None
-        start, line = self._place_of_label(int(np.argmax(bad)), begin)
-        token = token_at(self.window.view, start).split(",")[0] + ("'" if self._options.multilabel else "")
+        if good.all():
+            return None
+        start, line, label = self._locate_label(int(np.argmin(good)), begin)
         if self._allowed is not None:
-            found = sorted(set(labels[:10_000].tolist()))
-            message = f"the label {token} is not one of {_set(self._allowed.tolist())}"
-            return Fault(line, start, LABEL_NOT_ALLOWED, message, f"; labels found here: {_set(found)}")
-        message = f'the label {token} is no integer below 2^53, but label_dtype="int64"; pass label_dtype="float64"'
-        return Fault(line, start, LABEL_NOT_ALLOWED, message)
+            message = f"the label {quoted(label)} is not one of {_set(self._allowed.tolist())}"
+            hint = f"; labels found here: {_set(sorted(set(labels[:10_000].tolist())))}"
+        else:
+            message = f'the label {quoted(label)} is no integer below 2^53, but label_dtype="int64"'
+            message, hint = f'{message}; pass label_dtype="float64"', ""
+        return Fault(line, start, "label not allowed", message, hint)
 
-    def _place_of_label(self, wrong: int, line: int) -> tuple[int, int]:
-        """Bytes at which a label and its line begin; labels are counted from the line at a byte of the window."""
-        view, seen = self.window.view, 0
-        while True:
-            stop = _find(view, b"\n", line)
-            if view[line] not in b" \t\r\n#":
-                end = next(i for i in range(line, stop + 1) if view[i] in b" \t\r\n#")
-                commas = bytes(view[line:end]).split(b",")
-                if seen + len(commas) > wrong:
-                    return line + sum(len(label) + 1 for label in commas[: wrong - seen]), line
-                seen += len(commas)
-            line = stop + 1
+    def _locate_label(self, position: int, begin: int) -> tuple[int, int, bytes]:
+        """Locate a label in the window: its first byte, that of its line, and its text; the first is after `begin`."""
+        for match in _LABELS.finditer(self.window.view[begin:]):
+            line, labels = begin + match.start(), match[0].split(b",")
+            if position < len(labels):
+                return line + sum(len(label) + 1 for label in labels[:position]), line, labels[position]
+            position -= len(labels)
+        raise IndexError(position)  # the loop has read it
 
     def _error(self, reason: str, line_offset: int, column: int) -> ParseError:
         return parse_error(reason, self.file, line_offset, column, self._options.storage_options)
@@ -285,24 +373,39 @@ def open_split(options: LibsvmOptions, split: Split) -> Iterator[SplitParser]:
         yield parser
 
 
-def _find(view: memoryview, wanted: bytes, start: int) -> int:
-    for at in range(start, len(view), 4096):
-        if (found := bytes(view[at : at + 4096]).find(wanted)) >= 0:
-            return at + found
-    return len(view)
-
-
 def _float_at(view: memoryview, start: int) -> float:
     """Round the number at a byte of the text as Python does."""
-    size = 64
-    while True:
-        token = bytes(view[start : start + size])
-        end = next((i for i, byte in enumerate(token) if byte not in b"+-.0123456789eE"), None)
-        if end is not None:
-            return float(token[:end])
-        size *= 2
+    return float(_NUMBER.match(view, start)[0])  # type: ignore[index]  # matches anything
 
 
-def _set(labels: list[Any]) -> str:
+def _set(labels: list[float]) -> str:
     shown = ", ".join(f"{label:g}" for label in labels[:10])
     return "{" + shown + (", ..." if len(labels) > 10 else "") + "}"
+
+
+# Arrays on memory pages of their own go back to the system with the last view of them. Blocks of ten megabytes that
+# come and go by the thousand would leave a heap in holes, and a worker's memory would grow with the number of blocks.
+
+_SMALL_BYTES = 1 << 18
+_HUGE_PAGE_BYTES = 1 << 21
+
+
+def empty_array(size: int, dtype: DTypeLike) -> NDArray:
+    """Make an uninitialised array of shape (size,), or somewhat longer, whose pages cost nothing until used."""
+    n_bytes = size * np.dtype(dtype).itemsize
+    if n_bytes <= _SMALL_BYTES:
+        return np.empty(size, dtype)
+    is_large = n_bytes >= 2 * _HUGE_PAGE_BYTES
+    if is_large:  # whole huge pages: the kernel puts those where it can use them
+        n_bytes = -(-n_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if is_large and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype)
+
+
+def first_items(array: NDArray, size: int) -> NDArray:
+    """Give the first items of an array from `empty_array` their own base, so that scipy sees no memory to save."""
+    if array.base is None:
+        return array[:size].copy()
+    return np.frombuffer(array.base, array.dtype, count=size)[:]

@@ -1,26 +1,35 @@
-"""Source of rows in LIBSVM text, its files cut or joined into splits."""
+"""Source of rows in LIBSVM text: splits, pieces of rows, scans, and locations of rejected rows."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
+import numpy as np
+
 from dkfeat.blocks import SourceFile, Split
+from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.io.files.find import find_files
-from dkfeat.io.libsvm.messages import parse_error
-from dkfeat.io.libsvm.options import LibsvmOptions
-from dkfeat.io.libsvm.read import locate_rows, read_pieces, scan_pieces
-from dkfeat.io.shards.bad_rows import BadRow
-from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan
-from dkfeat.io.sources.options import dtype_of_labels, integer
+from dkfeat.io.libsvm.messages import parse_error, token_at
+from dkfeat.io.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
+from dkfeat.io.shards.bad_rows import REFUSED, BadRow, cut_message, shown_text
+from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan, are_integers
+from dkfeat.io.sources.options import dtype_of_labels
 
 MOST_FILES = 1_000
 """Most files in a group; it bounds a task's arguments and the records of its shards, which name each file."""
 
+MOST_RANGES = 200_000
+"""Ranges that plain files may be cut into: twice the tasks of the largest job that is planned for."""
+
 _TINY_SHARE = 16
 _INFLATION = 16
+_MOST_BINS = 1 << 16
+_TOKEN = re.compile(rb"[^ \t\r\n]+")
 
 
 def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
@@ -50,41 +59,25 @@ def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
     >>> [(split.number, split.title, split.stop) for split in grouped(splits, blocksize=1000)]
     [(0, 'a and 1 more', 14), (1, 'c', 500)]
     """
-    joined: list[Split] = []
-    run: list[Split] = []
-    first, room = 0, -1
-
-    def close() -> None:
-        if run:
-            joined.append(_joined(run, first + len(joined)))
-            run.clear()
-
+    groups: list[list[Split]] = []
+    room = -1
     for split in splits:
-        first = first if joined or run else split.number
-        text = _likely_text(split.file)
-        tiny = text * _TINY_SHARE <= blocksize and (split.start, split.stop) == (0, split.file.size)
-        if not tiny or text > room or len(run) == MOST_FILES:
-            close()
-            room = blocksize if tiny else -1
-        run.append(split)
+        text = split.file.size * (1 if split.file.compression is None else _INFLATION)
+        is_tiny = text * _TINY_SHARE <= blocksize and (split.start, split.stop) == (0, split.file.size)
+        if not is_tiny or text > room or len(groups[-1]) == MOST_FILES:
+            groups.append([])
+            room = blocksize if is_tiny else -1
+        groups[-1].append(split)
         room -= text
-    close()
-    return tuple(joined)
+    first = groups[0][0].number if groups else 0
+    return tuple(_joined(group, number) for number, group in enumerate(groups, first))
 
 
-def _joined(run: Sequence[Split], number: int) -> Split:
-    if len(run) == 1:
-        return replace(run[0], number=number)
-    stop = sum(split.stop for split in run)
-    return Split(number=number, file=run[0].file, start=0, stop=stop, others=tuple(split.file for split in run[1:]))
-
-
-def _likely_text(file: SourceFile) -> int:
-    return file.size * (1 if file.compression is None else _INFLATION)
-
-
-MOST_RANGES = 200_000
-"""Ranges that plain files may be cut into: twice the tasks of the largest job that is planned for."""
+def _joined(group: Sequence[Split], number: int) -> Split:
+    if len(group) == 1:
+        return replace(group[0], number=number)
+    first, *others = (split.file for split in group)
+    return Split(number=number, file=first, start=0, stop=sum(split.stop for split in group), others=tuple(others))
 
 
 class LibsvmSource(LibsvmOptions, Source):
@@ -169,48 +162,96 @@ class LibsvmSource(LibsvmOptions, Source):
         dkfeat.errors.SpecConflictError
             The file is not as it was listed.
         """
-        return scan_pieces(self, split, proceed)
+        counts = SplitScan(nnz=0)
+        with open_split(self, split) as parser:
+            cursor = parser.cursor
+            while parser.load():
+                if proceed is not None:
+                    proceed()
+                parser.parse(NO_LIMIT, NO_LIMIT)
+                if counts.needs_labels:
+                    counts.add_labels(_distinct(parser.tables.arrays.labels[: cursor[loop.LABELS]]))
+                counts.n_rows += int(cursor[loop.ROWS])
+                counts.nnz += int(cursor[loop.NNZ])  # type: ignore[operator]  # it is counted
+                cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0  # the tables are written over with every window
+                counts.add_bad_rows(parser.bad_rows)
+                parser.bad_rows.clear()
+        counts.n_empty_rows = int(cursor[loop.EMPTY_ROWS])
+        if cursor[loop.LOWEST] < NO_LIMIT:
+            counts.min_index, counts.max_index = int(cursor[loop.LOWEST]), int(cursor[loop.HIGHEST])
+        return counts
 
-    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
-        """Read a split, one piece after another.
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Pieces of a split, as `read` returns them.
 
         A piece ends before the first row that begins `blocksize` or more bytes of decompressed text after the piece, or
         that would be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split.
-        Pieces depend on nothing else. A split has at least one piece.
-
-        Parameters
-        ----------
-        split : Split
-        max_piece_rows : int, optional
-            At least 1; None: no bound.
-        checksum : bool, default=True
-            Compute ``Piece.source_sha256``: a quarter of the time.
-
-        Yields
-        ------
-        piece : Piece
-            Only whole rows that were read while the file was as listed.
-
-        Raises
-        ------
-        dkfeat.errors.ConfigError
-            The source is not resolved.
-        dkfeat.errors.ParseError
-            With the location of the token.
-        dkfeat.errors.SpecConflictError
-            The file is not as it was listed.
         """
-        if not self.is_resolved:
-            raise ConfigError(
-                "n_features, zero_based and label_dtype must be known before reading; give them or settle by a scan"
-            )
-        if max_piece_rows is not None:
-            max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
-        return read_pieces(self, split, max_piece_rows, checksum)
+        with open_split(self, split) as parser:
+            number, is_full = 0, True
+            while is_full:
+                start, digest = parser.offset, hashlib.sha256()
+                is_full, stop = False, start + int(self.blocksize)
+                while not is_full and parser.load():
+                    is_full, passed = parser.parse(max_piece_rows or NO_LIMIT, stop)
+                    if checksum:
+                        digest.update(passed)
+                if is_full:  # at the end of a file the parser has looked
+                    parser.check_unchanged()
+                yield Piece(
+                    number=number,
+                    last=not is_full,
+                    block=parser.tables.take_block(parser.cursor),
+                    start=start,
+                    stop=parser.offset,
+                    source_sha256=digest.hexdigest() if checksum else "",
+                    rows_by_file=tuple(parser.rows_by_file) if split.others else (),
+                    bad_rows=tuple(parser.bad_rows),
+                    lines=parser.lines if self.is_quarantined else None,
+                )
+                parser.reset()  # the caller alone holds the block while the next one is read
+                number += 1
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map does not take, by reading the split once more."""
-        return locate_rows(self, split, piece, rejected)
+        """Locate rows that a map does not take, in ascending order, by reading the split's lines up to them."""
+        aside = {(bad.file, bad.offset) for bad in piece.bad_rows}
+        wanted = {one.row: one for one in rejected}
+        found: list[BadRow] = []
+        row = -1
+        with open_split(self, split) as parser:
+            for position, at, offset, number, line in _lines(parser):
+                is_row = line.strip(b" \t\r\n") and line.lstrip(b" \t")[0] != ord("#")
+                if at < piece.start or not is_row or (position, offset) in aside:
+                    continue
+                row += 1
+                if row not in wanted:
+                    continue
+                blamed = wanted[row].column
+                column = 0 if blamed is None else self._column(line, blamed)
+                what = "this row" if blamed is None else token_at(memoryview(line), column)
+                found.append(
+                    BadRow(
+                        file=position,
+                        offset=offset,
+                        line=number,
+                        column=column + 1,
+                        reason=REFUSED,
+                        message=cut_message(f"the map refuses {what}: {wanted[row].reason}"),
+                        text=shown_text(line),
+                    )
+                )
+                if len(found) == len(wanted):
+                    break
+        return found
+
+    def _column(self, line: bytes, column: int) -> int:
+        """Byte of the line at which the value of a column stands; 0 if the line does not write it."""
+        wanted = column + (self.zero_based is False)
+        for token in _TOKEN.finditer(line.partition(b"#")[0]):
+            index, colon, _ = token[0].partition(b":")
+            if colon and index.isdigit() and int(index) == wanted:
+                return token.start()
+        return 0
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParseError:
         """Error for a row that a map does not take, at the location of the value to blame."""
@@ -220,3 +261,29 @@ class LibsvmSource(LibsvmOptions, Source):
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
         """Error about a row that was set aside, at the location of the token to blame."""
         return parse_error(reason, file, row.offset, row.column, self.storage_options)
+
+
+def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Lines with their file, offset in the split's text, offset in the file, and number in it from the split on."""
+    position, number = -1, 0
+    while parser.load():
+        if parser.position != position:
+            position, number = parser.position, 0
+        window = parser.window
+        at = window.begin
+        while at < window.end:
+            end = window.line_end(at)
+            number += 1
+            offset = window.origin + at
+            yield position, parser.offset - window.offset + offset, offset, number, bytes(window.view[at:end])
+            at = end
+        window.consume(window.end)
+
+
+def _distinct(labels: np.ndarray) -> np.ndarray:
+    """Sorted distinct labels: by counting where they are few integers, which is ten times as fast as sorting."""
+    if len(labels) and are_integers(labels[:100]):
+        low, high = labels.min(), labels.max()
+        if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
+            return np.flatnonzero(np.bincount((labels - low).astype(np.int64))) + low
+    return np.unique(labels)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.sparse import csr_matrix
 
+from dkfeat.blocks import RowBlock
 from dkfeat.errors import ParquetError
 from dkfeat.io.parquet.batches import Batch, Column, RowError, plain
 from dkfeat.io.parquet.options import ParquetOptions
@@ -33,78 +34,38 @@ _SHOWN_ITEMS = 40
 """Maximum columns of a row, and values of a list, used for the text of a record, which is cut at 160 characters."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DecodedRows:
-    """Checked rows of a batch as numbers."""
-
-    number: NDArray[np.int64]
-    """Number of each row in the file."""
-    n_bytes: NDArray[np.int64]
-    """Number of bytes that each row counts toward a piece."""
-    lengths: NDArray[np.int64]
-    """Number of stored values of each row."""
-    indices: NDArray[Any]
-    """Columns of all values, concatenated, ascending in each row."""
-    values: NDArray[Any]
-    """All values, concatenated; none is zero."""
-    labels: NDArray[Any]
-    """Labels, concatenated."""
-    label_lengths: NDArray[np.int64] | None
-    """Number of labels of each row, if rows have several; else None."""
-    qid: NDArray[np.int64] | None
-    """Query ids; None if not kept."""
-    weight: NDArray[np.float64] | None
-    """Row weights; None if there are none."""
-    kept: dict[str, pa.Array] = field(default_factory=dict)
-    """Kept columns by their names in shards."""
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def take(self, start: int, stop: int) -> DecodedRows:
-        """Return rows `start` to `stop` as views."""
-        begin, end = int(self.lengths[:start].sum()), int(self.lengths[:stop].sum())
-        first, last = start, stop
-        if self.label_lengths is not None:
-            first, last = int(self.label_lengths[:start].sum()), int(self.label_lengths[:stop].sum())
-        return DecodedRows(
-            number=self.number[start:stop],
-            n_bytes=self.n_bytes[start:stop],
-            lengths=self.lengths[start:stop],
-            indices=self.indices[begin:end],
-            values=self.values[begin:end],
-            labels=self.labels[first:last],
-            label_lengths=None if self.label_lengths is None else self.label_lengths[start:stop],
-            qid=None if self.qid is None else self.qid[start:stop],
-            weight=None if self.weight is None else self.weight[start:stop],
-            kept={name: column.slice(start, stop - start) for name, column in self.kept.items()},
-        )
-
-
-def decode(options: ParquetOptions, batch: Batch, first_row: int) -> DecodedRows:
-    """Decode a batch; `first_row` is the number in the file of the row group's first row."""
+def decode(options: ParquetOptions, batch: Batch, first_row: int) -> RowBlock:
+    """Decode a batch, its rows numbered in the file; `first_row` is the number of the row group's first row."""
     read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
     lengths, indices, values = read(options, batch)
-    n_values = lengths
-    keep = values != 0
-    if not keep.all():
-        ends = np.concatenate([[0], np.cumsum(keep)])[np.concatenate([[0], np.cumsum(lengths)])]
-        lengths, indices, values = np.diff(ends), indices[keep], values[keep]
-    labels, label_lengths = decode_labels(options, batch)
-    kept, text_bytes = _kept(options, batch)
-    item_bytes = np.dtype(index_dtype(options)).itemsize + np.dtype(options.dtype).itemsize
-    return DecodedRows(
-        number=first_row + batch.rows,
-        n_bytes=ROW_BYTES + n_values * item_bytes + text_bytes,
-        lengths=lengths.astype(np.int64, copy=False),
-        indices=indices.astype(index_dtype(options), copy=False),
-        values=values,
-        labels=labels,
-        label_lengths=label_lengths,
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    stored = values != 0
+    if not stored.all():
+        indptr, indices, values = np.concatenate([[0], np.cumsum(stored)])[indptr], indices[stored], values[stored]
+    indices = indices.astype(index_dtype(options), copy=False)
+    y, label_lengths = decode_labels(options, batch)
+    return RowBlock(
+        X=csr_matrix((values, indices, indptr), shape=(len(lengths), options.n_features), copy=False),
+        y=y,
+        label_offsets=None if label_lengths is None else np.concatenate([[0], np.cumsum(label_lengths)]),
         qid=None if options.query_id is None else _query_ids(batch, options.query_id),
         weight=None if options.weight is None else _weights(batch, options.weight),
-        kept=kept,
+        kept={name: _kept(batch, options.kept_columns[name], KEPT_TYPES[kind]) for name, kind in options.kept.items()},
+        number=first_row + batch.rows,
     )
+
+
+def row_bytes(options: ParquetOptions, batch: Batch, rows: RowBlock) -> NDArray[np.int64]:
+    """Bytes that each row of a decoded batch counts toward a piece: its values, zeros too, and its kept text."""
+    n_values: Any = int(options.n_features or 0)
+    if options.features_as == "sparse":
+        _, n_values = _pair(options, batch)[0].lists()
+    item_bytes = rows.X.indices.itemsize + rows.X.data.itemsize
+    n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64) + n_values * item_bytes
+    for column in rows.kept.values():
+        if pa.types.is_string(column.type):
+            n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return n_bytes
 
 
 def decode_labels(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
@@ -270,18 +231,8 @@ def _weights(batch: Batch, name: str) -> NDArray[np.float64]:
     return weights
 
 
-def _kept(options: ParquetOptions, batch: Batch) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
-    """Kept columns as stored in shards, and the bytes of text in each row."""
-    kept = {}
-    text_bytes = np.zeros(len(batch.rows), np.int64)
-    for (name, column), kind in zip(options.kept_columns.items(), options.kept_types or (), strict=True):
-        kept[name] = array = _cast_kept(batch, column, KEPT_TYPES[kind])
-        if kind == "string":
-            text_bytes += pc.fill_null(pc.binary_length(array), 0).to_numpy().astype(np.int64)
-    return kept, text_bytes
-
-
-def _cast_kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
+def _kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
+    """Kept column as stored in shards."""
     array = batch.columns[name]
 
     def cast(part: pa.Array) -> pa.Array:
@@ -302,7 +253,7 @@ def _cast_kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
         raise
 
 
-def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[Batch, DecodedRows, list[BadRow]]:
+def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[Batch, RowBlock, list[BadRow]]:
     """Decode a batch without its bad rows, which are listed in order.
 
     The status of a row, and the reason if it is bad, depend on that row alone: a batch that cannot be decoded is halved
@@ -321,7 +272,7 @@ def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[
     -------
     batch : Batch
         Batch of the good rows.
-    rows : DecodedRows
+    rows : RowBlock
     bad_rows : list of BadRow
     """
     bad: dict[int, BadRow] = {}

@@ -5,12 +5,9 @@ from __future__ import annotations
 import glob
 import io
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +19,12 @@ from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.io.files.find import open_bytes
 from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
 
+ENDINGS = (".parquet", ".parq", ".pq")
 MOST_GROUP_ROWS = 2**31 - 1
 """Rows that a row group may declare: beyond what any writer makes, within what is counted in 32 bits."""
 
 _LIMITS = {"thrift_string_size_limit": 1 << 26, "thrift_container_size_limit": 1 << 22}
 _BUFFER_BYTES = 64 << 20
-_FOOTER_THREADS = 16
-_MOST_FOOTERS = 20_000
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
 
 
@@ -90,35 +86,6 @@ def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
         raise ParquetError(reason, path=printable(file.url), row_group=row_group) from fault
 
 
-def footers(
-    files: Sequence[SourceFile],
-    storage_options: Mapping[str, Any] | None,
-    token: str,
-    read: Callable[[SourceFile, pq.ParquetFile], Footer],
-) -> list[Footer]:
-    """Footers of files, read side by side and remembered while the files are unchanged.
-
-    `token` names what `read` depends on beside the file.
-    """
-
-    def one(file: SourceFile) -> Footer:
-        key = (file.url, *file.identity.values(), token)
-        found = _known.get(key)
-        if found is None:
-            with open_parquet(file, storage_options) as parquet:
-                found = read(file, parquet)
-            with _known_lock:
-                _known[key] = found
-                if len(_known) > _MOST_FOOTERS:
-                    _known.popitem(last=False)
-        return found
-
-    if len(files) == 1:
-        return [one(files[0])]
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(one, files))
-
-
 def may_match(parquet: pq.ParquetFile, file: SourceFile, condition: Any, options: Mapping[str, Any] | None) -> set[int]:
     """Row groups that may hold rows for which an expression is true, by the statistics in the footer."""
     with _opened(file, options) as source, reading(file):
@@ -154,14 +121,6 @@ def _check_counts(metadata: pq.FileMetaData, file: SourceFile) -> None:
         raise ParquetError(
             f"damaged: its row groups declare {total:,} rows, the file {metadata.num_rows:,}", path=printable(file.url)
         )
-
-
-_known: OrderedDict[tuple[Any, ...], Footer] = OrderedDict()
-"""Footers read last."""
-_known_lock = Lock()
-
-
-ENDINGS = (".parquet", ".parq", ".pq")
 
 
 def cut_file(file: SourceFile, footer: Footer, blocksize: int, first_number: int) -> Iterator[Split]:

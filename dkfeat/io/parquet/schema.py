@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParquetError
-from dkfeat.io.parquet.filters import storage_type
-from dkfeat.io.parquet.options import ParquetOptions
+from dkfeat.io.parquet.options import ParquetOptions, storage_type
 from dkfeat.io.shards.columns import KEPT_TYPES
 from dkfeat.io.sources.options import dtype_of_labels
 from dkfeat.io.storage.urls import printable

@@ -1,23 +1,38 @@
-"""Source of rows in Parquet files."""
+"""Source of rows in Parquet files: splits, pieces of rows, scans, and locations of rejected rows."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Self
 
-from dkfeat.blocks import SourceFile, Split
-from dkfeat.canonical import fingerprint
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.sparse import csr_matrix
+
+from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
-from dkfeat.io.files.find import find_files
-from dkfeat.io.parquet.batches import footer_of
-from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, footers, is_hidden, open_parquet
+from dkfeat.io.files.find import check_unchanged, find_files
+from dkfeat.io.parquet.batches import Batch, RowError, footer_of, open_split
+from dkfeat.io.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
+from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, is_hidden, open_parquet
 from dkfeat.io.parquet.options import ParquetOptions
-from dkfeat.io.parquet.read import locate_rows, read_pieces, scan_pieces
 from dkfeat.io.parquet.schema import Schema, options_of_schema
-from dkfeat.io.shards.bad_rows import BadRow
-from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan
-from dkfeat.io.sources.options import integer
+from dkfeat.io.shards.bad_rows import MOST_BAD_ROWS, REFUSED, BadRow
+from dkfeat.io.shards.columns import KEPT_TYPES
+from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan, join_blocks
 from dkfeat.io.storage.urls import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_MOST_VALUES = 2**31 - 1
+_MOST_FOOTERS = 20_000
+_FOOTER_THREADS = 16
 
 
 class ParquetSource(ParquetOptions, Source):
@@ -85,10 +100,11 @@ class ParquetSource(ParquetOptions, Source):
             A file is damaged, or its columns are not what the source reads.
         """
         files = self.files() if files is None else files
-        source = self.inspect(files)
-        splits: list[Split] = []
-        for file, footer in zip(files, source._footers(files), strict=True):
-            splits.extend(cut_file(file, footer, int(self.blocksize), first_number + len(splits)))
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            footers = pool.map(partial(_footer, self.inspect(files)), files)
+            splits: list[Split] = []
+            for file, footer in zip(files, footers, strict=True):
+                splits.extend(cut_file(file, footer, int(self.blocksize), first_number + len(splits)))
         return tuple(splits)
 
     def rows_of(self, split: Split) -> int | None:
@@ -116,64 +132,217 @@ class ParquetSource(ParquetOptions, Source):
         dkfeat.errors.SpecConflictError
             The file is not as it was listed.
         """
-        return scan_pieces(self.inspect([split.file]), split, proceed)
+        source = self.inspect([split.file])
+        features = (source.features or ()) if source.n_features is None else ()
+        names = (source.label, *features[:1], *source.filter_columns)
+        columns, decoded = list(dict.fromkeys([name for name in names if name])), source
+        if source.is_quarantined:  # which rows are bad depends on all columns
+            columns, decoded = source.read_columns, source._with_width()
+        counts = SplitScan()
+        with open_split(source, split, columns) as reader:
+            if not columns:  # the footers have all counts
+                counts.n_rows = reader.stop_row - reader.first_row
+                counts.add_labels(np.zeros(min(counts.n_rows, 1)))
+            for batch, first_row in reader.batches() if columns else ():
+                if proceed is not None:
+                    proceed()
+                if source.is_quarantined:
+                    batch, _, bad = decode_good(decoded, batch, first_row)
+                    counts.add_bad_rows(bad)
+                counts.n_rows += len(batch.rows)
+                counts.add_labels(np.unique(decode_labels(source, batch)[0]))
+                if source.n_features is None and (index := highest_index(source, batch)) is not None:
+                    counts.max_index = max(index, counts.max_index or 0)
+            check_unchanged(split.file, source.storage_options)
+        return counts
 
-    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
-        """Read a split, one piece after another.
+    def _with_width(self) -> Self:
+        """Source that separates bad rows from good ones before the number of columns is known."""
+        if self.n_features is not None:
+            return self
+        if self.features_as == "vector":
+            raise ConfigError(
+                'on_bad_row="quarantine" needs n_features for vectors in lists of any length: '
+                "which of them are bad depends on it"
+            )
+        return self.replaced(n_features=2**63 - 1)
+
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Pieces of a split, as `read` returns them.
 
         A piece ends before the first row that begins `blocksize` or more bytes of memory after the piece, or that would
         be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split. A row counts 16
         bytes, one index and one value for each of its values, zeros among them, and the bytes of its kept text; a bad
         one counts none. Pieces depend on the rows of the split alone, not on how they are stored. ``Piece.start`` and
         ``Piece.stop`` are numbers of rows in the file.
-
-        Parameters
-        ----------
-        split : Split
-        max_piece_rows : int, optional
-            At least 1; None: no bound.
-        checksum : bool, default=True
-            Compute ``Piece.source_sha256``.
-
-        Yields
-        ------
-        piece : Piece
-            Only whole rows that were read while the file was as listed.
-
-        Raises
-        ------
-        dkfeat.errors.ConfigError
-            The source is not resolved.
-        dkfeat.errors.ParquetError
-            With the location of the value.
-        dkfeat.errors.SpecConflictError
-            The file is not as it was listed.
         """
-        if not self.is_resolved:
-            raise ConfigError(
-                "features, n_features and label_dtype must be known before reading; settle the source by a scan"
-            )
-        if max_piece_rows is not None:
-            max_piece_rows = integer("max_piece_rows", max_piece_rows, 2**31 - 1)
-        return read_pieces(self, split, max_piece_rows, checksum)
+        with open_split(self, split, self.read_columns) as reader:
+            number, start, piece = 0, reader.first_row, _PieceBuilder(self, max_piece_rows)
+            for batch, first_row in reader.batches():
+                bad: list[BadRow] = []
+                try:
+                    if self.is_quarantined:
+                        batch, rows, bad = decode_good(self, batch, first_row)
+                    else:
+                        rows = decode(self, batch, first_row)
+                    n_bytes = row_bytes(self, batch, rows)
+                except MemoryError as fault:
+                    raise ParquetError(
+                        f"{len(batch.rows):,} rows need more memory than there is",
+                        path=printable(split.file.url),
+                        row_group=batch.row_group,
+                    ) from fault
+                del batch
+                first = 0
+                while first < rows.n_rows or bad:
+                    end, stop = piece.room(rows, first, n_bytes, bad)
+                    aside = len(bad) if stop is None else sum(row.offset < stop for row in bad)
+                    piece.add(rows, first, end, n_bytes, bad[:aside])
+                    first, bad = end, bad[aside:]
+                    if stop is not None:
+                        check_unchanged(split.file, self.storage_options)
+                        yield piece.piece(number, start, stop, last=False, checksum=checksum)
+                        number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
+                del rows  # so that only the caller holds a block while the next one is read
+            check_unchanged(split.file, self.storage_options)
+            yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map does not take, by reading the split once more."""
-        return [row for row, _ in locate_rows(self, split, piece, rejected)]
+        return [row for row, _ in self._locate_rows(split, piece, rejected)]
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParquetError:
         """Error for a row that a map does not take, with its location."""
-        _, error = next(locate_rows(self, split, piece, [rejected]))
+        _, error = next(self._locate_rows(split, piece, [rejected]))
         return error
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # reason locates
         """Error about a row that was set aside; its message has the location."""
         return ParquetError(reason, path=printable(file.url))
 
-    def _footers(self, files: Sequence[SourceFile]) -> list[Footer]:
-        token = fingerprint(self.to_mapping())
-        return footers(files, self.storage_options, token, lambda file, parquet: footer_of(self, file, parquet))
+    def _locate_rows(
+        self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]
+    ) -> Iterator[tuple[BadRow, RowError]]:
+        """Locate rows that a map rejected, in ascending order, by reading the split up to them."""
+        aside = [bad.offset for bad in piece.bad_rows]
+        seen, left = 0, list(rejected)
+        with open_split(self, split, self.read_columns) as reader:
+            for batch, first_row in reader.batches():
+                numbers = first_row + batch.rows
+                own = np.flatnonzero((numbers >= piece.start) & (numbers < piece.stop) & ~np.isin(numbers, aside))
+                while left and left[0].row < seen + len(own):
+                    position = int(own[left[0].row - seen])
+                    error = self._rejected_error(batch, position, left.pop(0))
+                    yield bad_row(batch, position, first_row, error), error
+                seen += len(own)
+                if not left:
+                    return
+
+    def _rejected_error(self, batch: Batch, position: int, rejected: RejectedRow) -> RowError:
+        names, reason, column = self.features or (), rejected.reason, rejected.column
+        if column is None:
+            return batch.error(None, position, reason, REFUSED)
+        if self.features_as == "columns":
+            return batch.error(names[column], position, reason, REFUSED)
+        return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
 
     def _footer(self, split: Split) -> Footer:
-        source = self.inspect([split.file])
-        return source._footers([split.file])[0]
+        return _footer(self.inspect([split.file]), split.file)
+
+
+@lru_cache(_MOST_FOOTERS)
+def _footer(source: ParquetSource, file: SourceFile) -> Footer:
+    """Footer of a file, remembered while the file is unchanged."""
+    with open_parquet(file, source.storage_options) as parquet:
+        return footer_of(source, file, parquet)
+
+
+class _PieceBuilder:
+    """Builder of a piece from decoded rows."""
+
+    def __init__(self, options: ParquetOptions, max_rows: int | None) -> None:
+        self._options, self._parts, self._bad_rows = options, list[RowBlock](), list[BadRow]()
+        self._left_rows = _MOST_VALUES if max_rows is None else max_rows
+        self._left_bytes, self._left_values = int(options.blocksize), _MOST_VALUES
+
+    def room(
+        self, rows: RowBlock, first: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]
+    ) -> tuple[int, int | None]:
+        """Find the end of the rows from `first` on that still fit in this piece.
+
+        The piece ends before the first row that begins beyond its byte limit, or that exceeds its limit of rows or bad
+        rows. The second value is the number of that row in the file, or None if all rows fit.
+        """
+        before = np.cumsum(n_bytes[first:]) - n_bytes[first:]
+        end = first + min(int(np.searchsorted(before, self._left_bytes, side="left")), self._left_rows)
+        most_values = int(rows.X.indptr[first]) + self._left_values
+        if most_values < rows.X.nnz:  # over 32 bits; blocksize allows this only for very narrow values
+            end = min(end, int(np.searchsorted(rows.X.indptr, most_values, side="right")) - 1)
+        numbers: Any = rows.number
+        stop = int(numbers[end]) if end < rows.n_rows else None
+        most = MOST_BAD_ROWS - len(self._bad_rows)
+        if len(bad) > most and (stop is None or bad[most].offset < stop):
+            stop = bad[most].offset
+            end = int(np.searchsorted(numbers, stop))
+        return end, stop
+
+    def add(self, rows: RowBlock, first: int, end: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]) -> None:
+        """Add rows from `first` to `end`, and the quarantined rows among them."""
+        self._bad_rows += bad
+        if first < end:
+            part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
+            self._parts.append(part)
+            self._left_bytes -= int(n_bytes[first:end].sum())
+            self._left_rows -= part.n_rows
+            self._left_values -= part.X.nnz
+
+    def piece(self, number: int, start: int, stop: int, *, last: bool, checksum: bool) -> Piece:
+        """Make the piece; the builder keeps no reference to the rows."""
+        block = self._block()
+        bad = tuple(self._bad_rows)
+        digest = _sha256(block, bad) if checksum else ""
+        return Piece(number=number, last=last, block=block, start=start, stop=stop, source_sha256=digest, bad_rows=bad)
+
+    def _block(self) -> RowBlock:
+        options = self._options
+        empty = RowBlock(
+            X=csr_matrix((0, options.n_features), dtype=options.dtype),
+            y=np.empty(0, options.label_dtype),
+            label_offsets=np.zeros(1, np.int64) if options.multilabel else None,
+            qid=None if options.query_id is None else np.empty(0, np.int64),
+            weight=None if options.weight is None else np.empty(0),
+            kept={name: pa.array([], KEPT_TYPES[kind]) for name, kind in options.kept.items()},
+        )
+        block = join_blocks([empty, *self._parts])  # copied, even where there is one part
+        self._parts = []
+        block.X.has_sorted_indices = block.X.has_canonical_format = True
+        return block
+
+
+def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
+    """SHA-256 of rows as read: counts, label, query id, weight, features, kept columns, bad rows."""
+    digest = hashlib.sha256()
+    counts = [block.n_rows, block.X.nnz, len(block.y)]
+    arrays: list[Any] = [np.array(counts, np.int64), block.y]
+    arrays += [array for array in (block.label_offsets, block.qid, block.weight) if array is not None]
+    arrays += [block.X.indptr.astype(np.int64), block.X.indices.astype(np.int64), block.X.data]
+    for column in block.kept.values():
+        arrays.append(pc.is_valid(column).to_numpy(zero_copy_only=False))
+        arrays += _contents(column)
+    arrays += [np.array([row.offset for row in bad], np.int64)] if bad else []
+    for array in arrays:
+        little = np.ascontiguousarray(array)
+        little = little.astype(little.dtype.newbyteorder("<"), copy=False)
+        digest.update(little.view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    return digest.hexdigest()
+
+
+def _contents(column: pa.Array) -> list[NDArray[Any]]:
+    """Values of a kept column as numbers and bytes, with nulls replaced by zero."""
+    if pa.types.is_string(column.type):
+        filled = pc.fill_null(column, "")
+        text = "".join(filled.to_pylist()).encode() if len(filled) else b""
+        return [pc.binary_length(filled).to_numpy(), np.frombuffer(text, np.uint8)]
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return [pc.fill_null(column, 0 if not pa.types.is_boolean(column.type) else False).to_numpy(zero_copy_only=False)]

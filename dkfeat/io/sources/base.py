@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
+from scipy import sparse
 
-from dkfeat.blocks import RowBlock, SourceFile, Split
-from dkfeat.errors import DkfeatError, InputError
+from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
+from dkfeat.errors import ConfigError, DkfeatError, InputError
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from dkfeat.io.shards.bad_rows import BadRow
@@ -186,6 +189,31 @@ class Piece:
         return replace(self, block=self.block.take(keep), rows_by_file=tuple(by_file), bad_rows=tuple(merged))
 
 
+def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
+    """Rows of all blocks, in order; at least one block, which alone is returned as it is."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    columns = {
+        name: _joined([getattr(block, name) for block in blocks])
+        for name in ("X", "y", "qid", "weight", "number")
+        if getattr(first, name) is not None
+    }
+    if first.label_offsets is not None:
+        lengths = [np.diff(block.label_offsets) for block in blocks]  # type: ignore[type-var]  # as the first has them
+        columns["label_offsets"] = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
+    kept = {name: pa.concat_arrays([block.kept[name] for block in blocks]) for name in first.kept}
+    return RowBlock(kept=kept, **columns)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], PackedCodes):
+        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    if sparse.issparse(parts[0]):
+        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+    return np.concatenate(parts)
+
+
 class RejectedRow(NamedTuple):
     """A row of a piece that a map does not take."""
 
@@ -252,8 +280,13 @@ class Source(ABC):
 
     @property
     @abstractmethod
+    def unresolved(self) -> tuple[str, ...]:
+        """Names of the options that must be resolved before `read` can begin."""
+
+    @property
     def is_resolved(self) -> bool:
         """True if `read` can begin."""
+        return not self.unresolved
 
     @property
     @abstractmethod
@@ -309,9 +342,46 @@ class Source(ABC):
             n_features=scan.n_features, zero_based=scan.zero_based, label_dtype=scan.label_dtype
         )
 
-    @abstractmethod
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
-        """Read a split of a resolved source piece by piece, in bounded memory."""
+        """Read a split, one piece after another, in bounded memory.
+
+        Pieces depend on the rows of the split and on `max_piece_rows` alone; `pieces` of each source says where they
+        end. A split has at least one piece.
+
+        Parameters
+        ----------
+        split : Split
+        max_piece_rows : int, optional
+            At least 1; None: no bound.
+        checksum : bool, default=True
+            Compute ``Piece.source_sha256``: of text a quarter of the time.
+
+        Yields
+        ------
+        piece : Piece
+            Only whole rows that were read while the file was as listed.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            The source is not resolved.
+        dkfeat.errors.SourceError
+            Of the kind of the source, with the location of what is wrong.
+        dkfeat.errors.SpecConflictError
+            The file is not as it was listed.
+        """
+        if not self.is_resolved:
+            raise ConfigError(
+                f"{', '.join(self.unresolved)} must be known before reading; give each a value, or resolve the source "
+                "by a scan"
+            )
+        if max_piece_rows is not None:
+            max_piece_rows = check_integer(max_piece_rows, "max_piece_rows", low=1, high=2**31 - 1)
+        return self.pieces(split, max_piece_rows, checksum)
+
+    @abstractmethod
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Pieces of a split, as `read` returns them after its checks."""
 
     def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
         """Locate the rows of a piece; `before` are the rows of each file of the split before it."""

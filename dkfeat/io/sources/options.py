@@ -15,6 +15,7 @@ import numpy as np
 from dkfeat.errors import ConfigError
 from dkfeat.io.sources.base import are_integers
 from dkfeat.io.storage.urls import printable
+from dkfeat.validation import check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_line_bytes"}
@@ -33,6 +34,7 @@ class FileOptions:
 
     kind: ClassVar[str]
     can_quarantine: ClassVar[bool] = True
+    _to_resolve: ClassVar[tuple[str, ...]] = ("n_features", "zero_based", "label_dtype")
 
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several; kept as a tuple."""
@@ -55,7 +57,7 @@ class FileOptions:
     def __post_init__(self) -> None:
         self._set("urlpath", _paths(self.urlpath))
         if self.n_features is not None:
-            self._set("n_features", integer("n_features", self.n_features, 2**63 - 1))
+            self._set("n_features", check_integer(self.n_features, "n_features", low=1, high=2**63 - 1))
         self._set("blocksize", parse_size("blocksize", self.blocksize))
         for name, accepted in _choices(type(self)).items():  # type: ignore[arg-type]  # classes can be hashed
             value = getattr(self, name)
@@ -76,6 +78,11 @@ class FileOptions:
     def patterns(self) -> tuple[str, ...]:
         """Paths, globs and URLs that `files` looks up."""
         return tuple(self.urlpath)
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """Names of the options that must be resolved before rows can be read."""
+        return tuple(name for name in self._to_resolve if getattr(self, name) in (None, "auto"))
 
     @property
     def is_quarantined(self) -> bool:
@@ -119,14 +126,7 @@ def parse_size(name: str, size: int | str) -> int:
         if match is None or match[2].lower() not in _UNITS:
             raise ConfigError(f'{name}={size!r}, but it must be a number of bytes or such as "64MiB"')
         size = int(float(match[1]) * _UNITS[match[2].lower()])
-    return integer(name, size, _MOST_BYTES)
-
-
-def integer(name: str, value: object, most: int) -> int:
-    """Value of a setting that is an integer from 1 to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        raise ConfigError(f"{name}={value!r}, but it must be an integer from 1 to {most:,}")
-    return int(value)
+    return check_integer(size, name, low=1, high=_MOST_BYTES)
 
 
 def _paths(urlpath: object) -> tuple[str, ...]:

@@ -74,9 +74,9 @@ class ShardSource(Source):
         )
 
     @property
-    def is_resolved(self) -> bool:
-        """Always."""
-        return True
+    def unresolved(self) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -136,15 +136,10 @@ class ShardSource(Source):
     def _refuse(self) -> NoReturn:
         raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` tells what is in them")
 
-    def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
-        """Read a shard, checked against its manifest, as pieces of at most `max_piece_rows`; a shard is in memory.
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Pieces of a shard, which is checked against its manifest; a piece ends after `max_piece_rows` alone.
 
         ``Piece.start`` and ``Piece.stop`` are rows of the shard; ``Piece.source_sha256`` hashes these and its SHA-256.
-
-        Raises
-        ------
-        dkfeat.errors.ShardError
-            The shard is missing or damaged.
         """
         entry, _ = self.entries[split.file.name]
         most = max(1, entry.rows if max_piece_rows is None else max_piece_rows)

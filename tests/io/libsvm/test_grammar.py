@@ -385,7 +385,7 @@ def test_settings__unsettled_source_cannot_be_read(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
     source = LibsvmSource(str(tmp_path / "a.svm"), n_features=3)
     assert not source.is_resolved
-    with pytest.raises(ConfigError, match="settle by a scan"):
+    with pytest.raises(ConfigError, match="resolve the source by a scan"):
         source.read(source.splits()[0])
 
 

@@ -400,5 +400,5 @@ def test_options__secrets_are_not_shown():
 
 def test_read__needs_a_settled_source(table):
     source = ParquetSource(table[0])
-    with pytest.raises(ConfigError, match="settle the source by a scan"):
+    with pytest.raises(ConfigError, match="resolve the source by a scan"):
         source.read(source.splits()[0])

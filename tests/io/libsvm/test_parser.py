@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dkfeat.io.libsvm.read import empty_array, first_items
+from dkfeat.io.libsvm.parser import empty_array, first_items
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 100_000, 3_000_000])
