@@ -22,19 +22,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from scipy import sparse
 
 from tests.faults import kills
 from tests.faults.catalogue import CASES
 
-# The same examples in each run, whose time, which depends on the machine, decides nothing.
-hypothesis.settings.register_profile("dkfeat", derandomize=True, deadline=None, database=None, print_blob=True)
+# Their time, which depends on the machine, decides nothing, and examples may share a folder.
+UNCHECKED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+EXAMPLES = {"deadline": None, "database": None, "print_blob": True, "suppress_health_check": UNCHECKED}
+# The same examples in each run.
+settings.register_profile("dkfeat", derandomize=True, **EXAMPLES)
 # Other examples in each run, which --hypothesis-seed repeats: make test-slow
-hypothesis.settings.register_profile("random", derandomize=False, deadline=None, database=None, print_blob=True)
-hypothesis.settings.load_profile("dkfeat")
+settings.register_profile("random", derandomize=False, **EXAMPLES)
+settings.load_profile("dkfeat")
 
 SLOW_FOLDERS = (
     "tests/benchmarks",

@@ -6,8 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 import dkfeat
 
@@ -61,6 +65,25 @@ def end(process: subprocess.Popen[str]) -> Ended:
         process.communicate()
         raise
     return Ended(process.returncode, out, err)
+
+
+def wait_until(found: Callable[[], Any], *processes: subprocess.Popen[str]) -> None:
+    """Wait for something that processes bring about, which may not end before."""
+    while not found():
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def wait_until_stopped(process: subprocess.Popen[str]) -> None:
+    """Wait for a process that sends itself SIGSTOP."""
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, process)
+
+
+def wait_for_first(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait until one of several processes has ended."""
+    while all(process.poll() is None for process in processes):
+        time.sleep(0.01)
 
 
 def run(words: list[str], *, cwd: Path | None = None, **variables: str) -> Ended:

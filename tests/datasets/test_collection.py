@@ -112,7 +112,7 @@ def test_killed_fetch__is_gone_on_with(server, tmp_path):
     words = f"import tests.datasets.toy as toy; toy.digest_of_train({server.url!r}, {str(tmp_path / 'here')!r})"
     part = tmp_path / "here" / "toy" / "toy.scale.part"
     with subprocess.Popen([sys.executable, "-c", words], cwd=ROOT) as child:
-        while not (part.exists() and part.stat().st_size > len(TRAIN) // 3):
+        while not (server.files[PATH].stalled.is_set() and part.exists() and part.stat().st_size > len(TRAIN) // 3):
             time.sleep(0.02)
         child.kill()
     there = part.stat().st_size

@@ -1,7 +1,13 @@
-"""What tests of the engine share; ``python -m tests.engine.helpers SOURCE TARGET SCHEDULER`` runs one featurization."""
+"""What tests of the engine share.
+
+``python -m tests.engine.helpers SOURCE TARGET SCHEDULER [SPLITS]`` runs one featurization, which stops itself by
+SIGSTOP when so many splits are done: whoever sends a signal then sends it in the middle of a run.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,11 +38,14 @@ def resolved(
     return resolve(draft, scan(draft.source) if draft.needs_scan else None)
 
 
-def tell(state: Any) -> None:
-    sys.stdout.write(f"{state.stage} {state.tasks}\n")
-    sys.stdout.flush()
+def main(pattern: str, folder: str, scheduler: str, splits: str = "0") -> None:
+    def stop(state: Any) -> None:
+        if (state.stage, state.tasks) == ("featurize", int(splits)):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    source = dkfeat.LibsvmSource(pattern, blocksize=BLOCK)
+    featurized(source, Path(folder), scheduler=scheduler, n_workers=2, progress=stop)
 
 
 if __name__ == "__main__":
-    pattern, folder, name = sys.argv[1:]
-    featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), Path(folder), scheduler=name, n_workers=2, progress=tell)
+    main(*sys.argv[1:])

@@ -36,6 +36,8 @@ class TinyJob:
     target: Path
     seed: int = 0
     pause: float = 0.0
+    until: Path | None = None
+    """What each transform waits for."""
     transforms: list[tuple[int, int]] = field(default_factory=list)
     storage: Storage | None = None
 
@@ -95,6 +97,8 @@ class TinyJob:
     def encode(self, spec_fp: str, split: Split, piece: int, span: tuple[int, int], text: bytes) -> shards.EncodedShard:
         self.transforms.append((split.number, piece))
         time.sleep(self.pause)
+        if self.until:
+            wait_for(self.until)
         lines = text.splitlines()
         encoded, labels = features(lines, self.seed)
         footer = shards.ShardFooter(
@@ -145,19 +149,25 @@ def write_sources(folder: Path, files: int = 2, lines: int = 24, first: int = 0)
     return folder
 
 
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    while not path.exists():
+        time.sleep(0.001)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("sources", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--barrier", type=Path, help="wait until this file is there")
+    parser.add_argument("--barrier", type=Path, help="begin when this file is there")
+    parser.add_argument("--until", type=Path, help="hold the target until this file is there")
     arguments = parser.parse_args()
-    job = TinyJob(arguments.sources, arguments.target, arguments.seed, arguments.pause)
+    job = TinyJob(arguments.sources, arguments.target, arguments.seed, arguments.pause, arguments.until)
     if arguments.barrier:
         print("ready", flush=True)  # noqa: T201 -- told to the test that waits for it
-        while not arguments.barrier.exists():
-            time.sleep(0.001)
+        wait_for(arguments.barrier)
     try:
         job.run()
     except DkfeatError as fault:

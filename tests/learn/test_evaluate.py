@@ -179,7 +179,7 @@ def test_evaluate__what_cannot_be_compared(trained, tmp_path):
         evaluated(folder / "model", source.replaced(n_features=12))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), st.booleans()), max_size=60),
     st.integers(2, 12),

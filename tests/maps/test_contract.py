@@ -25,7 +25,7 @@ import dkfeat
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.maps import FEATURE_MAPS, from_spec
 
-PATIENT = settings(deadline=None, max_examples=25)  # the first call compiles
+PATIENT = settings(max_examples=25)  # the first call compiles
 COLUMNS = 11
 MAPS = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items()]
 KINDS = [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array, sp.coo_array, np.asfortranarray, np.asarray]

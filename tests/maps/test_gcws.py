@@ -19,7 +19,7 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
 from dkfeat.maps import _rows
 
-PATIENT = settings(deadline=None, max_examples=30)  # the first call compiles
+PATIENT = settings(max_examples=30)  # the first call compiles
 
 
 def some_rows(n_samples=30, n_features=9, seed=0):

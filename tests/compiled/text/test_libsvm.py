@@ -71,7 +71,7 @@ def assert_as_python(text: str) -> None:
 
 
 @given(numerals())
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @example("17.065995780200002000000")
 @example("0." + "0" * 400 + "1e400")
 @example("1" + "0" * 400 + "e-400")
@@ -82,7 +82,7 @@ def test_numbers__equal_python_to_the_last_bit(text):
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 17))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 def test_floats__any_bits_in_any_length(pattern, digits):
     x = struct.unpack("<d", struct.pack("<Q", pattern))[0]
     if np.isfinite(x):
@@ -132,7 +132,7 @@ def test_number__ends_before_what_python_alone_would_take(text, stop):
 
 
 @given(st.text("0123456789", min_size=1, max_size=8), st.sampled_from("/:. \n\0\x7f\xff"))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example("0000000", "\xff")
 @example("1234567", "\xff")
 def test_eight_digits__spell_their_integer(text, after):

@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.errors import ParseError
@@ -19,7 +19,6 @@ from tests.reference.libsvm import read_rows
 from tests.strategies import libsvm_texts
 
 OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "float64"}
-in_one_folder = [HealthCheck.function_scoped_fixture]
 
 
 def read_or_refuse(folder, data: bytes):
@@ -44,7 +43,7 @@ def read_or_refuse(folder, data: bytes):
 
 @pytest.mark.fault("I-39")
 @given(data=st.binary(max_size=60))
-@settings(max_examples=300, deadline=None, suppress_health_check=in_one_folder)
+@settings(max_examples=300)
 def test_random_bytes__are_refused_or_read(tmp_path, data):
     read_or_refuse(tmp_path, data)
 
@@ -52,7 +51,7 @@ def test_random_bytes__are_refused_or_read(tmp_path, data):
 @pytest.mark.slow
 @pytest.mark.fault("I-39")
 @given(data=libsvm_texts(), changes=st.lists(st.tuples(st.integers(0, 300), st.binary(max_size=2)), max_size=3))
-@settings(max_examples=300, deadline=None, suppress_health_check=in_one_folder)
+@settings(max_examples=300)
 def test_mutated_text__is_refused_or_read_as_it_stands(tmp_path, data, changes):
     for at, bytes_ in changes:
         data = data[:at] + bytes_ + data[at + 1 :]

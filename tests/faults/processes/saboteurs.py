@@ -1,4 +1,4 @@
-"""What makes worker processes fail or falter: a plugin that changes one step of the task where it runs.
+"""What makes worker processes fail or falter: plugins that change one step of the task where it runs.
 
 Workers import this file; one that was started anew gets the plugin again from the scheduler.
 """
@@ -6,7 +6,9 @@ Workers import this file; one that was started anew gets the plugin again from t
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dkfeat.engine.tasks import job
+from dkfeat.learn.sgd.descent import Descent
+from dkfeat.learn.sgd.parallel import EpochTask
 
 
 @dataclass
@@ -50,3 +54,30 @@ class Sabotage(WorkerPlugin):
         held = np.ones(int(self.amount) // 8)
         time.sleep(60)  # the nanny looks ten times a second
         del held
+
+
+@dataclass
+class KillInEpochs(WorkerPlugin):
+    """In each of `epochs`, kill the first worker that is in the middle of a part; `folder` gets a file for each."""
+
+    epochs: tuple[int, ...]
+    folder: str
+    name: str = "kill in epochs"
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
+        run, show = EpochTask.__call__, Descent.show
+        epoch = -1
+
+        def noted(task, *arguments):
+            nonlocal epoch
+            epoch = task.epoch
+            return run(task, *arguments)
+
+        def shown(descent, *rows):
+            show(descent, *rows)
+            if epoch in self.epochs:
+                with suppress(FileExistsError):
+                    (Path(self.folder) / str(epoch)).touch(exist_ok=False)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        EpochTask.__call__, Descent.show = noted, shown

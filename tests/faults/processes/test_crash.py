@@ -21,6 +21,7 @@ from dkfeat.io.storage import crash_points, open_storage
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import TinyJob, write_sources
+from tests.programs import wait_for_first
 
 ROOT = Path(dkfeat.__file__).parent.parent
 OFTEN = ("before_tmp", "mid_write", "after_tmp", "after_publish")
@@ -89,7 +90,7 @@ def kill_and_resume(golden, target, point, count):
     done, _ = golden
     job = replace(done, target=target, transforms=[])
     child = start(job, DKFEAT_KILL_AT=f"{point}:{count}")
-    child.communicate(timeout=60)
+    child.communicate(timeout=240)
     assert child.returncode == -signal.SIGKILL
     assert_dataset_whole(job.target, finished=False)
     kept = len(list((job.target / "data").iterdir())) if (job.target / "data").exists() else 0
@@ -123,7 +124,7 @@ def test_crash__at_random_times__resume_is_identical(golden, tmp_path, seed):
         child = start(job, "--pause", "0.02")
         time.sleep(clock.uniform(0.2, 1.5))
         child.kill()
-        struck += child.wait(timeout=60) == -signal.SIGKILL
+        struck += child.wait(timeout=240) == -signal.SIGKILL
         child.communicate()
         assert_dataset_whole(job.target, finished=False)
     job.run()
@@ -166,7 +167,7 @@ def test_lock__holder_was_killed__is_taken_over(golden, tmp_path, caplog):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
     child = start(job, DKFEAT_KILL_AT="after_publish:4")
-    child.communicate(timeout=60)
+    child.communicate(timeout=240)
     assert (job.target / "_dkfeat" / "lock.json").exists()
     job.run()
     assert "taking over" in caplog.text
@@ -182,12 +183,15 @@ def test_two_writers__one_works_the_other_names_it(golden, tmp_path, seed, repea
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
     barrier = tmp_path / "go"
-    options = ("--pause", "0.1", "--barrier", str(barrier))
+    release = tmp_path / "release"
+    options = ("--barrier", str(barrier), "--until", str(release))
     children = [start(job, *options), start(job, *options, "--seed", seed)][:: 1 if repeat % 2 else -1]
     for child in children:
         assert child.stdout.readline() == "ready\n"
     barrier.touch()
-    ends = {child.pid: (child.communicate(timeout=60)[1], child.returncode) for child in children}
+    wait_for_first(children)
+    release.touch()
+    ends = {child.pid: (child.communicate(timeout=240)[1], child.returncode) for child in children}
     assert sorted(code for _, code in ends.values()) == [0, 4], ends
     [winner] = [pid for pid, (_, code) in ends.items() if code == 0]
     [complaint] = [text for text, code in ends.values() if code == 4]
@@ -259,7 +263,7 @@ def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path)
         "run = begin(storage.open_storage(job.target), job.spec, job.files(), job.splits())\n"
         "worker = os.fork()\n"
         "if worker == 0:\n"
-        "    time.sleep(30)\n"
+        "    time.sleep(300)\n"
         "    os._exit(0)\n"
         "print(worker, flush=True)\n"
         "time.sleep(0.2)\n"
@@ -268,7 +272,7 @@ def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path)
     child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     worker = int(child.stdout.readline())
     try:
-        child.wait(timeout=60)
+        child.wait(timeout=240)
         job.run()
         assert_dataset_whole(job.target, committed=True)
     finally:
@@ -279,8 +283,11 @@ def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path)
 LIMITED = """
 import resource, sys
 from tests.io import tiny_job
-resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
-sys.exit(tiny_job.main())
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (900, limits[1]))
+status = tiny_job.main()
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)  # what measures coverage writes at the end
+sys.exit(status)
 """
 
 
@@ -292,7 +299,7 @@ def test_full_disk__names_the_shard_and_the_room(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert child.returncode == 3, child.stderr

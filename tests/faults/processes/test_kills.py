@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from dkfeat.engine.clusters.local import local_cluster
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.programs import wait_until_stopped
 
 ROOT = Path(dkfeat.__file__).parent.parent
 
@@ -41,8 +41,8 @@ def golden(pattern, tmp_path_factory):
     return dataset_state(folder)
 
 
-def start(pattern, target, scheduler, **environment):
-    command = [sys.executable, "-m", "tests.engine.helpers", pattern, str(target), scheduler]
+def start(pattern, target, scheduler, splits=0, **environment):
+    command = [sys.executable, "-m", "tests.engine.helpers", pattern, str(target), scheduler, str(splits)]
     environment = {**os.environ, **environment}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -89,7 +89,7 @@ def counted(monkeypatch):
 
 def check_killed_and_resumed(kill_at, pattern, golden, target, counted):
     with start(pattern, target, "threads", DKFEAT_KILL_AT=kill_at) as driver:
-        _, errors = driver.communicate(timeout=60)
+        _, errors = driver.communicate(timeout=240)
     assert driver.returncode == -signal.SIGKILL, errors
     assert_dataset_whole(target, finished=False)
     made = len(list((target / "data").iterdir()))
@@ -123,18 +123,15 @@ def test_driver_killed__resume_is_identical_at_every_point(kill_at, pattern, gol
 @pytest.mark.parametrize("scheduler", ["threads", *(pytest.param(name) for name in ("cluster", "processes"))])
 def test_driver_interrupted__workers_leave_and_resume_is_identical(scheduler, pattern, golden, tmp_path, counted):
     target = tmp_path / "features"
-    with start(pattern, target, scheduler) as driver:
-        for line in driver.stdout:
-            if line.startswith("featurize 2"):
-                break
+    with start(pattern, target, scheduler, splits=2) as driver:
+        wait_until_stopped(driver)
         workers = psutil.Process(driver.pid).children(recursive=True)
         driver.send_signal(signal.SIGINT)
-        begin = time.monotonic()
-        _, errors = driver.communicate(timeout=30)
-    assert time.monotonic() - begin < 30
+        driver.send_signal(signal.SIGCONT)
+        _, errors = driver.communicate(timeout=60)
     assert driver.returncode != 0
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
-    _, alive = psutil.wait_procs(workers, timeout=5)
+    _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
     assert_dataset_whole(target, committed=False)
     made = len(list((target / "data").iterdir()))
@@ -181,15 +178,14 @@ def test_worker_that_dies_while_it_writes__run_completes_identical(pattern, gold
 @pytest.mark.cluster
 def test_two_runs_on_one_target__second_is_told_who_holds_it(pattern, golden, tmp_path):
     target = tmp_path / "features"
-    with start(pattern, target, "synchronous") as first:
-        next(line for line in first.stdout if line.startswith("featurize 1"))
-        first.send_signal(signal.SIGSTOP)
+    with start(pattern, target, "synchronous", splits=1) as first:
         try:
+            wait_until_stopped(first)
             with start(pattern, target, "synchronous") as second:
-                _, errors = second.communicate(timeout=60)
+                _, errors = second.communicate(timeout=240)
         finally:
             first.send_signal(signal.SIGCONT)
-        first.communicate(timeout=60)
+        first.communicate(timeout=240)
     assert second.returncode == 1
     assert "is being written by run" in errors
     assert str(first.pid) in errors

@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from click.testing import CliRunner
 import dkfeat
 from dkfeat.config import load_config
 from tests.invariants import assert_dataset_whole
-from tests.programs import ROOT, Ended, job, run, start
+from tests.programs import ROOT, Ended, job, run, start, wait_until
 
 CONF = ROOT / "conf" / "nightly.yaml"
 MAIN = runpy.run_path(str(ROOT / "jobs" / "nightly.py"))["main"]
@@ -256,19 +255,13 @@ def test_nightly__logs_no_secrets_and_no_control_characters(nights, monkeypatch)
     assert "\\u001b" not in text
 
 
-def wait_for(found, process) -> None:
-    while not found():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.fault("C-08")
 def test_nightly__overlapping_firings(nights):
     nights.day(1, rows=20_000)
     first = start(nights.words())
     try:
-        wait_for(lambda: list(nights.target.glob("data/*.parquet")), first)
+        wait_until(lambda: list(nights.target.glob("data/*.parquet")), first)
         first.send_signal(signal.SIGSTOP)
         nights.day(2)
         second = nights.fire(4)
@@ -303,7 +296,7 @@ def test_nightly__killed_firing_is_gone_on_with(nights):
 def test_nightly__stopped_by_its_scheduler(nights):
     nights.day(1, rows=50_000)
     first = start(nights.words())
-    wait_for(lambda: list(nights.target.glob("data/*.parquet")), first)
+    wait_until(lambda: list(nights.target.glob("data/*.parquet")), first)
     first.send_signal(signal.SIGTERM)
     out, err = first.communicate(timeout=240)
     assert (first.returncode, err) == (143, "")

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.programs import command, run, start
+from tests.programs import command, run, start, wait_until
 
 OPTIONS = ("--n-components", 8, "--i-bits", 4, "--n-features", 64, "--zero-based", "false", "--label-dtype", "int64")
 RUN = ("--blocksize", "4KiB", "--scheduler", "synchronous")
@@ -188,12 +187,6 @@ def test_batches__spec_of_the_first_holds(feed):
     assert_dataset_whole(feed.target)
 
 
-def wait_for(found, process) -> None:
-    while not found():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.fault("C-01", "C-08")
 def test_batches__fired_while_the_one_before_runs(feed):
@@ -201,7 +194,7 @@ def test_batches__fired_while_the_one_before_runs(feed):
     write_day(feed.days, "3.svm", rows=20_000)
     first = start(command(*feed.arguments))
     try:
-        wait_for((feed.target / "_dkfeat" / "plan-000002.json").exists, first)
+        wait_until((feed.target / "_dkfeat" / "plan-000002.json").exists, first)
         first.send_signal(signal.SIGSTOP)  # so that it is surely under way while it is looked at
         write_day(feed.days, "4.svm")
         refused = run(command(*feed.arguments))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,26 +15,32 @@ from dkfeat.io.storage import urls
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
 
+SERVER = """
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(*server.get_host_and_port(), sep=":", flush=True)
+input()
+"""
+"""The store; it chooses a port that is free and ends with its standard input, so with the tests at the latest."""
+
 
 @pytest.fixture(scope="session")
 def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Host and port of a moto server, which keeps objects in memory."""
     pytest.importorskip("s3fs", reason="stores are asked through s3fs, an extra")
     pytest.importorskip("moto.server", reason="moto plays the store")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     log = tmp_path_factory.mktemp("moto") / "log"
-    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "server", "AWS_SECRET_ACCESS_KEY": "server"}
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as server:
+    with (
+        log.open("w") as errors,
+        subprocess.Popen([sys.executable, "-c", SERVER], stderr=errors, env=environment, **pipes) as server,
+    ):
         try:
-            for _ in range(1_000):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-                assert server.poll() is None, log.read_text()
-                time.sleep(0.05)
-            yield f"127.0.0.1:{port}"
+            address = server.stdout.readline().strip()
+            assert address, log.read_text()
+            yield address
         finally:
             server.kill()
 

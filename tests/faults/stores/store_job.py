@@ -39,7 +39,8 @@ def main() -> int:
     parser.add_argument("sources", type=Path)
     parser.add_argument("url")
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--barrier", type=Path, help="wait until this file is there")
+    parser.add_argument("--barrier", type=Path, help="begin when this file is there")
+    parser.add_argument("--until", type=Path, help="hold the target until this file is there")
     parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--break-lock")
     arguments = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def run(storage: ObjectStorage, arguments: argparse.Namespace) -> int:
-    job = TinyJob(arguments.sources, Path("unused"), pause=arguments.pause, storage=storage)
+    job = TinyJob(arguments.sources, Path("unused"), pause=arguments.pause, until=arguments.until, storage=storage)
     try:
         if arguments.break_lock:
             break_lock(storage, arguments.break_lock)

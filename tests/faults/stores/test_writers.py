@@ -23,6 +23,7 @@ from dkfeat.io.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
 from tests.io.tiny_job import TinyJob, write_sources
+from tests.programs import wait_for_first
 
 ROOT = Path(dkfeat.__file__).parent.parent
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
@@ -70,12 +71,15 @@ def start(proxy, bucket, sources):
         process.communicate()
 
 
-def check_two_at_once(start, bucket, golden, barrier):
-    both = [start("--barrier", barrier, "--pause", 0.02) for _ in range(2)]
+def check_two_at_once(start, bucket, golden, barrier, *options, release=None):
+    both = [start("--barrier", barrier, *options) for _ in range(2)]
     for process in both:
         assert process.stdout.readline() == "ready\n"
     barrier.touch()
-    told = [process.communicate(timeout=120)[1] for process in both]
+    if release is not None:
+        wait_for_first(both)
+        release.touch()
+    told = [process.communicate(timeout=240)[1] for process in both]
     codes = [process.returncode for process in both]
     assert sorted(codes) in ([0, 4], [0, 0]), told  # the latter: one had ended before the other began
     if 4 in codes:
@@ -89,19 +93,21 @@ def check_two_at_once(start, bucket, golden, barrier):
 @pytest.mark.slow
 @pytest.mark.fault("C-01")
 def test_two_runs_at_once__one_works_the_other_is_told(start, bucket, golden, tmp_path):
-    assert check_two_at_once(start, bucket, golden, tmp_path / "go") == [0, 4]
+    release = tmp_path / "release"
+    codes = check_two_at_once(start, bucket, golden, tmp_path / "go", "--until", release, release=release)
+    assert codes == [0, 4]
 
 
 @pytest.mark.slow
 @pytest.mark.fault("C-01")
 @pytest.mark.parametrize("repeat", range(20))
 def test_two_runs_at_once__many_times(start, bucket, golden, tmp_path, repeat):
-    check_two_at_once(start, bucket, golden, tmp_path / f"go{repeat}")
+    check_two_at_once(start, bucket, golden, tmp_path / f"go{repeat}", "--pause", 0.02)
 
 
 def killed_run(start, kill_at):
     process = start(DKFEAT_KILL_AT=kill_at)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == -signal.SIGKILL, errors
 
 

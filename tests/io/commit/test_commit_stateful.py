@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -161,9 +161,7 @@ class DataSetMachine(RuleBasedStateMachine):
 
 
 TestDataSet = DataSetMachine.TestCase
-TestDataSet.settings = settings(
-    max_examples=15, stateful_step_count=10, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestDataSet.settings = settings(max_examples=15, stateful_step_count=10)
 
 
 @pytest.mark.fault("P-01", "S-05")
@@ -171,9 +169,7 @@ TestDataSet.settings = settings(
 def test_data_set__many_more_histories():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(
-        DataSetMachine, settings=settings(max_examples=300, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=300, stateful_step_count=30))
 
 
 def test_machine__schema_is_that_of_the_tiny_job(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -137,6 +138,8 @@ def test_status__asked_all_the_time_does_not_look_like_a_writer(job):
     for thread in asking:
         thread.start()
     try:
+        while not states | set(faults):
+            time.sleep(0.001)
         for first in range(2, 10):
             write_sources(job.sources, files=1, first=first)
             replace(job, transforms=[]).run()

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
@@ -19,7 +19,7 @@ from tests.reference.libsvm import read_rows
 from tests.strategies import csr_blocks, numerals
 
 SETTLED = {"n_features": 1000, "zero_based": False, "label_dtype": "float64"}
-in_one_folder = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_one_folder = settings(max_examples=100)
 
 
 def read(folder, data: bytes | str, **options):

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.errors import ParseError
@@ -30,7 +30,7 @@ def scan_text(folder, *texts: str, **options) -> Scan:
 
 
 @given(data=libsvm_texts(), blocksize=st.sampled_from([1, 20, 1000]))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 def test_scan__counts_what_is_read(tmp_path, data, blocksize):
     (tmp_path / "a.svm").write_bytes(data)
     source = LibsvmSource(str(tmp_path / "a.svm"), blocksize=blocksize)

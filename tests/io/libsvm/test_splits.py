@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.blocks import Split
@@ -116,7 +116,7 @@ def test_blocksize__any(tmp_path, blocksize):
 
 @pytest.mark.fault("I-18", "I-26")
 @given(data=libsvm_texts(), cuts=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_splits__any_partition_gives_the_rows_of_the_whole(tmp_path, data, cuts):
     path = tmp_path / "rows.svm"
     path.write_bytes(data)
@@ -132,7 +132,7 @@ def test_splits__any_partition_gives_the_rows_of_the_whole(tmp_path, data, cuts)
 @given(
     data=libsvm_texts(), most=st.integers(1, 4), blocksize=st.integers(1, 80), window=st.sampled_from([1, 16, 1 << 20])
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_pieces__follow_the_rule_alone(tmp_path, data, most, blocksize, window):
     import gzip
 

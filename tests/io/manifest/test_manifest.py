@@ -275,7 +275,7 @@ def test_strict_json__size_is_limited():
 
 
 @pytest.mark.fault("X-11")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_json__changed_bytes__never_crash(data):
     text = bytearray(manifest(at(0, 0, last=False), at(0, 1)).to_json())

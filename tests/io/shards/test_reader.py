@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -594,12 +595,15 @@ def test_readers__while_batches_are_added__see_whole_states(tmp_path):
     thread = threading.Thread(target=read)
     thread.start()
     try:
+        while not seen and not faults:
+            time.sleep(0.001)
         for batch in range(1, 6):
             write_sources(job.sources, files=1, first=batch)
             job.run()
+        while not faults and (not seen or seen[-1] < 6):
+            time.sleep(0.001)
     finally:
         stop.set()
         thread.join()
     assert faults == []
     assert seen == sorted(seen)
-    assert len(set(seen)) > 1

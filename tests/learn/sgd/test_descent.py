@@ -122,7 +122,7 @@ def test_run_epoch__is_a_pure_function(task, kind):
     assert first.steps == 400
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(cuts=strategies.lists(strategies.integers(1, 199), max_size=4, unique=True), average=strategies.booleans())
 def test_run_epoch__weights_do_not_depend_on_where_batches_are_cut(cuts, average):
     chosen = of("multiclass", average=average)
@@ -201,7 +201,7 @@ def test_run_epoch__rows_whose_squares_float32_does_not_hold_are_learnt_like_oth
     assert np.abs(expected.coef).max() > 0.1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     loss=strategies.sampled_from(sorted(LOSSES)),
     target=strategies.sampled_from([-1.0, 1.0]),
