@@ -96,9 +96,9 @@ def train_liblinear(
     check_fits(needed_bytes(data, len(classes), grid=len(grid) > 1), "LIBLINEAR", advice)
     features, y, *weights = data.to_scipy(weight="weight" in data.manifest.schema)
     weight = weights[0] if weights else None
-    if class_weight is not None:
-        numbers = np.searchsorted(classes, y)
-        of_class = class_weights(class_weight, classes, np.bincount(numbers, minlength=len(classes)))
+    numbers = np.searchsorted(classes, y)
+    of_class = class_weights(class_weight, classes, np.bincount(numbers, minlength=len(classes)))
+    if of_class is not None:
         weight = of_class[numbers] if weight is None else weight * of_class[numbers]
     scale = unit_scale(data.map)
     X = scaled_rows(features, scale)
@@ -111,7 +111,8 @@ def train_liblinear(
         report.note(f"train: C {entry['C']:g}{accuracy}{ended}, {time.monotonic() - began:.1f} s")
         return entry
 
-    C, options = grid[0], {"loss": solver.loss, "seed": seed, "weight": weight}
+    C = grid[0]
+    options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
         entries = [show(entry) for entry in try_grid(X, y, grid, solver.validation_fraction, **options)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,12 @@ from scipy.sparse import csr_matrix, issparse
 
 
 def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> Any:
-    """Predictions that belong to scores, as `LinearModel.predict` gives them; equal scores go to the lower label.
+    """Turn scores into predictions, as `LinearModel.predict` returns them; equal scores go to the lower label.
 
     Parameters
     ----------
     task : str
-        Of a `LinearModel`.
+        Task of a `LinearModel`.
     classes : ndarray of shape (n_classes,)
     scores : ndarray of shape (n,), or (n, n_classes) for several classes and lists of labels
     """
@@ -31,7 +31,7 @@ class Moments:
 
     Notes
     -----
-    Groups are joined as by Chan, Golub and LeVeque (1983).
+    Batches are combined by the formulas of Chan, Golub and LeVeque (1983).
 
     Examples
     --------
@@ -52,10 +52,11 @@ class Moments:
             mean = float(np.mean(values, dtype=np.float64))
             self._join(len(values), mean, float(np.square(values - mean).sum()))
 
-    def merge(self, other: Moments) -> None:
-        """Add the values of another one."""
+    def __iadd__(self, other: Moments) -> Self:
+        """Add the values of other moments."""
         if other.n:
             self._join(other.n, other.mean, other.spread)
+        return self
 
     def _join(self, n: int, mean: float, spread: float) -> None:
         total = self.n + n
@@ -71,7 +72,7 @@ class Score:
     Parameters
     ----------
     task : str
-        Of a `LinearModel`.
+        Task of a `LinearModel`.
 
     Examples
     --------
@@ -90,10 +91,10 @@ class Score:
         self._labels = Moments()
 
     def add(self, predicted: Any, own: Any) -> None:
-        """Count rows: their predictions and their own labels, both of one shape.
+        """Count rows by their predictions and their labels.
 
-        An indicator matrix of own labels may have columns beyond the predicted ones, for labels that no prediction can
-        name: rows that have them are misses.
+        An indicator matrix of labels may have further columns for labels that are never predicted; rows with such
+        labels count as wrong.
         """
         n_rows = own.shape[0]
         if not n_rows:
@@ -112,7 +113,7 @@ class Score:
 
     @property
     def value(self) -> float | None:
-        """The score so far; None without rows, or for a regression whose rows all have one label."""
+        """Score so far; None without rows, or for a regression whose labels are all equal."""
         if self._regression:
             return 1 - self._error / self._labels.spread if self._labels.spread > 0 else None
         return self._hits / self.n_rows if self.n_rows else None

@@ -20,7 +20,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.evaluate.accumulators import ScoreBins, accumulator_for
+from dkfeat.learn.evaluate.accumulators import Batch, ScoreBins, accumulator_for
 from dkfeat.learn.evaluate.result import evaluation_of
 from dkfeat.learn.model import LinearModel
 from tests.learn.test_predict import BLOCK, predicted, trained
@@ -278,13 +278,13 @@ def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_tally__more_classes_than_curves():
+def test_accumulator__more_classes_than_curves():
     classes = np.arange(300)
     model = SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((300, 1)))
-    tally = accumulator_for(model)
+    counts = accumulator_for(model)
     scores = np.eye(300, dtype=np.float32)
-    tally.add(classes, classes, scores, None, 0)
-    found = evaluation_of(tally)
+    counts.add(Batch(classes, classes, scores))
+    found = evaluation_of(counts)
     assert found.summary["accuracy"] == 1
     assert not found.curves
 

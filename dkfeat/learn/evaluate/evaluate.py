@@ -15,7 +15,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import InOrder, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.learn.evaluate.accumulators import Accumulator, accumulator_for
+from dkfeat.learn.evaluate.accumulators import Accumulator, Batch, accumulator_for
 from dkfeat.learn.evaluate.result import Evaluation, evaluation_of
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import dataset_reader, piece_rows, prediction_source, score_rows, weights_sha256
@@ -110,21 +110,25 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Task that counts the rows of a split, piece by piece, by labels and scores or predictions."""
+    """Task that counts the rows of a split, piece by piece."""
 
     model: LinearModel
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> Accumulator:
         """Count the rows of a split."""
-        found = accumulator_for(self.model)
-        for number, (y, offsets, scores, predicted) in self.pieces(split):
+        counts, model = accumulator_for(self.model), self.model
+        for number, y, offsets, scores, predicted in self.pieces(split):
             if stopped():
                 raise Stopped
-            _count(found, self.model, y, offsets, scores, predicted, [split.number, number])
-        return found
+            if scores is not None:
+                predicted = model.label(scores)
+            probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
+            own = y if offsets is None else _label_matrix(y, offsets, model.classes)
+            counts.add(Batch(own, predicted, scores, probabilities, [split.number, number]))
+        return counts
 
-    def pieces(self, split: Split) -> Iterator[tuple[int, Any]]:
-        """Yield each piece's number, and its labels, their offsets, scores and predictions."""
+    def pieces(self, split: Split) -> Iterator[tuple[int, Any, Any, Any, Any]]:
+        """Yield the number of each piece, its labels, their offsets, and scores or else predictions."""
         raise NotImplementedError
 
     def size(self, split: Split) -> int:
@@ -138,12 +142,18 @@ class RowsTask(_Task):
 
     source: Source
 
-    def pieces(self, split: Split) -> Iterator[tuple[int, Any]]:
+    def pieces(self, split: Split) -> Iterator[tuple[int, Any, Any, Any, Any]]:
         """Yield the pieces of a split with scores."""
         is_encoded = self.source.kind == "shards"
         for piece in self.source.read(split, piece_rows(self.model, scores=True), checksum=False):
-            scores = score_rows(self.model, piece.block.X, is_encoded=is_encoded)
-            yield piece.number, (piece.block.y, piece.block.label_offsets, scores, None)
+            block = piece.block
+            yield (
+                piece.number,
+                block.y,
+                block.label_offsets,
+                score_rows(self.model, block.X, is_encoded=is_encoded),
+                None,
+            )
 
     def size(self, split: Split) -> int:
         """Return the stored size of a split in bytes."""
@@ -157,13 +167,12 @@ class PredictionsTask(_Task):
     reader: ShardReader
     entries: Mapping[str, ShardEntry]
 
-    def pieces(self, split: Split) -> Iterator[tuple[int, Any]]:
+    def pieces(self, split: Split) -> Iterator[tuple[int, Any, Any, Any, Any]]:
         """Yield pieces with stored scores, or with predictions if scores were not stored."""
         entry = self.entries[split.file.name]
         most = int(self.reader.spec["split"]["max_piece_rows"])
         for number, data in enumerate(self.reader.batches(entry, most) if entry.rows else ()):
-            scores = _kept_scores(self.model, data.kept)
-            yield number, (data.y, data.label_offsets, scores, data.kept["prediction"] if scores is None else None)
+            yield number, data.y, data.label_offsets, *_stored_predictions(self.model, data.kept)
 
     def size(self, split: Split) -> int:
         """Return the stored size of a split in bytes."""
@@ -175,64 +184,41 @@ def _task_and_splits(
 ) -> tuple[RowsTask | PredictionsTask, Sequence[Split]]:
     reader = dataset_reader(source, storage_options)
     if reader is not None and reader.spec["output"]["layout"] == "predictions":
-        _check_predictions(model, reader)
+        _check_labels("label" in reader.manifest.schema)
+        if reader.spec["model"]["sha256"] != weights_sha256(model):
+            raise SpecConflictError(
+                f"{reader.storage.url} was predicted by another model; give that one, or predict again"
+            )
         entries = {entry.name: entry for entry in reader.manifest.shards}
         splits = [
             Split(number=n, file=SourceFile(name=e.name, url="", size=e.size), start=0, stop=e.rows)
             for n, e in enumerate(entries.values())
         ]
         return PredictionsTask(model, reader, entries), splits
-    found = prediction_source(model, source, storage_options)
-    if not found.has_labels:
-        _refuse_unlabelled()
-    if bool(found.multilabel) != (model.task == "multilabel"):
-        have = "lists of labels" if found.multilabel else "one label each"
+    rows = prediction_source(model, source, storage_options)
+    _check_labels(rows.has_labels)
+    if bool(rows.multilabel) != (model.task == "multilabel"):
+        have = "lists of labels" if rows.multilabel else "one label each"
         raise ConfigError(f"the rows have {have}, but the model is {model.task}")
-    return RowsTask(model, found), found.splits()
+    return RowsTask(model, rows), rows.splits()
 
 
-def _check_predictions(model: LinearModel, reader: ShardReader) -> None:
-    if "label" not in reader.manifest.schema:
-        _refuse_unlabelled()
-    if reader.spec["model"]["sha256"] != weights_sha256(model):
-        raise SpecConflictError(f"{reader.storage.url} was predicted by another model; give that one, or predict again")
+def _check_labels(has_labels: bool) -> None:
+    if not has_labels:
+        raise ConfigError("the rows have no labels to compare with; name their column, or give rows that have some")
 
 
-def _refuse_unlabelled() -> None:
-    raise ConfigError("the rows have no labels to compare with; name their column, or give rows that have some")
-
-
-def _kept_scores(model: LinearModel, kept: Mapping[str, Any]) -> NDArray[np.float32] | None:
-    """Return stored scores, equal to those of ``decision_function``; None if they were not stored."""
-    if model.task == "regression":
-        return np.asarray(kept["prediction"].to_numpy())
-    if "score" in kept:
-        return np.asarray(kept["score"].to_numpy())
+def _stored_predictions(model: LinearModel, kept: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return stored scores, equal to those of ``decision_function``, and predictions if there are no scores."""
+    column = kept["prediction"]
+    if "score" in kept or model.task == "regression":
+        return np.asarray(kept.get("score", column).to_numpy()), None
     if "scores" in kept:
-        return np.asarray(kept["scores"].flatten().to_numpy()).reshape(-1, model.coef.shape[0])
-    return None
-
-
-def _count(
-    found: Accumulator,
-    model: LinearModel,
-    y: Any,
-    offsets: NDArray[np.int64] | None,
-    scores: NDArray[np.float32] | None,
-    predicted: Any,
-    seed: Any,
-) -> None:
-    """Count rows; predictions are computed from scores if there are any."""
-    if scores is not None:
-        predicted = model.label(scores)
-    elif model.task == "multilabel":
-        flat, starts = predicted.flatten().to_numpy(), predicted.offsets.to_numpy()
-        predicted = indicator(flat, starts - starts[0], model.classes)
-    else:
-        predicted = predicted.to_numpy()
-    own = y if offsets is None else _label_matrix(y, offsets, model.classes)
-    probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
-    found.add(own, predicted, scores, probabilities, seed)
+        return np.asarray(kept["scores"].flatten().to_numpy()).reshape(-1, model.coef.shape[0]), None
+    if model.task != "multilabel":
+        return None, column.to_numpy()
+    labels, starts = column.flatten().to_numpy(), column.offsets.to_numpy()
+    return None, indicator(labels, starts - starts[0], model.classes)
 
 
 def _label_matrix(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]) -> Any:

@@ -1,10 +1,12 @@
-"""Results of an evaluation, computed from counts by scikit-learn's metrics."""
+"""Results of an evaluation: figures computed from counts by scikit-learn's metrics, and their report."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,18 +21,23 @@ from sklearn.metrics import (
 )
 
 from dkfeat.errors import InputError
+from dkfeat.html import page, picture, table
 from dkfeat.learn.evaluate.accumulators import (
     Accumulator,
     Curves,
     LabelAccumulator,
     ListAccumulator,
     NumberAccumulator,
-    ScoreBins,
 )
-from dkfeat.learn.evaluate.report import write_report
+from dkfeat.plot.style import BLUE, GREY, RED, check_plots, draw
 
 CURVE_POINTS = 513
 LARGEST_CELLS = 50
+MOST_CLASSES = 30
+"""Maximum number of classes in plots of all classes."""
+TABLE_ROWS = 200
+CELLS_SHOWN = 20
+RATES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +94,27 @@ class Evaluation:
         dkfeat.errors.ConfigError
             If matplotlib (the extra ``plot``) is not installed.
         """
-        write_report(self.to_mapping(), folder, title, confusion=self.confusion, sample=self.sample)
+        check_plots()
+        pictures = _pictures(self)
+        root = Path(folder)
+        root.mkdir(parents=True, exist_ok=True)
+        for name, (png, _) in pictures.items():
+            (root / f"{name}.png").write_bytes(png)
+        facts = self.to_mapping()
+        figures = {name: value for name, value in facts.items() if isinstance(value, float | int)}
+        if not self.n_unknown:
+            del figures["rows_of_unknown_label"]
+        n_classes = len(self.per_class)
+        note = f"The first {TABLE_ROWS} of {n_classes:,} classes; evaluation.json has all."
+        wrong = [cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]]
+        parts = [
+            table("Summary", [{"figure": name.replace("_", " "), "value": value} for name, value in figures.items()]),
+            *(picture(png, what) for png, what in pictures.values()),
+            table("Classes", facts["per_class"][:TABLE_ROWS], note if n_classes > TABLE_ROWS else ""),
+            table("Most frequent errors", wrong[:CELLS_SHOWN]),
+        ]
+        (root / "evaluation.html").write_text(page(title, [part for part in parts if part]), encoding="utf-8")
+        (root / "evaluation.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def evaluation_of(counts: Accumulator) -> Evaluation:
@@ -106,7 +133,10 @@ def evaluation_of(counts: Accumulator) -> Evaluation:
         raise InputError(message)
     if isinstance(counts, NumberAccumulator):
         return _of_numbers(counts)
-    return _of_labels(counts) if isinstance(counts, LabelAccumulator) else _of_lists(counts)
+    if isinstance(counts, LabelAccumulator):
+        return _of_labels(counts)
+    assert isinstance(counts, ListAccumulator)
+    return _of_lists(counts)
 
 
 def _of_numbers(counts: NumberAccumulator) -> Evaluation:
@@ -118,101 +148,95 @@ def _of_numbers(counts: NumberAccumulator) -> Evaluation:
 
 def _of_labels(counts: LabelAccumulator) -> Evaluation:
     cells = np.array([(*cell, rows) for cell, rows in sorted(counts.cells.items())], np.int64)
-    own, found, rows = cells.T
+    own, predicted, rows = cells.T
     n_rows = int(rows.sum())
-    names = range(len(counts.classes))
-    each = precision_recall_fscore_support(own, found, labels=names, sample_weight=rows, zero_division=0)
+    positions = range(len(counts.classes))
+    rates = precision_recall_fscore_support(own, predicted, labels=positions, sample_weight=rows, zero_division=0)
     summary = {
-        "accuracy": float(accuracy_score(own, found, sample_weight=rows)),
-        "balanced_accuracy": float(np.mean(each[1][each[3] > 0])),
-        **_averages(each),
+        "accuracy": float(accuracy_score(own, predicted, sample_weight=rows)),
+        "balanced_accuracy": float(np.mean(rates[1][rates[3] > 0])),
     }
-    per_class = _per_class(counts.classes, each)
-    curves, areas = _curves(counts.curves, per_class, two=counts.task == "binary")
+    losses = {}
     calibration: list[tuple[float, float, int]] = []
-    if counts.has_probabilities:
+    if not counts.n_without_probabilities:
         bins = zip(*counts.calibration, strict=True)
         calibration = [(float(p / n), float(t / n), int(n)) for n, p, t in bins if n]
-        summary["log_loss"] = counts.log_loss / n_rows
+        losses["log_loss"] = counts.log_loss / n_rows
         if counts.task == "binary":
-            summary["brier"] = counts.brier / n_rows
-        summary["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
-    order = np.argsort(-rows, kind="stable")
-    return Evaluation(
-        task=counts.task,
-        n_rows=n_rows,
-        n_unknown=counts.n_unknown,
-        summary={**summary, **areas},
-        per_class=per_class,
-        confusion=tuple((int(a), int(b), int(n)) for a, b, n in cells[order]),
-        curves=curves,
-        calibration=tuple(calibration),
-    )
+            losses["brier"] = counts.brier / n_rows
+        losses["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
+    largest = cells[np.argsort(-rows, kind="stable")]
+    confusion = tuple((int(a), int(b), int(n)) for a, b, n in largest)
+    return _of_classes(counts, rates, summary, losses, confusion=confusion, calibration=tuple(calibration))
 
 
 def _of_lists(counts: ListAccumulator) -> Evaluation:
-    both, extra, missed = counts.counts.astype(np.float64)
-    each = _rates(both, extra, missed)
-    all_classes = _rates(*(np.array([count.sum()]) for count in (both, extra, missed)))
-    names = ("precision", "recall", "f1")
-    n_rows = counts.n_rows - counts.n_unknown
-    summary = {"accuracy": counts.n_right / n_rows}
-    summary |= {f"micro_{name}": float(value[0]) for name, value in zip(names, all_classes, strict=False)}
-    summary |= _averages(each)
-    per_class = _per_class(counts.classes, each)
-    curves, areas = _curves(counts.curves, per_class, two=False)
+    by_class = counts.counts.astype(np.float64)
+    micro = zip(RATES, _rates(by_class.sum(axis=1, keepdims=True)), strict=False)
+    summary = {"accuracy": counts.n_right / (counts.n_rows - counts.n_unknown)}
+    summary |= {f"micro_{name}": float(value[0]) for name, value in micro}
+    return _of_classes(counts, _rates(by_class), summary, {})
+
+
+def _rates(counts: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
+    """Compute precision, recall, F1 and support; 0 if not defined, as in scikit-learn with ``zero_division=0``."""
+    both, extra, missed = counts
+    quotients = [(both, both + extra), (both, both + missed), (2 * both, 2 * both + extra + missed)]
+    return [*(np.divide(a, b, out=np.zeros_like(a), where=b > 0) for a, b in quotients), both + missed]
+
+
+def _of_classes(
+    counts: LabelAccumulator | ListAccumulator,
+    rates: Sequence[NDArray[np.float64]],
+    summary: Mapping[str, float],
+    losses: Mapping[str, float],
+    **facts: Any,
+) -> Evaluation:
+    """Make an evaluation from precision, recall, F1 and support of each class, and figures of all rows."""
+    averages = {f"macro_{name}": float(np.mean(values)) for name, values in zip(RATES, rates, strict=False)}
+    if rates[3].sum():
+        averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
+    rows = zip(counts.classes.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
+    per_class = [dict(zip(("label", *RATES, "support"), row, strict=True)) for row in rows]
+    curves, areas = _curves(counts.curves, per_class, is_binary=counts.task == "binary")
     return Evaluation(
         task=counts.task,
-        n_rows=n_rows,
+        n_rows=counts.n_rows - counts.n_unknown,
         n_unknown=counts.n_unknown,
-        summary={**summary, **areas},
+        summary={**summary, **averages, **losses, **areas},
         per_class=per_class,
         curves=curves,
+        **facts,
     )
 
 
-def _rates(both: Any, extra: Any, missed: Any) -> tuple[Any, Any, Any, Any]:
-    """Precision, recall, F1 and support; 0 if not defined, as in scikit-learn with ``zero_division=0``."""
-    quotients = [(both, both + extra), (both, both + missed), (2 * both, 2 * both + extra + missed)]
-    found = [np.divide(a, b, out=np.zeros_like(a), where=b > 0) for a, b in quotients]
-    return found[0], found[1], found[2], both + missed
-
-
-def _averages(each: Sequence[Any]) -> dict[str, float]:
-    named = dict(zip(("precision", "recall", "f1"), each, strict=False))
-    averages = {f"macro_{name}": float(np.mean(values)) for name, values in named.items()}
-    if each[3].sum():
-        averages["weighted_f1"] = float(np.average(each[2], weights=each[3]))
-    return averages
-
-
-def _per_class(classes: NDArray[Any], each: Sequence[Any]) -> list[dict[str, Any]]:
-    rows = zip(classes.tolist(), *(np.asarray(values).tolist() for values in each), strict=True)
-    return [{"label": label, "precision": p, "recall": r, "f1": f, "support": int(n)} for label, p, r, f, n in rows]
-
-
-def _curves(curves: Curves, per_class: list[dict[str, Any]], *, two: bool) -> tuple[dict[str, Any], dict[str, float]]:
-    """Curves and the areas under them; the areas of each class are added to `per_class`."""
-    shown = per_class[1:] if two else per_class
+def _curves(
+    curves: Curves, per_class: list[dict[str, Any]], *, is_binary: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Compute curves and the areas under them; the areas of each class are added to `per_class`."""
     areas, rates, precisions = [], [], []
     grid = np.linspace(0, 1, CURVE_POINTS)
-    for entry, bins in zip(shown, curves.bins, strict=False):
+    for entry, bins in zip(per_class[1:] if is_binary else per_class, curves.bins, strict=False):
         entry["auc"] = entry["average_precision"] = None
         if not bins.positive.sum() or not bins.negative.sum():
             continue
-        truth, scores, weights = _weighted(bins)
-        entry["auc"] = float(roc_auc_score(truth, scores, sample_weight=weights))
-        entry["average_precision"] = float(average_precision_score(truth, scores, sample_weight=weights))
+        # weighted rows that represent the rows of the bins
+        weights = np.concatenate([bins.positive, bins.negative])
+        kept = weights > 0
+        truth, scores = np.repeat([1, 0], len(bins.scores))[kept], np.tile(bins.scores, 2)[kept]
+        weighted = {"sample_weight": weights[kept]}
+        entry["auc"] = float(roc_auc_score(truth, scores, **weighted))
+        entry["average_precision"] = float(average_precision_score(truth, scores, **weighted))
         areas.append((entry["auc"], entry["average_precision"], bins.auc_error))
-        false, true, _ = roc_curve(truth, scores, sample_weight=weights)
+        false, true, _ = roc_curve(truth, scores, **weighted)
         rates.append(np.interp(grid, false, true))
-        precision, recall, _ = precision_recall_curve(truth, scores, sample_weight=weights)
+        precision, recall, _ = precision_recall_curve(truth, scores, **weighted)
         precisions.append(precision[np.searchsorted(-recall, -grid, side="right") - 1])
     if not areas:
         return {}, {}
     auc, average_precision, error = np.array(areas).T
-    names = ("auc", "average_precision") if two else ("macro_auc", "macro_average_precision")
-    figures = {names[0]: float(auc.mean()), names[1]: float(average_precision.mean())}
+    prefix = "" if is_binary else "macro_"
+    figures = {f"{prefix}auc": float(auc.mean()), f"{prefix}average_precision": float(average_precision.mean())}
     if error.max() > 0:
         figures["auc_error"] = float(error.max())
     points = {
@@ -222,10 +246,97 @@ def _curves(curves: Curves, per_class: list[dict[str, Any]], *, two: bool) -> tu
     return points, figures
 
 
-def _weighted(bins: ScoreBins) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Weighted rows that represent the rows of the bins: positive or not, score, weight."""
-    scores = bins.scores
-    truth = np.repeat([1, 0], len(scores))
-    weights = np.concatenate([bins.positive, bins.negative])
-    kept = weights > 0
-    return truth[kept], np.concatenate([scores, scores])[kept], weights[kept]
+def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
+    """Draw the plots: PNG and description of each, by the name of its file."""
+    pictures: dict[str, tuple[bytes, str]] = {}
+    labels = [str(entry["label"]) for entry in found.per_class]
+    few, is_binary = 2 <= len(labels) <= MOST_CLASSES, found.task == "binary"
+    of_mean, prefix = ("", "") if is_binary else (", mean over the classes", "macro_")
+    if found.confusion and few:
+        side = 3.6 + 0.24 * len(labels)
+        png = draw(lambda axes: _confusion(axes, found.confusion, labels), side + 1, side)
+        pictures["confusion"] = png, "Share of each class's rows by prediction"
+    if few and not is_binary:
+        png = draw(lambda axes: _bars(axes, labels, found.per_class), 6, 1.4 + 0.26 * len(labels))
+        pictures["f1"] = png, "F1 of each class"
+    if found.curves:
+        false, true = found.curves["roc"]
+        area, mean = found.summary[f"{prefix}auc"], found.summary[f"{prefix}average_precision"]
+        pictures["roc"] = draw(lambda axes: _roc(axes, false, true, area, of_mean)), f"ROC curve{of_mean}"
+        recall, precision = found.curves["precision_recall"]
+        png = draw(lambda axes: _precision_recall(axes, recall, precision, mean, of_mean))
+        pictures["precision_recall"] = png, f"Precision by recall{of_mean}"
+    if found.calibration:
+        pictures["calibration"] = draw(lambda axes: _calibration(axes, found.calibration, is_binary)), "Calibration"
+    if len(found.sample):
+        pictures["predicted"] = draw(lambda axes: _scatter(axes, found.sample)), "Predictions by labels"
+        pictures["residuals"] = draw(lambda axes: _residuals(axes, found.sample)), "Errors of predictions"
+    return pictures
+
+
+def _confusion(axes: Any, confusion: Sequence[tuple[int, int, int]], labels: Sequence[str]) -> None:
+    counts = np.zeros((len(labels), len(labels)))
+    for own, predicted, rows in confusion:
+        counts[own, predicted] = rows
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.figure.colorbar(image, ax=axes, fraction=0.046, label="share of the class's rows")
+    ticks = range(len(labels))
+    axes.set_xticks(ticks, labels, rotation=90 if len(labels) > 8 else 0)
+    axes.set_yticks(ticks, labels)
+    axes.grid(visible=False)
+    axes.set(xlabel="predicted", ylabel="own label", title="Confusion")
+    for own, predicted, rows in confusion if len(labels) <= 12 else ():
+        color = "white" if shares[own, predicted] > 0.5 else "#1c1e21"
+        size = 10 if len(labels) <= 5 else 7
+        axes.text(predicted, own, f"{rows:,}", ha="center", va="center", color=color, fontsize=size)
+
+
+def _bars(axes: Any, labels: Sequence[str], per_class: Sequence[Mapping[str, Any]]) -> None:
+    axes.barh(range(len(labels)), [entry["f1"] for entry in per_class], color=BLUE, height=0.7)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set(xlim=(0, 1), xlabel="F1", ylabel="class", title="F1 of each class")
+
+
+def _roc(axes: Any, false: Sequence[float], true: Sequence[float], area: float, of_mean: str) -> None:
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="chance")
+    axes.plot([0, *false], [0, *true], color=BLUE, linewidth=2, label=f"area {area:.4f}")
+    axes.set(xlim=(-0.01, 1), ylim=(0, 1.01), xlabel="false positive rate", ylabel="true positive rate")
+    axes.set_title(f"ROC{of_mean}")
+    axes.legend(loc="lower right")
+
+
+def _precision_recall(
+    axes: Any, recall: Sequence[float], precision: Sequence[float], mean: float, of_mean: str
+) -> None:
+    axes.plot(recall, precision, color=BLUE, linewidth=2, label=f"average precision {mean:.4f}")
+    axes.set(xlim=(0, 1.01), ylim=(0, 1.01), xlabel="recall", ylabel="precision")
+    axes.set_title(f"Precision and recall{of_mean}")
+    axes.legend(loc="lower left")
+
+
+def _calibration(axes: Any, bins: Sequence[Sequence[float]], is_binary: bool) -> None:
+    expected, true, rows = np.array(bins, dtype=float).T
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="perfect")
+    axes.plot(expected, true, color=BLUE, linewidth=1.2)
+    axes.scatter(expected, true, s=15 + 150 * rows / rows.max(), color=BLUE, label="area of a dot: its rows", zorder=3)
+    what = "the second class" if is_binary else "the predicted class"
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"mean probability of {what}", ylabel="share that came true")
+    axes.set_title("Calibration")
+    axes.legend(loc="upper left")
+
+
+def _scatter(axes: Any, sample: NDArray[np.float64]) -> None:
+    low, high = float(sample.min()), float(sample.max())
+    axes.plot([low, high], [low, high], color=RED, linewidth=1.2, label="equal")
+    axes.scatter(sample[:, 0], sample[:, 1], s=8, alpha=0.35, color=BLUE, linewidths=0)
+    axes.set(xlabel="label", ylabel="prediction", title=f"{len(sample):,} rows drawn at random")
+    axes.legend(loc="upper left")
+
+
+def _residuals(axes: Any, sample: NDArray[np.float64]) -> None:
+    axes.hist(sample[:, 1] - sample[:, 0], bins=40, color=BLUE)
+    axes.axvline(0, color=RED, linewidth=1.2)
+    axes.set(xlabel="prediction - label", ylabel="rows", title="Errors")
