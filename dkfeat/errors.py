@@ -24,6 +24,7 @@ worker's error reaches the caller with its place intact.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 __all__ = [
@@ -109,25 +110,15 @@ class ParseError(SourceError, ValueError):
     exit_code = 2
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        path: str,
-        line: int | None = None,
-        column: int | None = None,
-        offset: int | None = None,
+        self, reason: str, *, path: str, line: int | None = None, column: int | None = None, offset: int | None = None
     ) -> None:
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
         super().__init__(f"{place}: {reason}")
         self.reason, self.path, self.line, self.column, self.offset = reason, path, line, column, offset
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = {"path": self.path, "line": self.line, "column": self.column, "offset": self.offset}
-        return (_parse_error, (self.reason, place))
-
-
-def _parse_error(reason: str, place: dict[str, object]) -> ParseError:
-    return ParseError(reason, **place)  # type: ignore[arg-type]  # the mapping comes from __reduce__ above
+        made = partial(ParseError, path=self.path, line=self.line, column=self.column, offset=self.offset)
+        return (made, (self.reason,))
 
 
 class ParquetError(SourceError, ValueError):
@@ -155,13 +146,7 @@ class ParquetError(SourceError, ValueError):
     exit_code = 2
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        path: str,
-        row_group: int | None = None,
-        row: int | None = None,
-        column: str | None = None,
+        self, reason: str, *, path: str, row_group: int | None = None, row: int | None = None, column: str | None = None
     ) -> None:
         parts = {"row group": row_group, "row": row, "column": column}
         place = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
@@ -169,12 +154,8 @@ class ParquetError(SourceError, ValueError):
         self.reason, self.path, self.row_group, self.row, self.column = reason, path, row_group, row, column
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = {"path": self.path, "row_group": self.row_group, "row": self.row, "column": self.column}
-        return (_parquet_error, (self.reason, place))
-
-
-def _parquet_error(reason: str, place: dict[str, object]) -> ParquetError:
-    return ParquetError(reason, **place)  # type: ignore[arg-type]  # the mapping comes from __reduce__ above
+        made = partial(ParquetError, path=self.path, row_group=self.row_group, row=self.row, column=self.column)
+        return (made, (self.reason,))
 
 
 class ShardError(DkfeatError, OSError):

@@ -1,4 +1,4 @@
-"""The ``dkfeat`` command; each of its commands is a module beside this one.
+"""The ``dkfeat`` command; its commands are in the folder ``commands``.
 
 Command modules import what they run inside their functions: ``dkfeat --help`` must not wait for Dask, numba,
 scikit-learn and pyarrow to load.
@@ -7,6 +7,7 @@ scikit-learn and pyarrow to load.
 from __future__ import annotations
 
 import sys
+from itertools import chain
 
 import click
 
@@ -77,19 +78,16 @@ def cli(traceback: bool) -> None:
     """
 
 
-cli.sections = {
-    "First steps": ("demo", "datasets", "doctor"),
-    "From rows to features": ("plan", "featurize", "compare"),
-    "Models": ("train", "predict", "evaluate"),
-    "Content and state of a folder": ("inspect", "report", "status", "verify", "quarantine"),
-    "Cleaning up": ("abort", "clean", "break-lock"),
-    "Settings": ("config", "completion"),
+_SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "First steps": (demo, datasets, doctor),
+    "From rows to features": (plan, featurize, compare),
+    "Models": (train, predict, evaluate),
+    "Content and state of a folder": (inspect, report, status, verify, quarantine),
+    "Cleaning up": (abort, clean, break_lock),
+    "Settings": (config, completion),
 }
-
-for command in (
-    *(demo, datasets, doctor, plan, featurize, train, predict, compare, evaluate),
-    *(inspect, report, quarantine, verify, status, abort, clean, break_lock, config, completion),
-):
+cli.sections = {title: tuple(str(command.name) for command in commands) for title, commands in _SECTIONS.items()}
+for command in chain.from_iterable(_SECTIONS.values()):
     cli.add_command(command)
 complete_paths(cli)
 

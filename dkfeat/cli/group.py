@@ -107,6 +107,8 @@ class _Formatter(click.HelpFormatter):
 
 
 class _Context(click.Context):
+    """Context whose help pages the formatter above writes."""
+
     formatter_class = _Formatter
 
 
@@ -244,11 +246,7 @@ def _exit_status(error: Exception) -> int:
 
 
 def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
-    above: click.Context | None = ctx
-    wanted = False
-    while above is not None:
-        wanted, above = wanted or bool(above.params.get("traceback")), above.parent
-    _tell(ctx, text, status, traceback.format_exc() if wanted else None)
+    _tell(ctx, text, status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None)
     ctx.exit(status)
 
 
@@ -276,8 +274,6 @@ def _fill_defaults(ctx: click.Context) -> None:
 
     All other defaults are set where they are used. That is too late for the block size: a given value equal to the
     default looks like a missing one there.
-
-    All other defaults are filled in where they are used, which cannot tell a block size given from one left out.
     """
     names = {parameter.name for parameter in ctx.command.params}
     if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
@@ -330,8 +326,6 @@ def _signals_raised() -> Iterator[None]:
     """Let the first SIGINT or SIGTERM unwind the command, so that workers stop and locks are released.
 
     A second signal ends the process and its workers at once. Nothing is lost, because the next run resumes.
-
-    A second one ends the process and its workers at once: nothing is lost by that, for the next run takes over.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -165,10 +165,8 @@ def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
     """Run one `predict` part of a job file."""
     from dkfeat.learn.predict import predict
 
-    rows = build_rows(part)
-    return predict(
-        part.model, target=part.out, scores=part.scores, **rows, **_writing(part, run), progress=run.progress
-    )
+    options = build_rows(part) | _writing(part, run)
+    return predict(part.model, target=part.out, scores=part.scores, **options, progress=run.progress)
 
 
 def _writing(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:

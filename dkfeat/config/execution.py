@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from dkfeat.config.settings import Positive, Settings, read_yaml
+from dkfeat.config.settings import Positive, Settings, errors_at, read_yaml
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
@@ -334,7 +334,5 @@ def load_cluster(path: str | Path) -> ClusterConfig:
     ConfigError
         If the file cannot be read, or holds settings that `read_cluster` refuses. The text starts with the file's name.
     """
-    try:
+    with errors_at(str(path)):
         return read_cluster(read_yaml(path, "a cluster file"))
-    except ConfigError as error:
-        raise ConfigError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
-from dkfeat.config.settings import Positive, Settings, one_of, read_yaml
+from dkfeat.config.settings import Positive, Settings, errors_at, one_of, read_yaml
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
 
@@ -222,18 +222,17 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
 
     Raises
     ------
-    If the file cannot be read, is not YAML of plain values, repeats a key, lacks the section, or holds settings that
-    `JobConfig.from_mapping` rejects. The message starts with the file's name.
+    ConfigError
+        If the file cannot be read, is not YAML of plain values, repeats a key, lacks the section, or holds settings
+        that `JobConfig.from_mapping` rejects. The message starts with the file's name.
     """
     content = read_yaml(path, "a job file")
     if defaults is not None and defaults.progress is not None and isinstance(content, Mapping):
         run = content.get("run", {})
         if isinstance(run, Mapping):  # other values are rejected below
             content = {**content, "run": {"progress": defaults.progress, **run}}
-    try:
+    with errors_at(str(path)):
         job = JobConfig.from_mapping(content)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
     if needs is not None and not getattr(job, needs):
         raise ConfigError(f"{path}: lists nothing under `{needs}`")
     return job

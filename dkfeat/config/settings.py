@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ class Minimum:
 
 Positive = Annotated[int, Minimum(1)]
 """Whole number of at least 1."""
+_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
+"""Names of the types of plain values in messages."""
 
 
 class Settings:
@@ -66,15 +69,24 @@ class Settings:
         missing = [name for name in _required(cls) if name not in values]
         if missing:
             raise ConfigError(f"{place or 'settings'}: {', '.join(missing)} must be given")
-        try:
+        with errors_at(place):
             return cls(**values)
-        except ConfigError as error:
-            raise ConfigError(f"{place}: {error}" if place else str(error)) from None
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values that `from_mapping` reads back to an equal object."""
         declared = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass, this base is none
         return {item.name: _plain(getattr(self, item.name)) for item in declared}
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a file or a path of keys before the text of a ConfigError, unless it begins with it already."""
+    try:
+        yield
+    except ConfigError as error:
+        if not place or str(error).startswith(f"{place}: "):
+            raise
+        raise ConfigError(f"{place}: {error}") from None
 
 
 def at_least(name: str, value: int, least: int) -> None:
@@ -97,15 +109,10 @@ def _read(value: Any, hint: Any, path: str) -> Any:
         return hint.from_mapping(value, place=path)
     if hint is Any:
         return value
-    if hint is bool or hint is str:
-        accepted = isinstance(value, hint)
-    elif hint is int:
-        accepted = isinstance(value, int) and not isinstance(value, bool)
-    elif hint is float:
-        accepted = isinstance(value, int | float) and not isinstance(value, bool)
-        value = float(value) if accepted else value
-    elif hint is type(None):
-        accepted = value is None
+    if hint in _NAMES:  # in Python, true and false are whole numbers too
+        kinds = (int, float) if hint is float else hint
+        accepted = isinstance(value, kinds) and isinstance(value, bool) == (hint is bool)
+        value = float(value) if accepted and hint is float else value
     elif origin is Literal:
         accepted = any(value == choice and type(value) is type(choice) for choice in arguments)
     elif origin is Mapping:
@@ -157,20 +164,11 @@ def _describe(hint: Any) -> str:
         return f"a list of {_describe(typing.get_args(hint)[0])}"
     if isinstance(hint, types.UnionType):
         return " or ".join(_describe(choice) for choice in typing.get_args(hint))
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        type(None): "nothing",
-        Any: "values",
-    }
-    return names.get(hint, "keys and values")
+    return _NAMES.get(hint, "values" if hint is Any else "keys and values")
 
 
 def _kind(value: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "nothing"}
-    return names.get(type(value), "a list" if isinstance(value, list | tuple) else type(value).__name__)
+    return _NAMES.get(type(value), "a list" if isinstance(value, list | tuple) else type(value).__name__)
 
 
 def _plain(value: Any) -> Any:

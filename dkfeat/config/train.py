@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
-from dkfeat.config.settings import Positive, Settings
+from dkfeat.config.settings import Positive, Settings, errors_at
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
@@ -93,9 +93,8 @@ class SGD(Settings):
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice, check_integer, check_real
 
-        _set(
-            self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", CLASS_LOSSES + REAL_LOSSES))
-        )
+        losses = CLASS_LOSSES + REAL_LOSSES
+        _set(self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", losses)))
         _set(self, alpha=_checked(self.alpha, "alpha", lambda item: check_real(item, "alpha", above=0)))
         for name in ("epochs", "patience", "shuffle_rows", "loaders", "parts"):
             value = getattr(self, name)
@@ -242,10 +241,8 @@ class TrainConfig(Settings):
             options = {key: value for key, value in mapping.items() if key in of_solver}
             rest = {key: value for key, value in mapping.items() if key not in (*of_solver, "solver")}
         made = super(TrainConfig, cls).from_mapping(rest, place=place)
-        try:
+        with errors_at(place):
             kind, options = split_solver_options(mapping.get("solver", "sgd"), options)
-        except ConfigError as error:
-            raise ConfigError(f"{place}: {error}" if place else str(error)) from None
         return replace(made, solver=kind.from_mapping(options, place=place))
 
     def to_mapping(self) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import dask
+from distributed import Client, wait
+from distributed.versions import VersionMismatchWarning
 
 import dkfeat
 from dkfeat.doctor import Check
@@ -18,10 +19,6 @@ from dkfeat.engine.runners.distributed import connect
 from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, show_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 ANSWER_SECONDS = 10.0
 """Time that a scheduler may take to answer."""
@@ -46,23 +43,15 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
         with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
             if address is None:
                 address = read_address(str(scheduler_file))
-            with _unwarned(), connect(address) as client:
+            # Dask's own table of versions has packages in it that no run needs
+            unwarned = warnings.catch_warnings(action="ignore", category=VersionMismatchWarning)
+            with unwarned, connect(address) as client:
                 yield _scheduler(client, address)
                 yield from _workers(client)
     except DkfeatError as error:
         lost = isinstance(error, ClusterError)
         to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it" if lost else ""
         yield Check("scheduler", "fail", str(error), to_do, exit_code=error.exit_code)
-
-
-@contextmanager
-def _unwarned() -> Iterator[None]:
-    """Leave out Dask's table of versions, which has packages in it that no run needs."""
-    from distributed.versions import VersionMismatchWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VersionMismatchWarning)
-        yield
 
 
 def facts_of_process() -> dict[str, str]:
@@ -88,13 +77,10 @@ def _scheduler(client: Client, address: str) -> Check:
         )
     limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
     counts = f"{counted(len(workers), 'worker')} on {counted(hosts, 'host')}, {counted(threads, 'thread')}"
-    found = f"{address} answers: {counts}{limits}"
-    return Check("scheduler", "ok", found)
+    return Check("scheduler", "ok", f"{address} answers: {counts}{limits}")
 
 
 def _workers(client: Client) -> Iterator[Check]:
-    from distributed import wait
-
     addresses = list(client.nthreads())
     if not addresses:
         return
@@ -121,21 +107,21 @@ def _workers(client: Client) -> Iterator[Check]:
             problems.append(
                 (f"{address} has not run a small task within {TASK_SECONDS:g} s", "is it busy? See its log")
             )
-    for key, what in (("dkfeat", "dkfeat"), ("samples", "samples")):
-        others = {address: facts[key] for address, facts in found.items() if facts[key] != here[key]}
+    remedies = {"dkfeat": f"install dkfeat {here['dkfeat']} on them", "samples": "leave them out, and report this"}
+    for key, to_do in remedies.items():
+        others = [f"{address} {facts[key]}" for address, facts in found.items() if facts[key] != here[key]]
         if others:
-            to_do = f"install dkfeat {here['dkfeat']} on them" if key == "dkfeat" else "leave them out, and report this"
-            problems.append((f"other {what} than here: {_some(others)}", to_do))
+            problems.append((f"other {key} than here: {_some(others)}", to_do))
     for text, to_do in problems:
         yield Check("workers", "fail", text, to_do, exit_code=ClusterError.exit_code)
     if problems:
         return
-    others = {
-        f"{address}: {key} {facts[key]}, here {here[key]}": ""
+    others = [
+        f"{address}: {key} {facts[key]}, here {here[key]}"
         for address, facts in found.items()
         for key in ("python", *SAME)
         if facts[key] != here[key]
-    }
+    ]
     if others:
         to_do = "give all processes the same versions; Dask does not promise that others work"
         yield Check("workers", "warn", _some(others), to_do)
@@ -143,6 +129,5 @@ def _workers(client: Client) -> Iterator[Check]:
     yield Check("workers", "ok", "each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples")
 
 
-def _some(others: Mapping[str, str]) -> str:
-    told = [f"{address} {value}".strip() for address, value in list(others.items())[:SHOWN]]
-    return "; ".join(told) + (f"; and {len(others) - SHOWN:,} more" if len(others) > SHOWN else "")
+def _some(texts: list[str]) -> str:
+    return "; ".join(texts[:SHOWN]) + (f"; and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else "")

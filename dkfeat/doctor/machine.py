@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 import dask
 import psutil
@@ -52,44 +51,34 @@ def check_installation() -> Iterator[Check]:
 
 
 def _packages(wanted: list[Requirement]) -> Check:
-    problems = [text for need in wanted if (text := _problem(need))]
+    problems = {f"'{need}'": problem for need in wanted if (problem := _problem(need))}
     if problems:
-        to_do = f"{sys.executable} -m pip install --upgrade " + " ".join(
-            f"'{need}'" for need in wanted if _problem(need)
-        )
-        return Check("packages", "fail", "; ".join(problems), to_do, exit_code=2)
-    told = ", ".join(f"{name} {version(name)}" for name in NOTED)
-    return Check("packages", "ok", told)
+        to_do = f"{sys.executable} -m pip install --upgrade {' '.join(problems)}"
+        return Check("packages", "fail", "; ".join(problems.values()), to_do, exit_code=2)
+    return Check("packages", "ok", ", ".join(f"{name} {version(name)}" for name in NOTED))
 
 
 def _extras(wanted: list[Requirement]) -> Check:
-    extras: dict[str, list[str]] = {}
-    old = []
-    for need in wanted:
-        if need.marker is None or need.marker.evaluate({"extra": ""}):
-            continue
-        for extra in _names_of_extras(wanted):
-            if need.marker.evaluate({"extra": extra}):
-                problem = _problem(need)
-                extras.setdefault(extra, []).extend([problem] if problem else [])
-                if problem and "not installed" not in problem:
-                    old.append(f"{problem} (extra {extra})")
-    here = [extra for extra, problems in extras.items() if not problems]
-    missing = [extra for extra, problems in extras.items() if problems]
+    optional = [(need, need.marker) for need in wanted if need.marker and not need.marker.evaluate({"extra": ""})]
+    problems: dict[str, list[str]] = {
+        extra: [_problem(need) for need, marker in optional if marker.evaluate({"extra": extra})]
+        for extra in metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
+        if extra not in FOR_DEVELOPERS
+    }
+    here = [extra for extra, found in problems.items() if not any(found)]
+    missing = [extra for extra in problems if extra not in here]
+    old = [
+        f"{problem} (extra {extra})"
+        for extra in missing
+        for problem in problems[extra]
+        if problem and "not installed" not in problem
+    ]
     found = f"installed: {', '.join(here) or 'none'}"
     if missing:
         found += f"; not installed: {', '.join(missing)}"
     if old:
         return Check("extras", "warn", "; ".join(old), "upgrade them, or do without what they do")
-    to_do = "as you need them: pip install 'dkfeat[NAME]'" if missing else ""
-    return Check("extras", "ok", found, to_do)
-
-
-def _names_of_extras(wanted: list[Requirement]) -> list[str]:
-    found = dict.fromkeys(
-        name for need in wanted for name in re.findall(r"extra == [\"']([^\"']+)[\"']", str(need.marker or ""))
-    )
-    return [name for name in found if name not in FOR_DEVELOPERS]
+    return Check("extras", "ok", found, "as you need them: pip install 'dkfeat[NAME]'" if missing else "")
 
 
 def _problem(need: Requirement) -> str:

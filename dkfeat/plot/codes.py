@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError
@@ -128,7 +129,8 @@ def code_entropy(
     """
     found = _codes_of(codes, features, bits, max_rows)
     places = np.arange(found.bits)
-    entropies = np.stack([_entropy(((found.values >> place) & 1).mean(axis=0)) for place in places])
+    shares = np.stack([((found.values >> place) & 1).mean(axis=0) for place in places])
+    entropies = (entr(shares) + entr(1 - shares)) / np.log(2)
     mean = entropies.mean(axis=1)
     low, high = np.percentile(entropies, [5, 95], axis=1)
     axes = axes_of(ax)
@@ -136,24 +138,11 @@ def code_entropy(
     axes.bar(places, mean, color=BLUE, yerr=reach, ecolor=GREY, capsize=3, width=0.7)
     names = [f"{place}" if place < found.i_bits else f"t{place - found.i_bits}" for place in places]
     axes.set_xticks(places, names)
-    total = float(np.mean([_code_entropy(column) for column in found.values.T]))
+    counts = [np.bincount(column) for column in found.values.T]
+    total = float(np.mean([entr(count / len(found.values)).sum() for count in counts])) / np.log(2)
     axes.set(xlabel="bit of a code, lowest first", ylabel="entropy (bits)", ylim=(0, 1.05))
     axes.set_title(f"{total:.2f} of {found.bits} bits a code, {len(found.values):,} rows")
     return axes
-
-
-def _entropy(share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Entropy of a bit that is 1 in this share of the rows."""
-    inside = np.clip(share, 1e-300, 1 - 1e-16)
-    both = -(inside * np.log2(inside) + (1 - inside) * np.log2(1 - inside))
-    return np.where((share > 0) & (share < 1), both, 0.0)
-
-
-def _code_entropy(column: NDArray[np.int64]) -> float:
-    """Entropy of the codes of one component."""
-    counts = np.bincount(column)
-    shares = counts[counts > 0] / len(column)
-    return float(-(shares * np.log2(shares)).sum())
 
 
 def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_rows: int) -> _Codes:

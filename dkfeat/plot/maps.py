@@ -125,25 +125,16 @@ def variance_curves(
     >>> [line.get_label() for line in ax.lines]
     ['GCWSFeatures(n_components=512)', 'FourierFeatures(n_components=512)']
     """
-    named = _named(curves)
-    lines = {name: _line(name, curve) for name, curve in named.items()}
+    if not isinstance(curves, Mapping):
+        maps = curves if isinstance(curves, Sequence) else [curves]
+        curves = {" ".join(repr(features).split()): features for features in maps}  # scikit-learn breaks long ones
+    lines = {name: _line(name, curve) for name, curve in curves.items()}
     axes = axes_of(ax)
     for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
         axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
     axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
     axes.legend(fontsize=9, frameon=False)
     return axes
-
-
-def _named(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve]) -> Mapping[str, Any]:
-    if isinstance(curves, Mapping):
-        return curves
-    maps = curves if isinstance(curves, Sequence) else [curves]
-    return {_title(features): features for features in maps}
-
-
-def _title(features: FeatureMap) -> str:
-    return " ".join(repr(features).split())  # scikit-learn breaks long ones into lines
 
 
 def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -161,12 +152,7 @@ def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], ND
     return at, variance
 
 
-def accuracy_against_k(
-    results: Any,
-    *,
-    levels: Mapping[str, float] | None = None,
-    ax: Any = None,
-) -> Any:
+def accuracy_against_k(results: Any, *, levels: Mapping[str, float] | None = None, ax: Any = None) -> Any:
     """Plot accuracies against the number of components, on a log axis.
 
     Parameters

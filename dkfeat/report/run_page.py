@@ -180,11 +180,11 @@ MOST_SHOWN = 30
 class Labels:
     """Counts or histogram of the labels in the shards that were read."""
 
-    counts: tuple[tuple[float, int], ...]
+    counts: tuple[tuple[float, int], ...] = ()
     """Pairs of a label and its number of rows, by label; empty if there is a histogram."""
-    edges: tuple[float, ...]
+    edges: tuple[float, ...] = ()
     """Edges of the histogram's bins."""
-    histogram: tuple[int, ...]
+    histogram: tuple[int, ...] = ()
     """Number of rows in each bin."""
     rows: int
     """Number of rows in these shards."""
@@ -223,27 +223,31 @@ class Labels:
         return charts.bars("Rows by label", self.most_frequent(), show, what)
 
 
+def label_values(labels: Labels | None, data: ShardDataset | None, draws: bool) -> dict[str, Any]:
+    """Values of the section on labels."""
+    if labels is None or data is None or not (labels.counts or labels.edges):
+        return {"labels": [], "labels_note": "", "label_rows": []}
+    n_shards = len(data.manifest.shards)
+    return {
+        "labels": [labels.chart(n_shards)] if draws else [],
+        "labels_note": labels.describe(n_shards),
+        "label_rows": [{"label": label, "rows": f"{count:,}"} for label, count in labels.most_frequent()],
+    }
+
+
 def read_labels(data: ShardDataset) -> Labels | None:
     """Count the labels in up to 1 GiB of shards, spread over the data set; None if rows have no labels."""
-    entries = data.manifest.shards
     if "label" not in data.manifest.schema or not data.n_rows:
         return None
     labels, multilabel = data.manifest.labels, bool(data.spec["input"].get("multilabel"))
     if labels is not None and len(labels) <= MOST_CLASSES:
         found = count_labels(data.shards, LABEL_BYTES)
-        return Labels(
-            counts=tuple(found.counts.items()),
-            edges=(),
-            histogram=(),
-            rows=found.rows,
-            n_shards=found.n_shards,
-            multilabel=multilabel,
-        )
-    chosen = spread([entry for entry in entries if entry.rows], LABEL_BYTES)
+        counts = tuple(found.counts.items())
+        return Labels(counts=counts, rows=found.rows, n_shards=found.n_shards, multilabel=multilabel)
+    chosen = spread([entry for entry in data.manifest.shards if entry.rows], LABEL_BYTES)
     drawn = [np.asarray(data.shards.read(entry, data.verifies, only=("label",)).y) for entry in chosen]
     heights, edges = np.histogram(np.concatenate(drawn), bins=30)
     return Labels(
-        counts=(),
         edges=tuple(edges.tolist()),
         histogram=tuple(heights.tolist()),
         rows=sum(entry.rows for entry in chosen),

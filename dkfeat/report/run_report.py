@@ -19,7 +19,7 @@ from dkfeat.io.storage.urls import is_url, printable
 from dkfeat.messages import show_bytes
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report.estimates import Estimates, estimate_kernel
-from dkfeat.report.run_page import Labels, data_values, estimate_values, log_values, read_labels
+from dkfeat.report.run_page import Labels, data_values, estimate_values, label_values, log_values, read_labels
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
@@ -114,45 +114,23 @@ class RunReport:
                 "batches": manifest.number,
             }
         known["labels"] = None if self.labels is None else asdict(self.labels)
-        known["runs"] = [
-            {
-                "batch": log.batch,
-                "outcome": log.outcome,
-                "error": log.error,
-                "started": log.started,
-                "ended": log.ended,
-                "where": log.where,
-                "shards": log.shards,
-                "shards_found": log.found,
-                "stages": [
-                    {key: value for key, value in asdict(stage).items() if key != "points"} for stage in log.stages
-                ],
-            }
-            for log in self.logs
-        ]
+        known["runs"] = [_log_mapping(log) for log in self.logs]
         known["kernel_estimates"] = {"note": self.kernel_note} if self.kernel is None else self.kernel.to_mapping()
         return known
 
     def to_html(self) -> str:
         """Page of the whole report as HTML text; charts need matplotlib and are left out without it."""
         draws = has_matplotlib()
-        n_shards = 0 if self.data is None else len(self.data.manifest.shards)
-        has_labels = self.labels is not None and bool(self.labels.counts or self.labels.edges)
         return render(
             "run_report.html",
             title=f"Report of {printable(self.target)}",
             report=self,
             state=STATES[self.status.state],
             has_matplotlib=draws,
-            labels=[self.labels.chart(n_shards)] if self.labels and has_labels and draws else [],
-            labels_note=self.labels.describe(n_shards) if self.labels and has_labels else "",
-            label_rows=[
-                {"label": label, "rows": f"{count:,}"}
-                for label, count in (self.labels.most_frequent() if self.labels else ())
-            ],
             bad_rows=[{"place": row.place, "reason": row.message, "text": row.text} for row in self.bad_rows],
             **log_values(self.logs, self.last_run, draws),
             **data_values(self.data, draws),
+            **label_values(self.labels, self.data, draws),
             **estimate_values(self.kernel, draws),
         )
 
@@ -166,6 +144,12 @@ class RunReport:
         """
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(self.to_html(), encoding="utf-8")
+
+
+def _log_mapping(log: RunLog) -> dict[str, Any]:
+    stages = [{key: value for key, value in asdict(stage).items() if key != "points"} for stage in log.stages]
+    names = ("batch", "outcome", "error", "started", "ended", "where", "shards")
+    return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 
 def run_report(

@@ -7,14 +7,14 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.datasets import DATASETS, registry
+from dkfeat.datasets import DATASETS
 from tests.datasets.server import FileServer, Kept
 from tests.datasets.toy import PATH, TRAIN, toy
 
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch, tmp_path):
-    monkeypatch.setitem(registry.DATASETS, "toy", toy())
+    monkeypatch.setitem(DATASETS, "toy", toy())
     monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 

@@ -6,7 +6,6 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +64,7 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
             ctx.exit(status)
 
     group = ctx.parent.command
-    made = run_demo(run, **options)
-    answer(made)
+    answer(run_demo(run, **options))
 
 
 def run_demo(
@@ -205,12 +203,11 @@ def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int
     random = np.random.default_rng(seed)
     counts = [0, 0]
     temporary = [path.with_name(path.name + ".tmp") for path in (train_file, test_file)]
-    with ExitStack() as stack:
-        files = [stack.enter_context(path.open("wb")) for path in temporary]
+    with temporary[0].open("wb") as train, temporary[1].open("wb") as test:
         for line in lines:
             side = int(random.random() < HELD_OUT)
             counts[side] += 1
-            files[side].write(line)
+            (train, test)[side].write(line)
     for made, path in zip(temporary, (train_file, test_file), strict=True):
         if path.exists() and filecmp.cmp(made, path, shallow=False):
             made.unlink()  # an unchanged source keeps its time stamp, so its shards count as done

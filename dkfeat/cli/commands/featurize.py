@@ -109,13 +109,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 @output_options
 @click.pass_context
 def plan(
-    ctx: click.Context,
-    /,
-    source: tuple[str, ...],
-    out: str,
-    like: str | None,
-    with_scan: bool,
-    **options: Any,
+    ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, with_scan: bool, **options: Any
 ) -> None:
     """Show what `featurize` would do, without doing it.
 

@@ -60,11 +60,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
 @click.option("--set-aside", is_flag=True, help="Also delete damaged shards that runs have set aside.")
 @output_options
 def clean(
-    target: str,
-    dry_run: bool,
-    break_lock: str | None,
-    set_aside: bool,
-    storage_options: Mapping[str, Any] | None,
+    target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: Mapping[str, Any] | None
 ) -> None:
     """Delete what dead runs left in TARGET: stray shards and temporary files.
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import LOCAL_FOLDER, option_of
+from dkfeat.cli.options.from_settings import LOCAL_FOLDER, given_flags, option_of
 from dkfeat.cli.options.shared import (
     LIBSVM_OPTIONS,
     PARQUET_OPTIONS,
@@ -78,13 +77,18 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     rows = rows_given(ctx, source, options)
     if out is not None and _is_folder(out):
         _to_folder(ctx, loaded, rows, out, options)
-    else:
-        _refuse_folder_options(ctx)
-        if out is None and is_asked(JSON):
-            raise click.UsageError(
-                "--json tells what became of --out; without it, labels go to standard output, one a line", ctx
-            )
-        _to_file(loaded, rows, out)
+        return
+    folder_options = {field.name for field in fields(RunConfig)} - {"progress"}
+    folder_options |= {"on_bad_row", "max_bad_rows", "scores", "target_options"}
+    if given := given_flags(ctx, folder_options):
+        raise click.UsageError(
+            f"{', '.join(given.values())} is for predictions into a folder; give --out DIR, or leave it out", ctx
+        )
+    if out is None and is_asked(JSON):
+        raise click.UsageError(
+            "--json tells what became of --out; without it, labels go to standard output, one a line", ctx
+        )
+    _to_file(loaded, rows, out)
 
 
 def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -102,9 +106,8 @@ def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, A
     if reader is None:
         return make_source(source, options)
     names = ("format", *LIBSVM_OPTIONS, "query_column", *PARQUET_OPTIONS, "no_label")
-    given = [name for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+    if given := given_flags(ctx, names):
+        flags = ", ".join(given.values())
         raise click.UsageError(f"{source[0]} holds shards, which are read as they were made; leave out {flags}", ctx)
     return ShardDataset(reader, "sha256")
 
@@ -123,21 +126,6 @@ def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, opti
     to = options["target_options"]
     manifest = run(model, rows, out, scores=options["scores"], target_options=to, **run_arguments(ctx, options))
     summary_of(manifest, "predictions", out)
-
-
-def _refuse_folder_options(ctx: click.Context) -> None:
-    """Raise an error for options that apply only to predictions into a folder."""
-    names = {field.name for field in fields(RunConfig)} - {"progress"}
-    names |= {"on_bad_row", "max_bad_rows", "scores", "target_options"}
-    flags = [
-        parameter.opts[0]
-        for parameter in ctx.command.params
-        if parameter.name in names and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
-    ]
-    if flags:
-        raise click.UsageError(
-            f"{', '.join(flags)} is for predictions into a folder; give --out DIR, or leave it out", ctx
-        )
 
 
 def _to_file(model: LinearModel, rows: Any, out: str | None) -> None:

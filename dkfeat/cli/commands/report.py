@@ -9,7 +9,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import LOCAL_FILE
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.options.storage import holds_model, storage_option
+from dkfeat.cli.options.storage import holds_model, options_at, storage_option
 from dkfeat.cli.output import show_size, summary
 
 
@@ -36,12 +36,7 @@ from dkfeat.cli.output import show_size, summary
 @storage_option("RUN and SOURCE")
 @output_options
 def report(
-    run: str,
-    source: tuple[str, ...],
-    out: str,
-    pair_rows: int,
-    seed: int,
-    storage_options: dict[str, Any] | None,
+    run: str, source: tuple[str, ...], out: str, pair_rows: int, seed: int, storage_options: dict[str, Any] | None
 ) -> None:
     """Write a page about RUN, a folder of shards, and the runs that made it.
 
@@ -58,10 +53,9 @@ def report(
       dkfeat report features/days 'day-*.svm.gz' --out days.html
       dkfeat report s3://bucket/features s3://bucket/rows.svm --json
     """
-    from dkfeat.io.storage.urls import is_url
     from dkfeat.report.run_report import run_report
 
-    options = storage_options if is_url(run) else None
+    options = options_at(run, storage_options)
     if holds_model(run, options):
         raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
     found = run_report(
@@ -76,9 +70,7 @@ def report(
     known = found.to_mapping()
     shown: dict[str, Any] = {"report": out, "state": known["state"]}
     if "rows" in known:
-        shown |= {
-            "rows": f"{known['rows']:,}",
-            "shards": f"{known['shards']:,}, {show_size(known['size'], known['rows'])}",
-        }
+        size = show_size(known["size"], known["rows"])
+        shown |= {"rows": f"{known['rows']:,}", "shards": f"{known['shards']:,}, {size}"}
     shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
     summary({**known, "report": out}, shown)

@@ -59,16 +59,17 @@ def show() -> None:
     """
     from dkfeat.engine.resolve.defaults import configuration_files, origins, read_defaults
 
-    values, where = read_defaults().to_mapping(), origins()
-    settings = {}
-    for name, value in values.items():
-        key = name.replace("_", "-")
-        settings[key] = {"value": value, "from": where.get(key) if value is not None else None}
+    values = {name.replace("_", "-"): value for name, value in read_defaults().to_mapping().items()}
+    where = {key: origin for key, origin in origins().items() if values.get(key) is not None}
+    settings = {key: {"value": value, "from": where.get(key)} for key, value in values.items()}
     files = configuration_files()
     answer({"settings": settings, "places": files})
-    processes = any(settings[key]["value"] is not None for key in ("n-workers", "memory-limit"))
+    processes = values["n-workers"] is not None or values["memory-limit"] is not None
     built_in = BUILT_IN | {"scheduler": "worker processes"} if processes else BUILT_IN
-    rows = [("setting", "value", "set by"), *(_row(key, built_in, **entry) for key, entry in settings.items())]
+    rows = [("setting", "value", "set by")]
+    for key, value in values.items():
+        written = str(value).lower() if isinstance(value, bool) else str(value)
+        rows.append((key, built_in.get(key, "-") if value is None else shown(written), shown(where.get(key) or "")))
     table(rows)
     note("\nDask reads YAML files in these places, the last counts most; then variables:")
     for path in files:
@@ -98,11 +99,10 @@ def check(files: tuple[str, ...]) -> None:
 def _check(path: str) -> dict[str, Any]:
     from dkfeat.cli.jobs import build_map, build_source, load_job
     from dkfeat.config.execution import read_cluster
-    from dkfeat.config.settings import read_yaml
-    from dkfeat.errors import ConfigError
+    from dkfeat.config.settings import errors_at, read_yaml
 
     content = read_yaml(path, "a job file or a cluster file")
-    try:
+    with errors_at(path):
         if isinstance(content, Mapping) and "kind" in content:
             return {"kind": "cluster", "cluster": read_cluster(content).kind}
         job = load_job(path)
@@ -113,8 +113,6 @@ def _check(path: str) -> dict[str, Any]:
         for source in (*(part.source for part in job.predict), *(part.source for part in job.evaluate)):
             if source is not None:
                 build_source(source)
-    except ConfigError as error:
-        raise ConfigError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None
     runs = {name: len(getattr(job, name)) for name in ("featurize", "predict", "evaluate")}
     return {"kind": "job", "train": int(job.train is not None), **runs}
 
@@ -124,13 +122,6 @@ def _describe(known: Mapping[str, Any]) -> str:
         return f"a cluster of kind {known['cluster']}, all right"
     parts = [f"{name} {known[name]}" for name in ("featurize", "train", "predict", "evaluate") if known[name]]
     return f"a job of {', '.join(parts)}, all right" if parts else "a job of nothing, all right"
-
-
-def _row(key: str, built_in: Mapping[str, str], **entry: Any) -> tuple[str, str, str]:
-    value = entry["value"]
-    if value is None:
-        return key, built_in.get(key, "-"), ""
-    return key, shown(str(value).lower() if isinstance(value, bool) else str(value)), shown(entry["from"] or "")
 
 
 VARIABLE = "_DKFEAT_COMPLETE"

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import Choice, numbers, option_of
+from dkfeat.cli.options.from_settings import Choice, numbers, option_of, options_of
 from dkfeat.cli.options.shared import execution_options, make_solver, output_options, progress_of
-from dkfeat.cli.options.storage import storage_option
+from dkfeat.cli.options.storage import options_at, storage_option
 from dkfeat.cli.output import summary
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
-
-if TYPE_CHECKING:
-    from dkfeat.cli.json_lines import LogLines
 
 
 @click.command(cls=DkfeatCommand)
@@ -25,8 +21,7 @@ if TYPE_CHECKING:
 @heading("Test and validation")
 @option_of(TrainConfig, "test", metavar="DIR")
 @option_of(TrainConfig, "validation", metavar="DIR")
-@option_of(SGD, "validation_fraction")
-@option_of(SGD, "refit")
+@options_of(SGD, "validation_fraction", "refit")
 @heading("Model")
 @option_of(TrainConfig, "out", metavar="MODEL")
 @option_of(TrainConfig, "task")
@@ -45,12 +40,7 @@ if TYPE_CHECKING:
     help="sgd reads shard by shard; liblinear finds the optimum with all features in memory.",
 )
 @heading("Solver sgd")
-@option_of(SGD, "alpha")
-@option_of(SGD, "epochs")
-@option_of(SGD, "patience")
-@option_of(SGD, "average")
-@option_of(SGD, "shuffle_rows")
-@option_of(SGD, "loaders")
+@options_of(SGD, "alpha", "epochs", "patience", "average", "shuffle_rows", "loaders")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of the rows held out."
 )
@@ -90,7 +80,6 @@ def train(
       dkfeat train features/train --n-workers 4 --out model
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
-    from dkfeat.io.storage.urls import is_url
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train as run
 
@@ -102,15 +91,13 @@ def train(
         make_solver(solver, options),
         class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
         random_state=seed,
-        storage_options=storage_options if is_url(shards) else None,
-        progress=progress_of(ctx, lambda log: partial(_log_epoch, log), wanted=progress),
+        storage_options=options_at(shards, storage_options),
+        progress=progress_of(ctx, lambda log: lambda entry: log("epoch", **entry), wanted=progress),
         **ExecutionConfig.gather(options),
     )
     last = next(entry for entry in model.history if entry["epoch"] == model.training.get("epoch", len(model.history)))
-    shown = {"rows": f"{last['rows']:,}", "task": model.task}
-    if model.task != "regression":
-        shown["classes"] = f"{len(model.classes):,}"
-    shown["epochs"] = f"{len(model.history):,}"
+    classes = {} if model.task == "regression" else {"classes": f"{len(model.classes):,}"}
+    shown = {"rows": f"{last['rows']:,}", "task": model.task, **classes, "epochs": f"{len(model.history):,}"}
     if "grid" in model.training:
         name = "C" if "C" in model.training else "alpha"
         shown["chosen"] = f"{model.training['loss']}, {name} {model.training[name]:g}"
@@ -146,7 +133,3 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
                 f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5, or balanced alone"
             ) from None
     return weights or None
-
-
-def _log_epoch(log: LogLines, entry: Mapping[str, Any]) -> None:
-    log("epoch", **entry)

@@ -9,7 +9,7 @@ import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
-from dkfeat.cli.options.storage import holds_model, storage_option
+from dkfeat.cli.options.storage import holds_model, options_at, storage_option
 from dkfeat.cli.output import answer, echo, note, show_size, shown
 from dkfeat.messages import counted
 
@@ -23,12 +23,7 @@ from dkfeat.messages import counted
 @output_options
 @click.pass_context
 def verify(
-    ctx: click.Context,
-    /,
-    target: str,
-    inputs: tuple[str, ...],
-    storage_options: dict[str, Any] | None,
-    **where: Any,
+    ctx: click.Context, /, target: str, inputs: tuple[str, ...], storage_options: dict[str, Any] | None, **where: Any
 ) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
@@ -80,9 +75,8 @@ def _verify_model(target: str, options: Mapping[str, Any] | None, known: dict[st
 def _verify_shards(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.errors import ShardError
-    from dkfeat.io.storage.urls import is_url
 
-    report = open_shards(target, storage_options=options if is_url(target) else None).verify()
+    report = open_shards(target, storage_options=options_at(target, options)).verify()
     known |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
     known |= {"problems": report.problems, "not_listed": report.unlisted}
     _list("problem", report.problems)
@@ -104,10 +98,9 @@ def _verify_inputs(
 ) -> None:
     from dkfeat.engine.verify_inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
-    from dkfeat.io.storage.urls import is_url
 
-    at_url = options if is_url(target) else None
-    report = verify_inputs(target, source, storage_options=options, target_options=at_url, **where)
+    at_target = options_at(target, options)
+    report = verify_inputs(target, source, storage_options=options, target_options=at_target, **where)
     known["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
     known["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)

@@ -8,14 +8,16 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from dkfeat.cli.group import apply_options
 from dkfeat.config.settings import Minimum
 from dkfeat.messages import nearest
 
@@ -62,6 +64,11 @@ def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[
     flag = name.replace("_", "-")
     flag = f"--{flag}/--no-{flag}" if made.get("type") is bool else f"--{flag}"
     return click.option(*(flags or [flag]), name, **{**made, **given})
+
+
+def options_of(settings: type, *names: str) -> Callable[[Command], Command]:
+    """Make the options of several fields, in this order."""
+    return lambda command: apply_options(command, *(option_of(settings, name) for name in names))
 
 
 def help_of(settings: type, name: str) -> str:
@@ -175,6 +182,17 @@ class Text(click.ParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
         """Offer the words that begin so."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+def given_flags(ctx: click.Context, names: Collection[str]) -> dict[str, str]:
+    """Return the flags, by name, of those of the named options that the command line gives."""
+    flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params if parameter.name in names}
+    return {name: flag for name, flag in flags.items() if ctx.get_parameter_source(name) != ParameterSource.DEFAULT}
+
+
+def words(values: Mapping[str, Any], expected: str) -> Text:
+    """Type of an option whose words, in any case, stand for these values."""
+    return Text("|".join(values), lambda text: values[text.lower()], expected, values)
 
 
 def numbers(kind: type[int] | type[float], example: str) -> Text:

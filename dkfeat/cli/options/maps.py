@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from dkfeat.cli.group import apply_options, heading
 from dkfeat.cli.jobs import build_map
-from dkfeat.cli.options.from_settings import Choice, Text, numbers
+from dkfeat.cli.options.from_settings import Choice, Text, given_flags, numbers, words
 from dkfeat.messages import nearest
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _norm(text: str) -> str | bool:
-    return {"l1": "l1", "l2": "l2", "max": "max", "true": True, "false": False}[text.lower()]  # type: ignore[return-value]
 
 
 def _inner(text: str) -> Mapping[str, Any]:
@@ -48,17 +43,12 @@ def _kernel_parameter(text: str) -> tuple[str, float | list[float]]:
 
 UNBIASED: Mapping[str, Mapping[str, Any]] = {"gcws": {}, "fourier": {"normalize": False}, "laplace": {}}
 """Maps that ``--inner`` takes by name, with the parameters that make them unbiased."""
-_NORMALIZE = Text(
-    "l1|l2|max|true|false",
-    _norm,
+_NORMALIZE = words(
+    {"l1": "l1", "l2": "l2", "max": "max", "true": True, "false": False},
     "is none of l1, l2 and max (a norm of rows), true and false",
-    ("l1", "l2", "max", "true", "false"),
 )
 _MIXTURES = Text(
-    "number|log2",
-    lambda text: text if text == "log2" else int(text),
-    "is neither a whole number nor log2",
-    ["log2"],
+    "number|log2", lambda text: text if text == "log2" else int(text), "is neither a whole number nor log2"
 )
 _INNER = Text(
     "map|json",
@@ -150,14 +140,13 @@ def _map_name(text: str) -> str:
 
 def map_options(command: Command) -> Command:
     """Which feature map, with which parameters."""
-    known = ", ".join(MAPS)
     name_option = click.option(
         "--map",
         "map_name",
         type=Text("name", _map_name, words=MAPS),
         default="gcws",
         show_default=True,
-        help=f"Feature map: {known}.",
+        help=f"Feature map: {', '.join(MAPS)}.",
     )
     sections: dict[str, list[Any]] = {_HEADING: [name_option]} | {f"{_HEADING} {name}": [] for name in MAPS}
     for name, flag in _FLAGS.items():
@@ -187,33 +176,28 @@ def make_map(
     click.UsageError
         If a parameter of the map is given beside ``--like``, or is none of the map's.
     """
-    given = [name for name in ("map_name", *_FLAGS) if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    if like is not None:
-        if given:
-            flags = ", ".join(map(_written, given))
-            raise click.UsageError(
-                f"--like {like} brings the feature map with all its parameters; leave out {flags}", ctx
-            )
-        return None
-    if not given and has_map():
+    given = given_flags(ctx, ("map_name", *_FLAGS))
+    if like is not None and given:
+        raise click.UsageError(
+            f"--like {like} brings the feature map with all its parameters; leave out {', '.join(given.values())}", ctx
+        )
+    if like is not None or (not given and has_map()):
         return None
     from dkfeat.config import MapConfig
 
     map_name = options["map_name"]
-    foreign = [name for name in given if name not in ("map_name", *MAPS[map_name])]
+    foreign = ", ".join(flag for name, flag in given.items() if name not in ("map_name", *MAPS[map_name]))
     if foreign:
-        flags, own = (", ".join(map(_written, names)) for names in (foreign, MAPS[map_name]))
-        raise click.UsageError(f"the map {map_name} has no parameter {flags}; it has {own}", ctx)
+        own = ", ".join(map(_written, MAPS[map_name]))
+        raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {own}", ctx)
     parameters = {name: options[name] for name in MAPS[map_name] if name in given}
     if "kernel_params" in parameters:
         parameters["kernel_params"] = dict(parameters["kernel_params"])
     if "coefficients" in parameters:
         parameters["coefficients"] = list(parameters["coefficients"])
-    parameters["random_state"] = options["seed"]
     parameters.pop("seed", None)
-    return build_map(MapConfig(name=map_name, params=parameters))
+    return build_map(MapConfig(name=map_name, params=parameters | {"random_state": options["seed"]}))
 
 
 def _written(name: str) -> str:
-    special = {"map_name": "--map", "kernel_params": "--kernel-param"}
-    return special.get(name, "--" + name.replace("_", "-"))
+    return "--kernel-param" if name == "kernel_params" else "--" + name.replace("_", "-")

@@ -13,7 +13,7 @@ import click
 
 from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
 from dkfeat.cli.jobs import source_of
-from dkfeat.cli.options.from_settings import Text, numbers, option_of
+from dkfeat.cli.options.from_settings import Text, numbers, option_of, options_of, words
 from dkfeat.cli.options.storage import storage_option
 from dkfeat.cli.output import JSON, QUIET, is_quiet
 from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig, SourceConfig
@@ -42,19 +42,13 @@ _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*
 def source_options(command: Command) -> Command:
     """Give a command the options of reading rows, ``--storage-option`` among them; `make_source` takes them."""
     of, names = partial(option_of, SourceConfig), {"multiple": True, "metavar": "NAMES", "callback": _names}
-    auto = {"auto": "auto", "true": True, "false": False}
+    zero_based = words({"auto": "auto", "true": True, "false": False}, "is neither auto nor true nor false")
     return apply_options(
         command,
         heading("Reading rows"),
-        of("format"),
-        of("n_features"),
-        of(
-            "zero_based",
-            type=Text("auto|true|false", lambda text: auto[text.lower()], "is neither auto nor true nor false", auto),
-        ),
-        of("blocksize"),
-        of("dtype"),
-        of("multilabel"),
+        options_of(SourceConfig, "format", "n_features"),
+        of("zero_based", type=zero_based),
+        options_of(SourceConfig, "blocksize", "dtype", "multilabel"),
         of("query_id", type=None, is_flag=True, help="Keep the query ids of rows: qid:n, of Parquet the column qid."),
         click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
         of("labels", type=numbers(float, "-1,1"), multiple=False),
@@ -144,9 +138,7 @@ def execution_options(command: Command, *, in_flight: bool = True) -> Command:
         of("scheduler", type=Text("text", words=SCHEDULERS)),
         of("scheduler_file", metavar="FILE"),
         of("cluster", metavar="FILE"),
-        of("n_workers"),
-        of("threads_per_worker"),
-        of("memory_limit"),
+        options_of(ExecutionConfig, "n_workers", "threads_per_worker", "memory_limit"),
         *([of("in_flight", hidden=True)] if in_flight else []),
         of("performance_report", metavar="FILE"),
         heading(OUTPUT),

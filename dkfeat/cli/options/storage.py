@@ -44,20 +44,24 @@ def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
         f"Storage setting for {names} at a URL, as in endpoint_url=http://host:9000; a credential as the name of "
         "its variable, secret=env:NAME. Repeatable."
     )
-    return click.option(
-        "--storage-option", "storage_options", type=_Options(), multiple=True, callback=_parsed, help=text
-    )
+    return _option("--storage-option", "storage_options", text)
 
 
-target_option = click.option(
-    "--target-option",
-    "target_options",
-    type=_Options(),
-    multiple=True,
-    callback=_parsed,
-    help="Storage setting for the target at a URL, in the same form. Repeatable.",
+def _option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
+    return click.option(flag, name, type=_Options(), multiple=True, callback=_parsed, help=text)
+
+
+target_option = _option(
+    "--target-option", "target_options", "Storage setting for the target at a URL, in the same form. Repeatable."
 )
 """Give a command ``--target-option``, likewise as `target_options`."""
+
+
+def options_at(place: str, storage_options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the options if the place is a URL; a local folder takes none."""
+    from dkfeat.io.storage.urls import is_url
+
+    return storage_options if is_url(place) else None
 
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:

@@ -1,0 +1,41 @@
+from dkfeat import datasets as datasets
+from dkfeat import errors as errors
+from dkfeat import kernels as kernels
+from dkfeat import plot as plot
+from dkfeat import theory as theory
+from dkfeat.config.train import SGD as SGD
+from dkfeat.config.train import Liblinear as Liblinear
+from dkfeat.engine.arrays import read_libsvm as read_libsvm
+from dkfeat.engine.arrays import read_parquet as read_parquet
+from dkfeat.engine.clusters.open import open_cluster as open_cluster
+from dkfeat.engine.dataset.dataset import open_shards as open_shards
+from dkfeat.engine.featurize import featurize as featurize
+from dkfeat.engine.gram import gram as gram
+from dkfeat.engine.plan import plan as plan
+from dkfeat.engine.scan import scan as scan
+from dkfeat.engine.verify_inputs import verify_inputs as verify_inputs
+from dkfeat.io.commit.maintenance import abort as abort
+from dkfeat.io.commit.maintenance import break_lock as break_lock
+from dkfeat.io.commit.maintenance import clean as clean
+from dkfeat.io.commit.status import status as status
+from dkfeat.io.libsvm.source import LibsvmSource as LibsvmSource
+from dkfeat.io.parquet.source import ParquetSource as ParquetSource
+from dkfeat.io.sources.base import Scan as Scan
+from dkfeat.learn.compare.compare import compare as compare
+from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
+from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
+from dkfeat.learn.model import load_model as load_model
+from dkfeat.learn.pipeline import load_pipeline as load_pipeline
+from dkfeat.learn.predict import predict as predict
+from dkfeat.learn.predict import predict_file as predict_file
+from dkfeat.learn.train import train as train
+from dkfeat.maps import from_spec as from_spec
+from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
+from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
+from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
+from dkfeat.maps.maclaurin.features import MaclaurinFeatures as MaclaurinFeatures
+from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
+from dkfeat.report.run_report import run_report as run_report
+
+__version__: str
+__all__: list[str]
