@@ -198,7 +198,7 @@ class LinearFit:
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the labels of rows; equal scores go to the lower label."""
         scores = np.asarray(X @ self.coef.T) + self.intercept
-        labels: NDArray[Any] = predictions_of("", self.classes, scores[:, 0] if scores.shape[1] == 1 else scores)
+        labels: NDArray[Any] = predictions_of("", self.classes, scores)
         return labels
 
     def score(self, X: Any, y: NDArray[Any]) -> float:

@@ -17,12 +17,14 @@ def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> An
     task : str
         Task of a `LinearModel`.
     classes : ndarray of shape (n_classes,)
-    scores : ndarray of shape (n,), or (n, n_classes) for several classes and lists of labels
+    scores : ndarray of shape (n, n_outputs), or (n,) for one output
     """
-    if task == "regression":
-        return scores
     if task == "multilabel":
         return csr_matrix((scores > 0).astype(np.uint8))
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
+    if task == "regression":
+        return scores
     return classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 

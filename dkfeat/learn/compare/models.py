@@ -340,8 +340,7 @@ def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int
     coef, _ = weights.model(config, 0)
     score = Score(config.task)
     for X, y in _unit_blocks(test):
-        scores = X @ coef.T
-        score.add(predictions_of(config.task, classes, scores[:, 0] if len(coef) == 1 else scores), y)
+        score.add(predictions_of(config.task, classes, X @ coef.T), y)
     return score.value or 0.0
 
 

@@ -78,6 +78,10 @@ class DescentConfig:
         used = self.n_outputs * len(self.variants)
         return used if used == 1 else -(-used // LANES) * LANES
 
+    def lanes(self, variant: int) -> slice:
+        """Return the lanes of a variant."""
+        return slice(variant * self.n_outputs, (variant + 1) * self.n_outputs)
+
     def step_size(self, loss: str) -> float:
         """Step size of a row of weight 1, reduced so that rows of typical weight do not all step to their targets."""
         return LOSSES[loss][1] * math.sqrt(self.n_descents / max(1.0, self.typical_weight))
@@ -128,8 +132,7 @@ class Weights:
         coef : ndarray of float32, shape (n_outputs, n_features)
         intercept : ndarray of float64, shape (n_outputs,)
         """
-        lanes = slice(variant * config.n_outputs, (variant + 1) * config.n_outputs)
-        table, intercepts = self.averaged
+        lanes, (table, intercepts) = config.lanes(variant), self.averaged
         factor = config.target_scale * (config.scale if config.value is None else config.value)
         coef = np.multiply(table[:, lanes].T, np.float32(factor), order="F")
         return coef, intercepts[lanes] * config.target_scale + config.target_mean
@@ -143,8 +146,7 @@ class Weights:
 
     def is_finite(self, config: DescentConfig, variant: int) -> bool:
         """Return True if a variant has not diverged."""
-        lanes = slice(variant * config.n_outputs, (variant + 1) * config.n_outputs)
-        table, intercepts = self.averaged
+        lanes, (table, intercepts) = config.lanes(variant), self.averaged
         return bool(np.isfinite(table[:, lanes]).all() and np.isfinite(intercepts[lanes]).all())
 
 
@@ -204,14 +206,12 @@ class Descent:
         empty = np.empty(0, np.float32)
         self._mean = empty if weights.mean_coef is None else weights.mean_coef.copy() if copy else weights.mean_coef
         self._lag = np.zeros(len(self._mean.ravel()), np.float32)
-        n_lanes, used = config.n_lanes, config.n_outputs * len(config.variants)
-        kinds, step_sizes, alphas = np.zeros(n_lanes, np.int64), np.zeros(n_lanes), np.zeros(n_lanes)
-        for values, given in (
-            (kinds, [LOSSES[variant.loss][0] for variant in config.variants]),
-            (step_sizes, [config.step_size(variant.loss) for variant in config.variants]),
-            (alphas, [variant.alpha for variant in config.variants]),
-        ):
-            values[:used] = np.repeat(given, config.n_outputs)
+        n_lanes, kinds = config.n_lanes, np.zeros(config.n_lanes, np.int64)
+        step_sizes, alphas = np.zeros((2, n_lanes))
+        for number, variant in enumerate(config.variants):
+            lanes = config.lanes(number)
+            kinds[lanes] = LOSSES[variant.loss][0]
+            step_sizes[lanes], alphas[lanes] = config.step_size(variant.loss), variant.alpha
         self._lanes = compiled.Lanes(
             kinds=kinds,
             step_sizes=step_sizes,

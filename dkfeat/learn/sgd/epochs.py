@@ -27,24 +27,23 @@ LINE_SECONDS = 5.0
 
 
 class EpochLines:
-    """Progress lines of a training, one as each epoch ends.
+    """Progress lines of a training, one for each epoch.
 
-    Plain lines come for the first and the last epoch, and every few seconds in between. As a context manager it ends
-    the line that is under way, so that an error has a line of its own on a terminal, and the last epoch is shown.
+    A terminal gets one line that changes; a pipe gets lines for the first and the last epoch and every few seconds in
+    between. On exit as a context manager the current line ends, so that an error message starts on its own line.
 
     Parameters
     ----------
     epochs : int
-        How many there will be.
+        Number of epochs.
     stream : text file or None
-        None: below the cell that runs, in a notebook, else standard error.
+        None: the output of the running cell in a notebook, else standard error.
     """
 
     def __init__(self, epochs: int, stream: TextIO | None = None) -> None:
         self._epochs = epochs
         self._cell = NotebookLine.here() if stream is None else None
         self._stream = sys.stderr if stream is None else stream
-        self._rewrites = self._stream.isatty()
         self._began = self._shown = time.monotonic()
         self._line_open = False
 
@@ -55,58 +54,51 @@ class EpochLines:
         if self._cell is not None:
             self._cell.end()
         if self._line_open:
-            self._stream.write("\n")
-            self._stream.flush()
+            print(file=self._stream, flush=True)
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         """Show an epoch, given its entry of the history."""
-        now = time.monotonic()
-        last = entry["epoch"] == self._epochs
+        now, is_last = time.monotonic(), entry["epoch"] == self._epochs
         line = self._describe(entry, now - self._began)
         self._began = now
         if self._cell is not None:
             self._cell.write(line, entry["epoch"] / self._epochs)
-            return
-        if self._rewrites:
+        elif self._stream.isatty():
             # carriage return, and clear to the end of the line
-            self._stream.write(f"\r{line}\033[K" + ("\n" if last else ""))
-            self._line_open = not last
-        elif last or entry["epoch"] == 1 or now - self._shown >= LINE_SECONDS:
-            self._stream.write(line + "\n")
+            print(f"\r{line}\033[K", end="\n" if is_last else "", file=self._stream, flush=True)
+            self._line_open = not is_last
+        elif is_last or entry["epoch"] == 1 or now - self._shown >= LINE_SECONDS:
+            print(line, file=self._stream, flush=True)
             self._shown = now
-        self._stream.flush()
 
     def _describe(self, entry: Mapping[str, Any], seconds: float) -> str:
-        parts = [f"train: epoch {entry['epoch']} of {self._epochs}"]
-        if entry.get("loss") is not None:
-            parts.append(f"loss {entry['loss']:.4g}")
-        if entry.get("alpha") is not None:
-            parts.append(f"best alpha {entry['alpha']:g}")
+        shown = {"loss": "loss {:.4g}", "alpha": "best alpha {:g}"}
         for rows in ("validation", "test"):
-            if entry.get(f"{rows}_accuracy") is not None:
-                parts.append(f"{rows} accuracy {entry[f'{rows}_accuracy']:.2%}")
-            elif entry.get(f"{rows}_r2") is not None:
-                parts.append(f"{rows} R² {entry[f'{rows}_r2']:.4f}")
-        parts.append(f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s")
-        return ", ".join(parts)
+            shown |= {f"{rows}_accuracy": f"{rows} accuracy {{:.2%}}", f"{rows}_r2": f"{rows} R² {{:.4f}}"}
+        parts = [form.format(entry[name]) for name, form in shown.items() if entry.get(name) is not None]
+        speed = f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s"
+        return ", ".join([f"train: epoch {entry['epoch']} of {self._epochs}", *parts, speed])
 
 
 SCORES = 1 << 22
-"""Scores that are held at a time, about: 16 MiB."""
+"""Approximate number of scores held at a time: 16 MiB."""
 TOLERANCE = 1e-4
-"""A score must grow by more than this to count as better."""
+"""Minimum increase of a score that counts as better."""
+
+STATE = ("coef", "intercept", "mean_coef", "mean_intercept", "loss")
+"""Arrays of `Weights` in a checkpoint."""
 
 ScoredBatches = Callable[[], Iterable[tuple[Any, Any]]]
 
 
 def score_name(task: str) -> str:
-    """Name the score of a task's models, as histories do."""
+    """Return the name of a task's score in histories."""
     return "r2" if task == "regression" else "accuracy"
 
 
 @dataclass(slots=True)
 class Candidate:
-    """The model that training would return."""
+    """Model that training may return."""
 
     variant: int
     epoch: int
@@ -114,12 +106,12 @@ class Candidate:
     coef: NDArray[np.float32]
     intercept: NDArray[np.float64]
     score: float | None
-    """On the held-out rows, if there are any."""
+    """Score on the held-out rows, if there are any."""
 
 
 @dataclass(kw_only=True)
 class Training:
-    """A training under way.
+    """Training in progress.
 
     Parameters
     ----------
@@ -127,19 +119,20 @@ class Training:
     config : DescentConfig
     n_features : int
     epochs : int
-        At most.
+        Maximum number of epochs.
     validation : callable or None
-        Gives batches ``(X, y)`` that choose among variants and epochs.
+        Function that returns batches ``(X, y)`` to choose among variants and epochs.
     test : callable or None
-        Gives batches that are scored and choose nothing.
+        Function that returns batches that are scored and choose nothing.
     patience : int or None
-        Epochs without a better score on the held-out rows after which training stops. The best epoch's model is then
-        returned, else the last one's.
+        Number of epochs without a better score on the held-out rows after which training stops. If given, the model of
+        the best epoch is returned, else that of the last one.
     checkpoints : Checkpoints or None
     on_epoch : callable or None
-        Given the history's entry of each epoch.
+        Function that receives the history entry of each epoch.
     averaging : callable or None
-        Gives the weights after an epoch, from those before it and its number; None: `rows` are shown here.
+        Function that returns the weights after an epoch, given those before it and its number; None: `rows` are shown
+        here.
     """
 
     rows: TrainingRows
@@ -155,7 +148,7 @@ class Training:
 
     history: list[dict[str, Any]] = field(default_factory=list, init=False)
     grid: list[dict[str, Any]] = field(default_factory=list, init=False)
-    """Each variant's loss, alpha and state after the last epoch."""
+    """Loss, alpha and state after the last epoch of each variant."""
     best: Candidate | None = field(default=None, init=False)
     _stale: int = field(default=0, init=False)
     _batches: int = field(default=0, init=False)
@@ -167,9 +160,9 @@ class Training:
         Raises
         ------
         ConfigError
-            The weights of all variants diverged.
+            If the weights of all variants diverged.
         SpecConflictError, ShardError
-            From the checkpoint, if there is one.
+            If the checkpoint cannot be used.
         """
         weights = Weights.zeros(self.config, self.n_features)
         self._before = (0, weights.loss.copy())
@@ -218,9 +211,9 @@ class Training:
             }
             for index, variant in enumerate(config.variants)
         ]
-        chosen = self._first_of(scores, alive)
-        entry: dict[str, Any] = {"epoch": len(self.history) + 1, "rows": weights.steps - self._before[0]}
-        entry["loss"] = losses[chosen]
+        chosen = self._best_of(scores, alive)
+        n_rows = weights.steps - self._before[0]
+        entry: dict[str, Any] = {"epoch": len(self.history) + 1, "rows": n_rows, "loss": losses[chosen]}
         if scores[chosen] is not None:
             entry[f"validation_{name}"] = scores[chosen]
         if len(alive) > 1:
@@ -230,20 +223,16 @@ class Training:
         self.history.append(entry)
         self._before = (weights.steps, weights.loss.copy())
         if self.patience is not None:
-            self._keep_best(weights, chosen, scores[chosen])
+            self._stale += 1
+            if self.best is None or _orderable(scores[chosen]) > _orderable(self.best.score) + TOLERANCE:
+                self.best, self._stale = self._candidate(weights, chosen, scores[chosen]), 0
         if self.on_epoch is not None:
             self.on_epoch(entry)
 
-    def _first_of(self, scores: list[float | None], alive: list[bool]) -> int:
-        """Variant with the best score; of equal ones the one with the larger alpha, then the earlier one."""
+    def _best_of(self, scores: list[float | None], alive: list[bool]) -> int:
+        """Return the variant with the best score; of equal ones that with the largest alpha, then the first."""
         found = [index for index, fine in enumerate(alive) if fine]
         return max(found, key=lambda index: (_orderable(scores[index]), self.config.variants[index].alpha, -index))
-
-    def _keep_best(self, weights: Weights, variant: int, score: float | None) -> None:
-        if self.best is None or _orderable(score) > _orderable(self.best.score) + TOLERANCE:
-            self.best, self._stale = self._candidate(weights, variant, score), 0
-        else:
-            self._stale += 1
 
     def _candidate(self, weights: Weights, variant: int, score: float | None) -> Candidate:
         coef, intercept = weights.model(self.config, variant)
@@ -254,11 +243,11 @@ class Training:
             return self.best
         name = f"validation_{score_name(self.config.task)}"
         scores = [entry[name] for entry in self.grid]
-        chosen = self._first_of(scores, [not entry["diverged"] for entry in self.grid])
+        chosen = self._best_of(scores, [not entry["diverged"] for entry in self.grid])
         return self._candidate(weights, chosen, scores[chosen])
 
     def _epoch_losses(self, weights: Weights) -> list[float]:
-        """Mean loss of each variant over the rows of the epoch and its outputs."""
+        """Compute the mean loss of each variant over the rows of the epoch and its outputs."""
         steps, losses = self._before
         used = self.config.n_outputs * len(self.config.variants)
         with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
@@ -267,35 +256,31 @@ class Training:
             return [float(mean) for mean in means / max(1, weights.steps - steps)]
 
     def _scores(self, weights: Weights) -> list[float | None]:
-        """Score of each variant on the held-out rows, if there are some, all from one product."""
-        if self.validation is None:
-            return [None] * len(self.config.variants)
+        """Score each variant on the held-out rows, if there are any, from one product."""
         config = self.config
-        found = [Score(config.task) for _ in config.variants]
+        if self.validation is None:
+            return [None] * len(config.variants)
+        totals = [Score(config.task) for _ in config.variants]
         table, intercepts = weights.averaged
         factor = np.float32(config.scale if config.value is None else config.value)
         for X, y in _few_rows(prefetch(self.validation()), config.n_lanes):
             with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
-                all_scores = np.asarray(X @ table) * factor + intercepts.astype(np.float32)
-            for variant, score in enumerate(found):
-                scores = all_scores[:, variant * config.n_outputs : (variant + 1) * config.n_outputs]
-                score.add(predictions_of(config.task, config.classes, self._shaped(scores)), y)
-        return [score.value for score in found]
-
-    def _shaped(self, scores: NDArray[Any]) -> NDArray[Any]:
-        if self.config.task == "regression":
-            return scores[:, 0].astype(np.float64) * self.config.target_scale + self.config.target_mean
-        return scores[:, 0] if self.config.task == "binary" else scores
+                all_scores: NDArray[Any] = np.asarray(X @ table) * factor + intercepts.astype(np.float32)
+            if config.task == "regression":
+                all_scores = all_scores.astype(np.float64) * config.target_scale + config.target_mean
+            for variant, total in enumerate(totals):
+                scores = all_scores[:, config.lanes(variant)]
+                total.add(predictions_of(config.task, config.classes, scores), y)
+        return [total.value for total in totals]
 
     def _test_score(self, weights: Weights, variant: int) -> float | None:
         assert self.test is not None
-        coef, intercept = weights.model(self.config, variant)
-        score = Score(self.config.task)
-        for X, y in _few_rows(prefetch(self.test()), self.config.n_outputs):
+        config, total = self.config, Score(self.config.task)
+        coef, intercept = weights.model(config, variant)
+        for X, y in _few_rows(prefetch(self.test()), config.n_outputs):
             scores = np.asarray(X @ coef.T, dtype=np.float32) + intercept.astype(np.float32)
-            scores = scores[:, 0] if self.config.task in ("binary", "regression") else scores
-            score.add(predictions_of(self.config.task, self.config.classes, scores), y)
-        return score.value
+            total.add(predictions_of(config.task, config.classes, scores), y)
+        return total.value
 
     def _diverged(self) -> str:
         variants = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.config.variants)
@@ -308,15 +293,8 @@ class Training:
     def _save(self, descent: Descent) -> None:
         assert self.checkpoints is not None
         weights = descent.weights()
-        arrays: dict[str, NDArray[Any]] = {
-            "coef": weights.coef,
-            "intercept": weights.intercept,
-            "mean_intercept": weights.mean_intercept,
-            "loss": weights.loss,
-            "loss_before": self._before[1],
-        }
-        if weights.mean_coef is not None:
-            arrays["mean_coef"] = weights.mean_coef
+        arrays = {name: getattr(weights, name) for name in STATE if getattr(weights, name) is not None}
+        arrays["loss_before"] = self._before[1]
         state: dict[str, Any] = {
             "steps": weights.steps,
             "batches": self._batches,
@@ -338,15 +316,15 @@ class Training:
         if state["best"] is not None:
             variant, epoch, score = state["best"]
             self.best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
-        lanes = (arrays["intercept"], arrays.get("mean_coef"), arrays["mean_intercept"], arrays["loss"])
-        return Weights(arrays["coef"], *lanes, state["steps"])
+        kept: dict[str, Any] = {name: arrays.get(name) for name in STATE}
+        return Weights(**kept, steps=state["steps"])
 
 
 def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tuple[Any, Any]]:
-    """Cut batches so that rows with so many scores each stay within `SCORES`."""
+    """Cut batches so that rows with `n_scores` scores each have at most `SCORES` together."""
     most = max(1, SCORES // n_scores)
     for X, y in batches:
-        if y.shape[0] <= most:  # most often; slices of sparse rows are copies
+        if y.shape[0] <= most:  # the usual case, without copies of sparse rows
             yield X, y
             continue
         for start in range(0, y.shape[0], most):

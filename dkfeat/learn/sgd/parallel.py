@@ -1,12 +1,13 @@
 """Training in parts on a cluster: each part descends over its own shards, and their weights are averaged.
 
-Zinkevich, Weimer, Smola and Li (2010), "Parallelized Stochastic Gradient Descent", Algorithm 3: rows are dealt out at
-random, and every machine descends over its own share alone.
+Zinkevich, Weimer, Smola and Li (2010), "Parallelized Stochastic Gradient Descent", Algorithm 3: rows are distributed at
+random, and every machine descends over its own rows.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,20 +29,20 @@ from dkfeat.learn.sgd.rows import TrainingRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner
     from dkfeat.io.storage.base import Storage
 
 
 def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int]]:
-    """Deal shards out to parts of about equally many rows.
+    """Assign shards to parts of about equally many rows.
 
-    The largest shards go first, each to the part with the fewest rows; which of equal ones is first is drawn.
+    The largest shards are assigned first, each to the part with the fewest rows; shards of equal size are in random
+    order.
 
     Parameters
     ----------
     rows : sequence of int
-        Rows of each shard.
+        Number of rows of each shard.
     n_parts : int
         At least 1.
     seed : int
@@ -50,7 +51,7 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
     Returns
     -------
     parts : list of list of int
-        Places of each part's shards, ascending. A shard without rows is in none.
+        Indices of the shards of each part, ascending. A shard without rows is in no part.
 
     Examples
     --------
@@ -62,29 +63,29 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
     order = order[np.argsort(-counts[order], kind="stable")]
     parts: list[list[int]] = [[] for _ in range(n_parts)]
     least = [(0, part) for part in range(n_parts)]
-    for place in order[counts[order] > 0].tolist():
+    for shard in order[counts[order] > 0].tolist():
         held, part = heapq.heappop(least)
-        parts[part].append(place)
-        heapq.heappush(least, (held + int(counts[place]), part))
-    return [sorted(places) for places in parts]
+        parts[part].append(shard)
+        heapq.heappush(least, (held + rows[shard], part))
+    return [sorted(shards) for shards in parts]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a training: what a task is for."""
+    """One part of a training, the input of one task."""
 
     number: int
-    """From 0."""
+    """Number of the part, from 0."""
     n_parts: int
 
     @property
     def description(self) -> str:
-        """Its number, for people."""
+        """Number of the part in messages."""
         return f"part {self.number + 1} of {self.n_parts}"
 
 
 class PartPlacement:
-    """Worker of each part: the same one in every epoch, as long as it lives.
+    """Assignment of parts to workers, which stays the same in every epoch as long as a worker lives.
 
     Parameters
     ----------
@@ -102,59 +103,59 @@ class PartPlacement:
         self._workers: dict[int, str] = {}
 
     def __call__(self, threads: Mapping[str, int]) -> dict[int, str]:
-        """Worker of each part, given all workers with their threads; none without workers."""
+        """Return the worker of each part, given the threads of all workers; an empty mapping without workers."""
         self._workers = {part: worker for part, worker in self._workers.items() if worker in threads}
         for part in range(self._n_parts if threads else 0):
             if part not in self._workers:
-                taken = list(self._workers.values())
-                self._workers[part] = min(threads, key=lambda name: (taken.count(name) / max(1, threads[name]), name))
+                load = Counter(self._workers.values())
+                self._workers[part] = min(threads, key=lambda name: (load[name] / max(1, threads[name]), name))
         return dict(sorted(self._workers.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedShards:
-    """Reference of a committed data set, in few bytes: workers read the list of shards themselves."""
+    """Small reference to a committed data set, from which workers open it."""
 
     storage: Storage
     manifest: int
-    """Its number."""
+    """Number of the manifest."""
     sha256: str
-    """Of the manifest."""
+    """Hash of the manifest."""
     verify: Literal["sha256", "size"]
     cache_bytes: int
-    """Encoded rows that a worker process keeps in memory."""
+    """Maximum size of the encoded rows that a worker process keeps in memory."""
 
     def open(self) -> ShardDataset:
-        """Open it, once in each process."""
-        key = (self.storage.url, self.sha256, self.verify, self.cache_bytes)
-        return _OPENED.get(key, self._open)
+        """Open the data set, once in each process."""
 
-    def _open(self) -> ShardDataset:
-        manifest = read_numbered(self.storage, self.manifest, self.sha256)
-        shards = ShardReader(self.storage, read_spec(self.storage), manifest)
-        return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
+        def read() -> ShardDataset:
+            manifest = read_numbered(self.storage, self.manifest, self.sha256)
+            shards = ShardReader(self.storage, read_spec(self.storage), manifest)
+            return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
+
+        return _OPENED.get((self.storage.url, self.sha256, self.verify, self.cache_bytes), read)
 
 
 _OPENED = ProcessCache[ShardDataset](1)
-"""In a worker process: the shards that it trains on, with those of their rows that are kept."""
+"""Shards that a worker process trains on, with their cached rows."""
 
 
 def forget_shards() -> None:
-    """Free what this process keeps of shards."""
+    """Free the shards that this process has opened."""
     _OPENED.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochTask:
-    """One epoch of every part: what is sent to each worker once an epoch."""
+    """One epoch of all parts, sent to each worker once per epoch."""
 
     shards: PinnedShards
     config: DescentConfig
     coef: NDArray[np.float32]
-    """Weights to start from, shape (n_features, n_lanes)."""
+    """Initial weights, shape (n_features, n_lanes)."""
     intercept: NDArray[np.float64]
     epoch: int
-    """From 0."""
+    """Number of the epoch, from 0."""
     fraction: float
     """Share of the rows that is held out."""
     seed: int
@@ -166,8 +167,8 @@ class EpochTask:
         Returns
         -------
         weights : Weights
-            After it, with their mean over this epoch's steps, the mean loss and the number of its rows. A function of
-            the part's number and this task, bit for bit, wherever and how often it runs.
+            Weights after the epoch, with their mean over its steps, the mean loss and the number of rows. They depend
+            only on the part's number and this task, bit for bit.
         """
         data = self.shards.open()
         shards = assign_shards([entry.rows for entry in data.manifest.shards], part.n_parts, self.seed)[part.number]
@@ -179,9 +180,8 @@ class EpochTask:
             shards=shards,
             part=part.number,
         )
-        fresh = Weights.zeros(self.config, 0)
-        mean = np.zeros_like(self.coef) if self.config.average else None
-        start = Weights(self.coef.copy(), self.intercept, mean, fresh.mean_intercept, fresh.loss)
+        zeros = Weights.zeros(self.config, len(self.coef))
+        start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
         descent = Descent(start, self.config, copy=False)
         for X, y, weight in prefetch(rows.epoch(self.epoch)):
             if stopped():
@@ -191,23 +191,23 @@ class EpochTask:
 
 
 EARLIER = 0.5
-"""Weight of the steps of earlier epochs in the mean of the weights: epoch t then has a share of 2 / (t + 1), as in the
-averages of Shamir and Zhang (2013), eta = 1. Parts begin worse than one descent, and an even mean remembers that."""
+"""Weight of the steps of earlier epochs in the mean of the weights. Epoch t then has a share of 2 / (t + 1), as in the
+averages of Shamir and Zhang (2013), eta = 1, because the first weights of parts are worse than those of one descent."""
 CACHE_SHARE = 4
-"""A worker keeps encoded rows in memory up to this part of what one of its tasks may use."""
+"""Divisor of the memory limit of a task that gives the size of a worker's cache of encoded rows."""
 CACHE_BYTES = 1 << 30
-"""The same where no limit is known."""
+"""Size of that cache if there is no memory limit."""
 BUFFERS_BYTES = 256 << 20
-"""Memory of a part beside weights and kept rows: the shuffle buffer, two shards and two decoded batches."""
+"""Memory of a part in addition to weights and cache: the shuffle buffer, two shards and two decoded batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging:
-    """Epochs over the parts of a data set, whose weights are averaged after each.
+    """Epochs over the parts of a data set, whose weights are averaged after each epoch.
 
-    For each epoch every worker is sent one table of weights, 4 bytes for each feature and lane, and every part sends
-    one back, two with the mean over its steps; lanes are the models trained side by side times their outputs, filled up
-    to a multiple of 16 if there are several.
+    In each epoch every worker receives one table of weights, with 4 bytes for each feature and lane, and every part
+    sends back one, or two with the mean over its steps. Lanes are the outputs of all models trained in the same
+    descent, padded to a multiple of 16 if there are several.
     """
 
     runner: Runner
@@ -217,7 +217,7 @@ class Averaging:
     n_parts: int
     placement: PartPlacement
     cache_bytes: int
-    """Encoded rows that a worker process keeps in memory."""
+    """Maximum size of the encoded rows that a worker process keeps in memory."""
 
     def __call__(self, weights: Weights, epoch: int) -> Weights:
         """Run one epoch over all parts.
@@ -225,53 +225,47 @@ class Averaging:
         Parameters
         ----------
         weights : Weights
-            Where all parts start; not changed.
+            Initial weights of all parts; not changed.
         epoch : int
-            From 0.
+            Number of the epoch, from 0.
 
         Returns
         -------
         weights : Weights
-            The mean of the parts' weights, each counting by its rows; their mean over the steps of all epochs likewise,
-            with epoch t, from 1, counting t times. A function of data, options, seed and number of parts, bit for bit.
+            Mean of the parts' weights, weighted by their rows, and of their means over the steps of all epochs, where
+            epoch t, from 1, counts t times. They depend only on data, options, seed and number of parts, bit for bit.
 
         Raises
         ------
         ClusterError
-            The scheduler was lost, or several workers died over one part.
+            If the scheduler was lost, or several workers died while training the same part.
         ShardError
-            A shard does not read back.
+            If a shard cannot be read.
         """
+        rows, data, manifest = self.rows, self.rows.data, self.rows.data.manifest
         task: Any = EpochTask(
-            shards=self.pinned,
+            shards=PinnedShards(data.shards.storage, manifest.number, manifest.sha256, data.verifies, self.cache_bytes),
             config=replace(self.config, n_descents=self.n_parts),
             coef=weights.coef,
             intercept=weights.intercept,
             epoch=epoch,
-            fraction=self.rows.fraction,
-            seed=self.rows.seed,
-            shuffle_rows=self.rows.shuffle_rows,
+            fraction=rows.fraction,
+            seed=rows.seed,
+            shuffle_rows=rows.shuffle_rows,
         )
         mean = _Mean(weights)
         parts: Any = [Part(number, self.n_parts) for number in range(self.n_parts)]
         self.runner.run(task, parts, InOrder(mean.add), self.placement)
         return mean.result()
 
-    @property
-    def pinned(self) -> PinnedShards:
-        """The shards, as workers find them."""
-        data = self.rows.data
-        manifest = data.manifest
-        return PinnedShards(data.shards.storage, manifest.number, manifest.sha256, data.verifies, self.cache_bytes)
-
 
 class _Mean:
-    """Mean of parts' weights in proportion to their rows, and of means and losses with those of earlier epochs."""
+    """Mean of parts' weights, weighted by rows; means over steps and losses include those of earlier epochs."""
 
     def __init__(self, before: Weights) -> None:
         self._rows = 0
         self._before = before
-        # running means: w += (w_i - w) n_i / n; only the order of parts decides how they are rounded
+        # running means: w += (w_i - w) n_i / n, whose rounding depends on the order of parts only
         self._coef = np.zeros_like(before.coef)
         self._mean_coef = None if before.mean_coef is None else before.mean_coef.copy()
         self._intercept = np.zeros_like(before.intercept)
@@ -300,7 +294,7 @@ class _Mean:
 
 
 def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
-    """Move a mean by a share of the way; a share of 1 gives the other value exactly."""
+    """Move a mean by a share of the distance; a share of 1 gives the other value exactly."""
     mean *= mean.dtype.type(1 - share)
     mean += towards * mean.dtype.type(share)
 

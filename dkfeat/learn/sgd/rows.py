@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 
 
 BATCH_NONZEROS = 1 << 19
-"""Stored values in a batch, about: 4 MiB with their column numbers, memory that the allocator uses again."""
+"""Approximate number of stored values in a batch: 4 MiB with their column numbers, which the allocator reuses."""
 DRAWN_ROWS = 4096
-"""Rows whose random words are drawn at once."""
+"""Number of rows whose random words are drawn at once."""
 HELD_OUT_BYTES = 256 << 20
-"""Held-out rows are kept in memory, encoded, up to this; more are read from the shards each time."""
+"""Maximum size of encoded held-out rows in memory; more are read from the shards each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowStatistics:
-    """Labels and weights of the rows that are trained on."""
+    """Statistics of the labels and weights of training rows."""
 
     n_rows: int
     n_held_out: int
     class_counts: NDArray[np.int64]
-    """Rows of each class, shape (n_classes,); for lists of labels rows that have it."""
+    """Number of rows of each class, shape (n_classes,); for lists of labels number of rows with the label."""
     weight_sums: NDArray[np.float64]
-    """Sum of the weights of each class's rows, 1 a row without weights; shape (1,) where rows have no single class."""
+    """Sum of the row weights of each class, shape (n_classes,), or (1,) if rows have no single class."""
     square_sums: NDArray[np.float64]
-    """Sum of their squares likewise."""
+    """Sum of the squares of the row weights, of the same shape."""
     label_mean: float
     label_deviation: float
-    """Standard deviation of a regression's labels; 0 for classes."""
+    """Standard deviation of the labels of a regression; 0 for classes."""
 
     @property
     def mean_weight(self) -> float:
-        """Of a row."""
+        """Mean weight of a row."""
         return float(self.weight_sums.sum()) / self.n_rows
 
     def typical_weight(self, class_weights: NDArray[np.float64] | None) -> float:
-        """Mean weight of a row, each row counted by its weight, if `mean_weight` is 1 before classes have weights."""
+        """Mean weight of a row, weighted by itself, if the mean without class weights is scaled to 1."""
         of_class = 1.0 if class_weights is None else class_weights
         total = float((self.weight_sums * of_class).sum())
         return float((self.square_sums * np.square(of_class)).sum()) / (total * self.mean_weight)
 
 
 def batch_rows(data: Any) -> int:
-    """Rows of a batch that is worth decoding at once."""
+    """Return the number of rows in a batch, which are decoded at once."""
     return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
 
 
@@ -72,15 +72,15 @@ class TrainingRows:
     fraction : float
         Share of the rows that is held out, in [0, 1).
     seed : int
-        Decides which rows are held out, and the order of the others in each epoch.
+        Seed of the choice of held-out rows, and of the order of the others in each epoch.
     shuffle_rows : int or None
-        Rows mixed together, as ``buffer_rows`` of `ShardDataset.batches`.
+        Number of rows in the shuffle buffer, as ``buffer_rows`` of `ShardDataset.batches`.
     loaders : int, default=1
-        Shards that are read at the same time.
+        Number of shards that are read at the same time.
     shards : sequence of int or None
-        Ascending places of the shards to take; None: all.
+        Ascending indices of the shards to use; None: all.
     part : int, default=0
-        Of several that share the rows, each with an order of its own.
+        Number of the part, if several share the rows; each has its own order.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class TrainingRows:
         self._kept: list[tuple[Any, Any]] | None = None
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[tuple[Any, Any, NDArray[np.float64] | None]]:
-        """Features, labels and weights of an epoch's batches, without the rows held out and the first `skip` batches.
+        """Yield features, labels and weights of an epoch's batches, without held-out rows and the first `skip` batches.
 
-        Batches come in the same order with the same rows, bit for bit, each time that they are asked for.
+        The same epoch always has the same batches in the same order, bit for bit.
         """
         seed = int(np.random.SeedSequence([self.seed, number, self._part]).generate_state(1)[0])
         for index, (encoded, y, weight, held) in enumerate(self._encoded(shuffle=True, seed=seed)):
@@ -115,25 +115,23 @@ class TrainingRows:
                 yield self._decoded(take_rows(encoded, keep)), y[keep], None if weight is None else weight[keep]
 
     def held_out(self) -> Iterator[tuple[Any, Any]]:
-        """Features and labels of the rows held out, in the source's order."""
-        parts: Iterator[tuple[Any, Any]] | list[tuple[Any, Any]]
-        parts = self._held_out_parts() if self._kept is None else self._kept
-        for encoded, y in parts:
+        """Yield features and labels of the held-out rows, in the source's order."""
+        for encoded, y in self._held_out_parts() if self._kept is None else self._kept:
             yield self._decoded(encoded), y
 
     def statistics(self, classes: NDArray[Any]) -> RowStatistics:
-        """Go over all labels and weights once, and keep the held-out rows if they fit.
+        """Read all labels and weights once, and keep the held-out rows if they fit in memory.
 
         Parameters
         ----------
         classes : ndarray of shape (n_classes,)
-            Ascending; of no length for regression.
+            Labels in ascending order; empty for regression.
 
         Raises
         ------
         InputError
-            For labels that are not finite numbers in a regression, for weights that are all 0 or out of range, and if
-            no row is left to train on or none is held out.
+            If labels of a regression are not finite, weights are all 0 or out of range, no row is left to train on, or
+            none is held out.
         """
         n_rows = n_held = 0
         counts = np.zeros(len(classes), np.int64)
@@ -143,8 +141,8 @@ class TrainingRows:
         kept: list[tuple[Any, Any]] | None = []
         room = HELD_OUT_BYTES
         for encoded, y, weight, held in self._encoded(shuffle=False, seed=0):
-            rows = np.arange(y.shape[0]) if held is None else np.flatnonzero(~held)
-            out = np.empty(0, np.int64) if held is None else np.flatnonzero(held)
+            held = np.zeros(y.shape[0], np.bool_) if held is None else held
+            rows, out = np.flatnonzero(~held), np.flatnonzero(held)
             room -= len(out) * int(self.data.spec["output"]["row_bytes"])
             if room < 0:
                 kept = None
@@ -154,7 +152,7 @@ class TrainingRows:
             if not len(rows):
                 continue
             own, own_weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
-            _check_weights(own_weights)
+            _check_rows(own_weights, None if len(classes) else own)
             numbers = np.zeros(len(rows), np.intp)
             if sparse.issparse(own):
                 counts += np.bincount(own.indices, minlength=len(classes))
@@ -162,13 +160,19 @@ class TrainingRows:
                 numbers = np.searchsorted(classes, own)
                 counts += np.bincount(numbers, minlength=len(classes))[: len(classes)]
             else:
-                _check_finite(own)
                 labels.add(own)
-            sums += np.bincount(numbers, own_weights, minlength=len(sums))[: len(sums)]
-            squares += np.bincount(numbers, np.square(own_weights), minlength=len(sums))[: len(sums)]
+            for total, values in ((sums, own_weights), (squares, np.square(own_weights))):
+                total += np.bincount(numbers, values, minlength=len(total))[: len(total)]
             n_rows += len(rows)
         self._kept = kept
-        self._check(n_rows, n_held, float(sums.sum()))
+        if not n_rows or (self.fraction and not n_held):
+            raise InputError(
+                f"validation_fraction={self.fraction} holds {n_held:,} of {n_rows + n_held:,} rows out; "
+                "choose another share, give validation= with shards of their own, or train with one alpha and without "
+                "patience"
+            )
+        if not sums.sum() > 0:
+            raise InputError(f"the weights of all {n_rows:,} rows are 0; there is nothing to train on")
         return RowStatistics(
             n_rows=n_rows,
             n_held_out=n_held,
@@ -180,12 +184,10 @@ class TrainingRows:
         )
 
     def row_length(self) -> float:
-        """Root mean square of the l2 lengths of the first batch's rows in the source's order; 1 if all are 0."""
-        for X, *_ in self.data.batches(batch_rows(self.data), shuffle=False):
-            values = X.data if sparse.issparse(X) else X
-            length = float(np.sqrt(np.square(values, dtype=np.float64).sum() / X.shape[0]))
-            return length if length > 0 else 1.0
-        return 1.0
+        """Compute the root mean square of the l2 lengths of the first rows in the source's order; 1 if all are 0."""
+        X, *_ = next(iter(self.data.batches(batch_rows(self.data), shuffle=False)))
+        values = X.data if sparse.issparse(X) else X
+        return float(np.sqrt(np.square(values, dtype=np.float64).sum() / X.shape[0])) or 1.0
 
     def _encoded(self, *, shuffle: bool, seed: int) -> Iterator[tuple[Any, Any, Any, Any]]:
         batches = self.data.batches(
@@ -211,43 +213,31 @@ class TrainingRows:
     def _decoded(self, encoded: Any) -> Any:
         return self.data.map.decode(encoded) if isinstance(encoded, PackedCodes) else encoded
 
-    def _check(self, n_rows: int, n_held: int, weights: float) -> None:
-        if not n_rows or (self.fraction and not n_held):
-            raise InputError(
-                f"validation_fraction={self.fraction} holds {n_held:,} of {n_rows + n_held:,} rows out; "
-                "choose another share, give validation= with shards of their own, or train with one alpha and without "
-                "patience"
-            )
-        if not weights > 0:
-            raise InputError(f"the weights of all {n_rows:,} rows are 0; there is nothing to train on")
 
-
-def _check_weights(weights: NDArray[np.float64]) -> None:
+def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> None:
+    """Check the weights of rows, and the labels of a regression."""
     strange = weights[(weights != 0) & ~((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT))]
     if len(strange):
         raise InputError(
             f"a row has the weight {strange[0]}, but weights are 0 or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}; "
             "multiply all of them by one number, which changes nothing else"
         )
-
-
-def _check_finite(y: NDArray[Any]) -> None:
-    strange = y[~np.isfinite(y)]
-    if len(strange):
+    if targets is not None and not np.isfinite(targets).all():
+        strange = targets[~np.isfinite(targets)]
         raise InputError(
             f"a row has the label {strange[0]}; a regression needs numbers: filter such rows from the source"
         )
 
 
 def labelled_batches(data: Any, task: str, classes: NDArray[Any]) -> Callable[[], Iterator[tuple[Any, Any]]]:
-    """Return a function that gives the batches ``(X, y)`` of a data set, in its order.
+    """Return a function that returns the batches ``(X, y)`` of a data set, in its order.
 
     Parameters
     ----------
     data : ShardDataset
     task, classes
-        Of the model that is scored. Indicator matrices of shards have a column for each label of their own, which
-        `align_labels` turns into columns of these classes.
+        Task and classes of the scored model. Columns of indicator matrices of the shards are aligned with these
+        classes, see `align_labels`.
     """
 
     def batches() -> Iterator[tuple[Any, Any]]:
@@ -258,7 +248,7 @@ def labelled_batches(data: Any, task: str, classes: NDArray[Any]) -> Callable[[]
 
 
 def align_labels(y: Any, own: NDArray[Any], classes: NDArray[Any]) -> sparse.csr_matrix:
-    """Turn an indicator matrix of some labels into one of others.
+    """Convert an indicator matrix to the columns of other labels.
 
     Parameters
     ----------
@@ -269,7 +259,7 @@ def align_labels(y: Any, own: NDArray[Any], classes: NDArray[Any]) -> sparse.csr
     Returns
     -------
     y : csr_matrix of shape (n_rows, len(classes)) or one column more
-        The last column counts a row's labels that are none of `classes`, if there are such labels.
+        If some labels are not in `classes`, a last column counts them in each row.
 
     Examples
     --------
@@ -288,21 +278,21 @@ def align_labels(y: Any, own: NDArray[Any], classes: NDArray[Any]) -> sparse.csr
 
 
 def is_held_out(numbers: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Select the rows that are held out of training: a pure function of a seed and a row's place in the source.
+    """Select the rows that are held out of training, as a pure function of the seed and their position in the source.
 
     Parameters
     ----------
     numbers : ndarray of int64, shape (n,)
-        Places of rows in the source, from 0.
+        Positions of rows in the source, from 0.
     fraction : float
-        Share of rows to hold out, in [0, 1): each one is with this probability, whatever the others are.
+        Share of rows to hold out, in [0, 1): probability of each row, independent of the others.
     seed : int
         In [0, 2**64).
 
     Returns
     -------
     held_out : ndarray of bool, shape (n,)
-        The same for a row however shards are cut and shuffled, and when rows are added after it.
+        Mask of the held-out rows. It does not depend on how shards are cut and shuffled, or on later rows.
 
     Examples
     --------
@@ -315,10 +305,10 @@ def is_held_out(numbers: NDArray[np.int64], fraction: float, seed: int) -> NDArr
     words: NDArray[Any] = np.empty((DRAWN_ROWS, 4), np.uint32)
     if not len(numbers):
         return held_out
-    groups, place = np.divmod(numbers, DRAWN_ROWS)
+    groups, offsets = np.divmod(numbers, DRAWN_ROWS)
     order = np.argsort(groups, kind="stable")
     present, firsts = np.unique(groups[order], return_index=True)
     for group, rows in zip(present, np.split(order, firsts[1:]), strict=True):
         draw_words(np.uint64(group), np.uint64(STREAM_HELD_OUT), np.uint64(seed), words)
-        held_out[rows] = words[place[rows], 0] < limit
+        held_out[rows] = words[offsets[rows], 0] < limit
     return held_out
