@@ -73,8 +73,8 @@ def _beaten(measured: Sequence[Mapping[str, Any]]) -> Table:
         "Smallest k that beats the linear machine",
         ["Set", "Linear, %", *(f"GCWS, b = {bits}" for bits in BITS), NRFF],
         rows,
-        "Of the k that were measured, with the mean over the repetitions at the best C. More bits than the columns "
-        "have change nothing.",
+        "Of the k that were measured, with the mean over the repetitions at the best C. More bits than the "
+        "number of columns needs change nothing.",
     )
 
 
@@ -96,7 +96,8 @@ def _factors(measured: Sequence[Mapping[str, Any]]) -> Table:
         "How many fewer samples GCWS needs for the same accuracy",
         ["Set", "γ", "k of NRFF", "Its accuracy, %", "k of GCWS, b = 8", "Factor"],
         rows,
-        "Between the measured k by a straight line over log k; < 1: GCWS does not reach it by the largest k measured.",
+        "Interpolated linearly in log k between the measured values; < 1: GCWS does not reach it up to the largest "
+        "measured k.",
     )
 
 
@@ -115,7 +116,7 @@ def _at(measured: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Judge what the paper says must come out."""
+    """Compare the measurements with the statements of the paper."""
     factors = [_factor(each) for each in measured]
     fewer = [enough is not None and enough < k for k, _, enough in factors]
     ratios = [k / enough if enough is not None else 0.5 for k, _, enough in factors]
@@ -141,19 +142,19 @@ def verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
             else "",
         ),
         Verdict(
-            "So it is even where the exact RBF machine is better than the exact GMM machine.",
+            "This also holds where the exact RBF machine is better than the exact GMM machine.",
             len(also) > len(better) / 2 if better else None,
             f"On {len(also)} of {len(better)} such sets: {', '.join(each['title'] for each in better)}."
             if better
             else "",
         ),
         Verdict(
-            "With enough samples GCWS of 8 bits beats the linear machine, on most sets.",
+            "With enough samples GCWS of 8 bits is more accurate than the linear machine, on most sets.",
             len(beats) > len(measured) / 2 if some else None,
             f"On {len(beats)} of {len(measured)}{'; not on ' + ', '.join(slow) if slow else ''}." if some else "",
         ),
         Verdict(
-            "A few bits are worth their room: one bit a sample loses accuracy against eight.",
+            "Codes of one bit are less accurate than codes of eight bits.",
             bool(np.median(lost) > 0) if lost else None,
             f"At k = 256 by {np.median(lost):.1f} points in the median, {max(lost):.1f} at most." if lost else "",
         ),

@@ -54,7 +54,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the paper says must come out, and whether it did."""
+    """Statement of a paper, and whether the measurements confirm it."""
 
     sentence: str
     holds: bool | None

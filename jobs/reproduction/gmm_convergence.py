@@ -168,15 +168,17 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
     normal = [gains[None, rho] for rho in CORRELATIONS]
     unsettled = cells[0.5, 0.5]["spread"]
     return [
-        Verdict("At n = 1 the mean is f₁ whatever the law.", first < WIDE, f"At most {first:.1f} standard errors off."),
         Verdict(
-            "GMM tends to f∞ for every law that has a mean.",
+            "At n = 1 the mean is f₁ for every distribution.", first < WIDE, f"At most {first:.1f} standard errors off."
+        ),
+        Verdict(
+            "GMM tends to f∞ for every distribution that has a mean.",
             max(far.values()) < 0.01,
             f"The mean at n = {n:,} is at most {max(far.values()):.2g} off; the farthest is "
             f"{_name(max(far, key=lambda place: far[place])[0])}.",
         ),
         Verdict(
-            "Without a mean it stays random.",
+            "Without a mean it remains random.",
             unsettled[-1] > 0.5 * unsettled[1],
             f"ν = 0.5, ρ = 0.5: standard deviation {unsettled[1]:.2g} at n = 10, {unsettled[-1]:.2g} at n = {n:,}.",
         ),
@@ -212,7 +214,8 @@ def _limits(cells: Cells, sizes: list[int]) -> Picture:
         curves.append(Curve("", sizes, [float(gmm.f_infinity(rho))] * len(sizes), -1, "dashes"))
         panels.append(Panel(f"ρ = {rho:g}", "n", "GMM", curves, "log"))
     text = (
-        "Mean of GMM against the length of rows, bars of one standard deviation, for four laws and three correlations."
+        "Mean of GMM against the length of rows, with bars of one standard deviation, for four distributions and "
+        "three correlations."
     )
     return panels_picture("limits", "Figure 7: GMM of growing rows", panels, text)
 
@@ -252,9 +255,9 @@ EXPERIMENT = Experiment(
     source="P. Li and C.-H. Zhang, Theory of the GMM Kernel, WWW 2017: Theorems 1–3, figures 7–9",
     split_note="No data. Coordinates of two rows are independent pairs of a bivariate t-distribution of equal scales.",
     differences=[
-        "Shorter rows are the beginnings of the longest ones, so that points of a curve are not independent.",
-        "Theorems 2 and 3 are asymptotic. For 3 and 4 degrees of freedom their variances are approached slowly: "
-        "they are shown, not judged.",
+        "Shorter rows are the first columns of the longest ones, so the points of a curve are not independent.",
+        "Theorems 2 and 3 are asymptotic. For 3 and 4 degrees of freedom the variances converge slowly: they are "
+        "shown, but not checked.",
     ],
     run=run,
 )

@@ -32,7 +32,7 @@ ul.verdicts { list-style: none; padding: 0; } ul.verdicts li { padding-left: 1.6
 .yes { color: var(--yes); } .no { color: var(--no); } .mark { display: inline-block; width: 1.6rem; text-indent: 0; }
 """.strip()
 
-MARKS = {True: ("✓", "yes", "as in the paper"), False: ("✗", "no", "not so"), None: ("–", "soft", "not measured")}
+MARKS = {True: ("✓", "yes", "confirmed"), False: ("✗", "no", "not confirmed"), None: ("–", "soft", "not measured")}
 
 
 def write_html(file: Path, out: Path, results: Sequence[Mapping[str, Any]]) -> None:
@@ -75,12 +75,13 @@ def minutes(seconds: float) -> str:
 
 def _opening(results: Sequence[Mapping[str, Any]]) -> str:
     every = [verdict["holds"] for result in results for verdict in result["verdicts"]]
-    counts = f"{every.count(True)} as in the papers, {every.count(False)} not so, {every.count(None)} not measured"
+    counts = f"{every.count(True)} confirmed, {every.count(False)} not confirmed, {every.count(None)} not measured"
     links = "\n".join(
         f'<li><a href="#{escape(result["name"])}">{escape(result["title"])}</a>{_tally(result)}</li>'
         for result in results
     )
-    return f"<h1>The papers' experiments, with dkfeat</h1>\n<p>What must come out: {counts}.</p>\n<ol>\n{links}\n</ol>"
+    title = "<h1>The papers' experiments, with dkfeat</h1>"
+    return f"{title}\n<p>Statements of the papers: {counts}.</p>\n<ol>\n{links}\n</ol>"
 
 
 def _tally(result: Mapping[str, Any]) -> str:
@@ -100,7 +101,7 @@ def _section(out: Path, result: Mapping[str, Any]) -> str:
     ]
     if result["differences"]:
         items = "\n".join(f"<li>{escape(text)}</li>" for text in result["differences"])
-        parts.append(f"<h3>What differs from the paper, and why</h3>\n<ul>\n{items}\n</ul>")
+        parts.append(f"<h3>Differences from the paper</h3>\n<ul>\n{items}\n</ul>")
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     parts.append(
         f'<p class="soft">{escape(result["mode"])} mode, seed {result["seed"]}, {escape(result["date"])}, '
@@ -117,7 +118,7 @@ def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> str:
         detail = f'<br><span class="soft">{escape(verdict["detail"])}</span>' if verdict["detail"] else ""
         mark = f'<span class="mark {kind}" title="{words}" aria-label="{words}">{sign}</span>'
         lines.append(f"<li>{mark}{escape(verdict['sentence'])}{detail}</li>")
-    return f'<h3>What must come out</h3>\n<ul class="verdicts">\n{chr(10).join(lines)}\n</ul>' if lines else ""
+    return f'<h3>Statements of the papers</h3>\n<ul class="verdicts">\n{chr(10).join(lines)}\n</ul>' if lines else ""
 
 
 def _table(table: Mapping[str, Any]) -> str:

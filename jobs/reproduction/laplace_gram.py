@@ -140,7 +140,7 @@ def _verdicts(errors: Cells, first: Cells, covariances: Cells, times: Times) -> 
         ),
         Verdict("Random Laplace features have the variance of Theorem 1.", *on_theory(first.values())),
         Verdict(
-            "Neighbouring components covary as Theorems 2 and 3 say.",
+            "Neighbouring components have the covariances of Theorems 2 and 3.",
             max(map(abs, off)) < WIDE,
             f"{len(off)} covariances, at most {max(map(abs, off)):.1f} standard errors off.",
         ),
@@ -207,10 +207,10 @@ EXPERIMENT = Experiment(
         "most texts have), and Dirichlet draws; divided by their sums, padded with zeros to 2ⁿ columns."
     ),
     differences=[
-        "The paper's histograms are of visual words of images, which are not at hand; digits and texts stand in.",
-        "Parameters of the kernels are such that their median over pairs of rows is 1/e, whatever classes rows have. "
-        "For rows of sum 1 this makes the reciprocal kernel nearly constant, and its errors small.",
-        "Times are of other programs on another machine, of one core: only their order and growth are compared. "
+        "The paper's histograms of visual words are not available; digits and texts are used instead.",
+        "Parameters of the kernels are chosen so that their median over pairs of rows of any class is 1/e. For rows "
+        "of sum 1 this makes the reciprocal kernel nearly constant, and its errors small.",
+        "Times are those of other programs on one core of another machine: only their order and growth are compared. "
         "Lévy weights are transformed in float64.",
     ],
     run=run,

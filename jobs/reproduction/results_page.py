@@ -63,8 +63,8 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
 def _opening(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "# The papers' experiments",
-        "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; not edited "
-        "by hand. Each experiment is a module of `jobs/reproduction/`.",
+        "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; do not edit "
+        "it by hand. Each experiment is a module of `jobs/reproduction/`.",
         "\n".join(f"- [{result['title']}](#{result['name']}){_tally(result)}" for result in results),
     ]
 
@@ -82,13 +82,13 @@ def _section(result: Mapping[str, Any]) -> list[str]:
         f"{result['source']}. {result['split_note']}",
     ]
     if result["verdicts"]:
-        parts += ["What must come out:", "\n".join(map(_verdict, result["verdicts"]))]
+        parts += ["Statements of the paper:", "\n".join(map(_verdict, result["verdicts"]))]
     for table in result["tables"]:
         parts += [f"### {table['title']}", _table(table), *([table["note"]] if table["note"] else [])]
     for picture in result["pictures"]:
         parts += [f"### {picture['title']}", _picture(result["name"], picture), picture["alt"]]
     if result["differences"]:
-        parts += ["What differs from the paper, and why:", "\n".join(f"- {text}" for text in result["differences"])]
+        parts += ["Differences from the paper:", "\n".join(f"- {text}" for text in result["differences"])]
     parts.append(
         f"Run on {result['date']} with seed {result['seed']}: {minutes(result['processor_seconds'])} of one core in "
         f"{result['processes']} processes; {result['machine']}; {versions}."

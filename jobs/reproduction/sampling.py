@@ -51,6 +51,6 @@ def on_theory(
     worst = max(beyond)
     detail = (
         f"Measured over theory: {min(ratios):.3f} to {max(ratios):.3f} in {len(ratios)} cells; at most {worst:.1f} "
-        "standard errors beyond what theory leaves open."
+        "standard errors outside the range that theory allows."
     )
     return worst < WIDE, detail

@@ -176,7 +176,7 @@ def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
             *on_theory(gcws, lambda cell: (cell["gamma"] + 1) ** 2 / cell["k"]),
         ),
         Verdict(
-            "Normalization never makes the variance larger, and makes it much smaller where rows are alike.",
+            "Normalization never makes the variance larger, and makes it much smaller for similar rows.",
             below and gain > 10,
             f"At γ = 1 and ρ = 0.95 it falls by a factor of {gain:.0f} at least.",
         ),
@@ -261,10 +261,10 @@ EXPERIMENT = Experiment(
     ),
     differences=[
         "γ multiplies 1 − ρ throughout.",
-        "The theorems on NRFF and exponentiated GCWS are asymptotic: errors may be off by a part of order 1/k, and for "
-        "exponentiated GCWS of order γ²/k, which shows at small k.",
-        "GCWS is measured on full samples (column and level), of which the theorem speaks; codes without levels have a "
-        "small bias beside it.",
+        "The theorems on NRFF and exponentiated GCWS are asymptotic: errors may differ from them by a relative "
+        "amount of order 1/k, for exponentiated GCWS of order γ²/k, which is visible at small k.",
+        "GCWS is measured on full samples (column and level), as in the theorem; codes without levels also have a "
+        "small bias.",
     ],
     run=run,
 )

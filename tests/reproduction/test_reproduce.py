@@ -138,7 +138,7 @@ def test_docs__keep_full_runs_only(tmp_path):
     assert sorted(Path(each).name for each in shown) == sorted(file.name for file in pictures.iterdir())
     assert all((page.parent / each).is_file() for each in shown)
     assert "| x | y \\| z |\n| --- | ---: |\n| a | 1.000 |\n" in text
-    assert "- ✗ (not so) It does not\n" in text
+    assert "- ✗ (not confirmed) It does not\n" in text
     assert str(tmp_path) not in text
 
 
