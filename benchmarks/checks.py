@@ -1,10 +1,10 @@
-"""What page checksums, SHA-256 and flushes to the disk take of a featurize run: the same run with and without them.
+"""Cost of page checksums, SHA-256 and flushes to disk in a featurize run: the same run with and without them.
 
     python benchmarks/checks.py [--quick] [--rows 100000] [--repeats 7] [--folder DIR]
 
-One thread of this process; runs with and without alternate, and each pair gives a ratio of their throughputs. The mark:
-all checks together cost at most a tenth. What a flush costs is a matter of the disk, so name a folder on the disk in
-question: the default may be memory.
+Runs use one thread of this process. Runs with and without the checks alternate, and each pair gives a ratio of
+throughputs. Target: all checks together cost at most a tenth. The cost of a flush depends on the disk, so give a folder
+on the disk to be measured: the default may be in memory.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from dkfeat.io.shards import codec as seal
 from dkfeat.io.shards import columns
 
 BLOCK = 16 << 20
-MARK = 0.9
+TARGET = 0.9
 
 
 class NoDigest:
-    """A hash that looks at nothing."""
+    """Hash that reads no data."""
 
     def __init__(self, data=b""):
         pass
@@ -70,7 +70,7 @@ CHECKS = {"page checksums": without_page_checksums, "SHA-256": without_sha256, "
 
 
 def run(source, gcws, target, left_out=()):
-    """Seconds of a run on the wall and on the processor, with some of the checks left out."""
+    """Wall seconds and processor seconds of a run with some of the checks left out."""
     shutil.rmtree(target, ignore_errors=True)
     with ExitStack() as stack:
         for name in left_out:
@@ -81,7 +81,7 @@ def run(source, gcws, target, left_out=()):
 
 
 def compared(source, gcws, target, left_out, repeats):
-    """Throughput with all checks over that with some left out: medians of pairs, run in either order by turns."""
+    """Throughput with all checks over that with some left out: medians of pairs, run in alternating order."""
     wall, cpu = [], []
     for repeat in range(repeats):
         seconds = {}
@@ -127,7 +127,7 @@ def main():
     print(f"\nof the throughput, and of the processor's time, of {n_rows:,} rows of W2, 8 bits, one thread")
     print(f"{'k':>5}  {'check':<16}{'lost':>8}{'of CPU time':>14}")
     for n_components, name, ratio, cpu in lines:
-        remark = f"  mark: at most {1 - MARK:.0%}" if name == "all" else ""
+        remark = f"  target: at most {1 - TARGET:.0%}" if name == "all" else ""
         print(f"{n_components:>5}  {name:<16}{1 - ratio:>8.1%}{1 - cpu:>14.1%}{remark}")
 
 

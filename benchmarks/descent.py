@@ -1,8 +1,8 @@
-"""Epochs of gradient descent over GCWS features in memory, beside scikit-learn's: the table of decision 0016.
+"""Epochs of gradient descent on GCWS features in memory, compared with scikit-learn's, as in decision 0016.
 
     DKFEAT_DATA=DIR python benchmarks/descent.py [--quick]
 
-Both train on one thread, with averaging, and pairs are timed in turn by processor time, after an epoch of each.
+Both train on one thread, with averaging. Pairs of epochs are timed in turn by processor time, after one epoch of each.
 """
 
 import lzma
@@ -20,7 +20,7 @@ from dkfeat.learn.sgd.descent import Descent, DescentConfig, Variant, Weights
 
 COMPONENTS, ALPHA = 512, 1e-6
 SETS = ("rcv1", "spambase", "satimage", "letter")
-MARK = 1.0
+TARGET = 1.0
 
 
 def epochs(name, loss, quick):
@@ -45,7 +45,7 @@ def epochs(name, loss, quick):
         lambda: peer.partial_fit(scaled, y),
         len(y),
         1 if quick else 5,
-        MARK,
+        TARGET,
     )
 
 

@@ -1,9 +1,9 @@
-"""The whole job, text to shards, against the script that a user would write with scikit-learn and datasketch.
+"""Text to shards in whole processes, compared with a script of scikit-learn and datasketch.
 
     python benchmarks/job.py [--quick] [--rows 200000] [--folder DIR]
 
-Wall times of whole processes, start-up included; CPU seconds beside them, since other work on the machine does
-not change those. The user's script is run on few rows and its per-row part extrapolated.
+Measures wall times of whole processes, including their start, and CPU seconds, which do not depend on other load of
+the machine. The script runs on few rows, and its time per row is extrapolated.
 """
 
 import argparse
@@ -49,7 +49,7 @@ print(fixed, time.perf_counter() - started, X.shape[0])
 
 
 def write_rows(path, n_rows, seed=7):
-    """W2 as text: Zipf(1) columns, log-normal values, unit rows, eight digits; kept if it is there already."""
+    """Write W2 as text, unless the file exists: Zipf(1) columns, log-normal values, unit rows, eight digits."""
     if path.exists():
         return
     rng = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def user_script(path, folder, n_rows, n_measured):
 
 
 def on_cluster(path, n_rows, folder, n_workers, repeats):
-    """Time on worker processes that have worked before, and their highest memory above what they held then."""
+    """Time on warm worker processes, and the increase of their peak memory."""
     import psutil
 
     import dkfeat

@@ -1,4 +1,4 @@
-"""Benchmarks of features: microseconds a row beside a peer's, in pairs of processor time."""
+"""Benchmarks of features: microseconds per row of dkfeat and of a peer, in pairs of processor time."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-COLUMNS = ("name", "ours_us", "peer_us", "ratio", "low", "high", "mark")
+COLUMNS = ("name", "ours_us", "peer_us", "ratio", "low", "high", "target")
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
@@ -19,11 +19,13 @@ def cpu_seconds(call: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, mark: float) -> dict:
+def compare(
+    name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, target: float
+) -> dict:
     """Median of the ratios of some pairs.
 
-    A pair is a call of the peer between as many of ours as take about as long in all, half of them before it and half
-    after: what slows the machine for a while slows both alike, however much shorter a call of ours is.
+    A pair is one call of the peer, with calls of dkfeat that take about as long in total, half of them before it and
+    half after it. Temporary load on the machine then affects both sides equally.
     """
     ours()
     peer()
@@ -44,12 +46,12 @@ def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: i
         "ratio": round(ratio, 2),
         "low": round(low, 2),
         "high": round(high, 2),
-        "mark": mark,
+        "target": target,
     }
 
 
 def run(benchmark: str, description: str, parts: Iterable[Callable[[bool], Iterable[dict]]], *, name_width: int) -> int:
-    """Print each record of all parts, then a table; 1 if one is below its mark."""
+    """Print each record of all parts, then a table; return 1 if a ratio is below its target."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
     quick = parser.parse_args().quick
@@ -60,12 +62,12 @@ def run(benchmark: str, description: str, parts: Iterable[Callable[[bool], Itera
                 record = {"benchmark": benchmark, **compared}
                 print(json.dumps(record), flush=True)
                 records.append(record)
-    print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'quartiles':>16}{'mark':>6}")
+    print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'quartiles':>16}{'target':>7}")
     for record in records:
-        name, ours, peer, ratio, low, high, mark = (record[column] for column in COLUMNS)
+        name, ours, peer, ratio, low, high, target = (record[column] for column in COLUMNS)
         quartiles = f"{low:.2f} - {high:.2f}"
-        print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{quartiles:>16}{mark or '':>6}")
-    missed = [record["name"] for record in records if record["ratio"] < record["mark"]]
+        print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{quartiles:>16}{target or '':>7}")
+    missed = [record["name"] for record in records if record["ratio"] < record["target"]]
     if missed and not quick:
-        print(f"below their marks: {'; '.join(missed)}", file=sys.stderr)
+        print(f"below their targets: {'; '.join(missed)}", file=sys.stderr)
     return bool(missed) and not quick

@@ -1,8 +1,8 @@
-"""MB/s of reading LIBSVM text, all checks on, against scikit-learn's loader on the same file in the same run.
+"""MB/s of reading LIBSVM text with all checks, compared with scikit-learn's loader on the same file.
 
     python benchmarks/parser.py [--quick]
 
-Times are CPU time of this process, the least of the repeats: what a shared machine leaves undisturbed.
+Times are the minimum of the repeats' CPU times of this process, which depends least on other load of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from text_workload import N_FEATURES, eight_digits, write_rcv1_like
 
 from dkfeat.io.libsvm.source import LibsvmSource
 
-MARK = 12.0  # times scikit-learn, for reading rows of 8-digit values
+TARGET = 12.0  # times scikit-learn, for reading rows of 8-digit values
 FORMS: dict[str, Callable[[float], str]] = {
     "8 digits": eight_digits,
     "17 digits": repr,
@@ -60,7 +60,7 @@ print((high_water() - before) / blocksize)
 
 
 def best(run: Callable[[], Any], repeats: int) -> float:
-    """Least CPU seconds of a run."""
+    """Minimum of the CPU seconds of the repeats."""
     seconds = []
     for _ in range(repeats):
         start = time.process_time()
@@ -70,14 +70,14 @@ def best(run: Callable[[], Any], repeats: int) -> float:
 
 
 def child(program: str, *args: object, **environment: str) -> list[float]:
-    """Numbers that a program printed in a process of its own."""
+    """Run a program in a new process and return the numbers that it printed."""
     command = [sys.executable, "-c", program, *map(str, args)]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
 
 
 def measure(path: Path, repeats: int) -> dict[str, float]:
-    """MB/s of scikit-learn and of our ways to read one file."""
+    """MB/s of scikit-learn and of dkfeat's functions that read one file."""
     source = LibsvmSource(str(path), n_features=N_FEATURES, zero_based=False, label_dtype="int64")
     splits = source.splits()
 
@@ -134,8 +134,8 @@ def main() -> int:
             f"{record['read_and_hash']:12.0f}{record['read_and_hash_ratio']:7.1f} x{record['scan']:9.0f}"
         )
     reached = table[0]["read_ratio"]
-    print(f"\nreading 8-digit values: {reached} times scikit-learn; the mark is {MARK:g}")
-    return 0 if quick or reached >= MARK else 1
+    print(f"\nreading 8-digit values: {reached} times scikit-learn; the target is {TARGET:g}")
+    return 0 if quick or reached >= TARGET else 1
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python benchmarks/projections.py [--quick]
 
-float32, one thread, both of a pair timed in turn in one process, for about as long: medians of CPU time and of the
-pairs' ratios. Ours counts all of the work from the caller's rows to new rows: norms, projection, phases and cosines.
-The peer's table is drawn before and not counted; ours is kept where it is small and drawn in the call where it is not.
-Laplace features with circulant projections stand against a product with all weights in memory by BLAS and NumPy's
-exponential, in batches and row by row, one call after the other.
+float32, one thread. Both sides are timed in turn in one process, for about the same time; the table has medians of CPU
+time and of the pairs' ratios. dkfeat's time includes all work from input rows to features: norms, projection, phases
+and cosines. Drawing the peer's weights is not counted; dkfeat's weights are cached if they are small and else drawn in
+the call. Laplace features with circulant projections are compared with a BLAS product with all weights in memory and
+NumPy's exponential, in batches and row by row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dense_features(quick: bool) -> Any:
     X = rng.random((rows, 784), np.float32)
     for k in (128,) if quick else (1024, 4096):
         peer = RBFSampler(gamma=0.5, n_components=k, random_state=0).fit(X)
-        for projection, mark in (
+        for projection, target in (
             ("dense", 1),
             ("fastfood", 5),
             ("orthogonal", 5),
@@ -50,7 +50,7 @@ def dense_features(quick: bool) -> Any:
         ):
             fitted = FourierFeatures(n_components=k, projection=projection, n_mixtures=2, random_state=0).fit(X)
             calls = partial(fitted.transform, X), partial(peer.transform, X)
-            yield compare(f"{projection}, 784 to {k:,}", *calls, rows, 9, mark)
+            yield compare(f"{projection}, 784 to {k:,}", *calls, rows, 9, target)
 
 
 def sparse_features(quick: bool) -> Any:
@@ -79,18 +79,18 @@ def laplace_features(quick: bool) -> Any:
             return products
 
         marked = d == 16384
-        for projection, m, batch_mark, single_mark in (
+        for projection, m, batch_target, single_target in (
             ("circulant", 2, 0, 0),
             ("alternating_circulant", 2, 40 * marked, 100 * marked),
             ("alternating_circulant", "log2", 8 * marked, 25 * marked),
         ):
             fitted = LaplaceFeatures(n_components=d, projection=projection, n_mixtures=m, random_state=0).fit(X)
             label = projection if projection == "circulant" else f"alternating, m = {m}"
-            for rows, step, mark in ((256, 256, batch_mark), (8, 1, single_mark)):
+            for rows, step, target in ((256, 256, batch_target), (8, 1, single_target)):
                 blocks = [X[first : first + step] for first in range(0, rows, step)]
                 ours, theirs = partial(each, fitted.transform, blocks), partial(each, peer, blocks)
                 words = "batch" if step > 1 else "row by row"
-                yield compare(f"Laplace, {label}, d = {d:,}, {words}", ours, theirs, rows, 9, mark)
+                yield compare(f"Laplace, {label}, d = {d:,}, {words}", ours, theirs, rows, 9, target)
 
 
 if __name__ == "__main__":

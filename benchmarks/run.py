@@ -1,4 +1,4 @@
-"""Run every benchmark in turn: JSON lines and a table from each, every figure a ratio against a peer in the same run.
+"""Run all benchmarks: each prints JSON lines and a table, with ratios to a peer that is measured in the same run.
 
 python benchmarks/run.py [--quick] [gcws|parser|projections|maclaurin|descent|training|latency|job|sizing|checks ...]
 """

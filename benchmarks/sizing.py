@@ -1,9 +1,9 @@
-"""Memory and time of a run by block size, threads and worker processes: the figures of docs/explanation/sizing.md.
+"""Memory and time of a run by block size, threads and worker processes, for the tables of docs/explanation/sizing.md.
 
     python benchmarks/sizing.py [memory|time] [--quick] [--folder DIR] [--mib 512]
 
-Every figure comes from a process of its own, in which compiled loops are loaded already. Memory is the peak beside what
-the process held before, so other work on the machine does not change it; time wants a quiet machine.
+Each measurement runs in a new process with loaded loops. Memory is the peak minus the memory before the run, and does
+not depend on other load of the machine; measure times on a quiet machine.
 """
 
 import argparse
@@ -67,7 +67,7 @@ if __name__ == "__main__":
 
 
 def text_of(folder, n_bytes):
-    """A file of about so many bytes, kept if it is there already."""
+    """Write a file of about this many bytes, unless it exists."""
     base = folder / "base.svm"
     if not base.exists():
         write_rcv1_like(base, BASE_BYTES)
@@ -81,7 +81,7 @@ def text_of(folder, n_bytes):
 
 
 def measured(folder, source, block, **where):
-    """What a fresh process finds when it featurizes a file."""
+    """Measurements of a new process that featurizes a file."""
     target = folder / "features"
     script = folder / "child.py"
     script.write_text(CHILD)
@@ -103,7 +103,7 @@ def emit(what, **values):
 
 
 def memory(folder, quick):
-    """Of one task, by block size, and of several in one process, by threads."""
+    """Measure the memory of one task by block size, and of several tasks in one process by threads."""
     for mib in (1, 2) if quick else (4, 16, 64, 128):
         source = text_of(folder, 2 * mib << 20)
         found = measured(folder, source, mib << 20, scheduler="synchronous")
@@ -116,7 +116,7 @@ def memory(folder, quick):
 
 
 def time(folder, quick, total):
-    """By block size, threads and processes, of the same file."""
+    """Measure the time for one file by block size, threads and processes."""
     cores = os.cpu_count() or 1
     source = text_of(folder, (8 if quick else total) << 20)
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
@@ -140,7 +140,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help="memory, time; default: both")
     parser.add_argument("--quick", action="store_true", help="small files: a check that it runs, not a measurement")
-    parser.add_argument("--folder", type=Path, help="where files go; text is kept there for the next time")
+    parser.add_argument("--folder", type=Path, help="folder for files; the text is kept for the next run")
     parser.add_argument("--mib", type=int, default=512, help="text that is timed, in MiB (default: 512)")
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):

@@ -1,4 +1,4 @@
-"""Sparse rows like those of the data sets that the papers use, from fixed seeds."""
+"""Random sparse rows that resemble the papers' data sets, from fixed seeds."""
 
 from __future__ import annotations
 
