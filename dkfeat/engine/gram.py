@@ -13,8 +13,8 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from dkfeat.errors import InputError
+from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import check_widths
-from dkfeat.kernels.by_name import NamedKernel, named_kernel
 from dkfeat.maps._dask import with_whole_rows
 
 

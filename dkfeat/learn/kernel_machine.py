@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat.config.train import DEFAULT_C, as_grid, check_fraction
 from dkfeat.errors import ConfigError
-from dkfeat.kernels.by_name import NamedKernel, named_kernel
+from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.learn.checks import check_fits, check_several_classes
 from dkfeat.learn.liblinear import best_of_grid, split_held_out
 from dkfeat.validation import check_integer

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
 from dkfeat.html import card
-from dkfeat.kernels.by_name import NamedKernel
+from dkfeat.kernels import NamedKernel
 from dkfeat.validation import check_integer
 
 Values = NDArray[np.float64]
@@ -64,7 +64,7 @@ def parameters_shown(kernel: NamedKernel) -> str:
 
     Examples
     --------
-    >>> from dkfeat.kernels.by_name import named_kernel
+    >>> from dkfeat.kernels import named_kernel
     >>> parameters_shown(named_kernel("gmm")), parameters_shown(named_kernel("vovk_real"))
     ('GMM', 'vovk real, degree = 3')
     """

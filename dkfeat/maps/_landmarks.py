@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dkfeat.archives import MAX_BYTES, archive_sha256
 from dkfeat.compiled.random.philox import STREAM_LANDMARK, draw_words
 from dkfeat.errors import ConfigError
-from dkfeat.kernels.by_name import NamedKernel
+from dkfeat.kernels import NamedKernel
 
 _MOST_BYTES = MAX_BYTES - 2**16
 """Of all arrays together, with room for what an archive says of them."""

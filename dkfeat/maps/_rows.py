@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.products.norms import (
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.products.rows import (
     L1,
     L2,
     MAX,
@@ -21,7 +22,6 @@ from dkfeat.compiled.products.norms import (
     sum_magnitudes,
 )
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
-from dkfeat.compiled.simd.arrays import owned
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 

@@ -14,11 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.products.nonlinearities import finish_features
+from dkfeat.compiled.products.rows import finish_features
 from dkfeat.compiled.random.philox import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
-from dkfeat.kernels import rbf, rbf_cosine
-from dkfeat.kernels.by_name import NamedKernel
+from dkfeat.kernels import NamedKernel, rbf, rbf_cosine
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._projected import (

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.jit import owned
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.packing import one_hot_columns
-from dkfeat.compiled.simd.arrays import owned
 from dkfeat.errors import InputError
 from dkfeat.kernels import gmm
 from dkfeat.maps._base import checked_seed

@@ -13,17 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.products.nonlinearities import decay_features, scale_values
-from dkfeat.compiled.random.laws import exponentials, levy
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.products.rows import decay_features, scale_values
 from dkfeat.compiled.random.philox import STREAM_LAPLACE_CIRCULANT, STREAM_LAPLACE_DENSE, STREAM_LAPLACE_MIXTURE
-from dkfeat.compiled.simd.arrays import owned
+from dkfeat.compiled.random.tables import Law, exponentials, levy
 from dkfeat.kernels import exponential_semigroup, reciprocal_semigroup
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._projected import FittedProjection, ProjectedMap, checked_mixtures, mixtures_of
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
-from dkfeat.projections._base import DrawWeights
 from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
 
 _PROJECTIONS = ("dense", "circulant", "alternating_circulant")
@@ -35,7 +34,7 @@ _CHUNK = 2**17
 class _Law:
     """Law of the weights at parameter 1, and what its tails ask for."""
 
-    draw: DrawWeights
+    draw: Law
     double: bool
     heavy: float
     """Weights that a transform of this precision would let swamp the others."""

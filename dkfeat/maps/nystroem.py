@@ -15,11 +15,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.matrix import multiply_rows
-from dkfeat.compiled.random.laws import TILE
-from dkfeat.compiled.simd.arrays import owned
+from dkfeat.compiled.random.tables import TILE
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels.by_name import NamedKernel, named_kernel
+from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.maps._base import FeatureMap, checked_seed
 from dkfeat.maps._dask import count_rows, dask_width, is_dask, take_rows
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown

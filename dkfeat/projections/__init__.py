@@ -1,9 +1,8 @@
 """Random linear operators x -> W x, determined by a seed, which feature maps combine with a nonlinearity."""
 
 from dkfeat.projections._base import Projection
-from dkfeat.projections.circulant import CirculantProjection
 from dkfeat.projections.dense import DenseProjection
-from dkfeat.projections.hadamard import FastfoodProjection, OrthogonalProjection
+from dkfeat.projections.structured import CirculantProjection, FastfoodProjection, OrthogonalProjection
 
 __all__ = [
     "CirculantProjection",

@@ -1,39 +1,23 @@
-"""Base class of projections: linear operators x -> W x determined by a seed."""
+"""Base class of projections, linear operators x -> W x determined by a seed, and what their tables are drawn from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.jit import owned
 from dkfeat.compiled.random.philox import draw_words
-from dkfeat.compiled.simd.arrays import owned
-from dkfeat.compiled.structured.hadamard import SMALLEST, FlatRows
+from dkfeat.compiled.structured.hadamard import FlatRows
 from dkfeat.errors import ConfigError
 
 LARGEST_PADDED = 2**24
 """Maximum number of columns of a projection that pads rows; a row then takes 64 MiB of float32."""
 _MATRIX_ENTRIES = 2**26
-
-
-class DrawWeights(Hashable, Protocol):
-    """Function of a module that draws independent weights, each a function of (seed, coordinate, component)."""
-
-    def __call__(
-        self,
-        coordinates: NDArray[np.int64],
-        n_components: int,
-        stream: int,
-        seed: int,
-        first: int = 0,
-        out: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
-        """Give an array of shape (n_coordinates, n_components), float32, from component `first` on; `out` if given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,21 +105,3 @@ def flat_rows(X: Any) -> FlatRows:
         return FlatRows(X.indptr.astype(np.int64), X.indices.astype(np.int64), owned(X.data), X.shape[1])
     nothing = np.empty(0, np.int64)
     return FlatRows(nothing, nothing, owned(X).reshape(-1), X.shape[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HadamardProjection(Projection):
-    """Base of projections with independent square blocks, whose size is a power of two; the last one is cut."""
-
-    def __post_init__(self) -> None:
-        self._check_padded()
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of a block: the smallest power of two, at least 16, that is not below n_features."""
-        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of independent blocks, ceil(n_components / length)."""
-        return -(-self.n_components // self.length)

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
-from dkfeat.compiled.random.laws import TILE, normals
 from dkfeat.compiled.random.philox import STREAM_DENSE
-from dkfeat.compiled.simd.arrays import owned
-from dkfeat.projections._base import DrawWeights, Projection, flat_rows
+from dkfeat.compiled.random.tables import TILE, Law, normals
+from dkfeat.projections._base import Projection, flat_rows
 
 _WHOLE_BYTES = 16 * 2**20
 """Maximum size in bytes of a W that is kept as a whole; at most four are kept."""
@@ -43,7 +43,7 @@ class DenseProjection(Projection):
     ----------
     n_features, n_components, seed : int
         Number of columns of the rows, number of rows of W, and root of the random streams.
-    draw : DrawWeights, default=normals
+    draw : Law, default=normals
         Distribution of the entries; standard Gaussian by default.
     stream : int
         Random stream of the entries.
@@ -56,7 +56,7 @@ class DenseProjection(Projection):
     (1, 2)
     """
 
-    draw: DrawWeights = normals
+    draw: Law = normals
     stream: int = STREAM_DENSE
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:

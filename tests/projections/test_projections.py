@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
-from dkfeat.compiled.random.laws import TILE, levy
+from dkfeat.compiled.random.tables import TILE, levy
 from dkfeat.errors import ConfigError
 from dkfeat.projections import CirculantProjection, DenseProjection, FastfoodProjection, OrthogonalProjection
 
@@ -164,9 +164,9 @@ def test_fastfood__rows_have_the_lengths_of_gaussian_rows():
 
 
 def test_fastfood__permutations_are_permutations():
-    from dkfeat.projections.hadamard import _tables
+    from dkfeat.projections.structured import _fastfood_tables
 
-    order = _tables(make("fastfood", 64, 200)).order
+    order = _fastfood_tables(make("fastfood", 64, 200)).order
     assert order.shape == (4, 64)
     assert (np.sort(order, axis=1) == np.arange(64)).all()
     assert not np.array_equal(order[0], order[1])
@@ -179,9 +179,9 @@ def assert_independent(table):
 
 
 def test_fastfood__blocks_share_no_diagonal():
-    from dkfeat.projections.hadamard import _tables
+    from dkfeat.projections.structured import _fastfood_tables
 
-    tables = _tables(make("fastfood", 1024, 3 * 1024))
+    tables = _fastfood_tables(make("fastfood", 1024, 3 * 1024))
     assert_independent(tables.signs)
     assert_independent(tables.gaussians)
     lengths = tables.lengths / tables.lengths.mean(axis=1, keepdims=True) - 1
@@ -189,9 +189,9 @@ def test_fastfood__blocks_share_no_diagonal():
 
 
 def test_orthogonal__all_diagonals_of_all_blocks_are_independent_signs():
-    from dkfeat.projections.hadamard import _signs
+    from dkfeat.projections.structured import _orthogonal_signs
 
-    signs = _signs(make("orthogonal", 1024, 3 * 1024))
+    signs = _orthogonal_signs(make("orthogonal", 1024, 3 * 1024))
     assert signs.shape == (3, 3, 1024)
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert_independent(signs.reshape(9, 1024))

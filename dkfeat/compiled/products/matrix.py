@@ -4,24 +4,23 @@ Each result is a sum over the columns in ascending order, multiplied and added i
 zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Sums go on from what the output
 holds: columns may come in parts, the lower ones first.
 
-A table has the shape (n_tiles, n_columns, 64): components are kept in tiles of 64, as `dkfeat.compiled.random.laws`
+A table has the shape (n_tiles, n_columns, 64): components are kept in tiles of 64, as `dkfeat.compiled.random.tables`
 draws them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import lower_builtin
 
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.random.laws import TILE
-from dkfeat.compiled.simd.vector import LANES, call_intrinsic, emit_prefetch, f32x16, repeat
+from dkfeat.compiled.random.tables import TILE
+from dkfeat.compiled.simd.vector import I64, LANES, Code, call_intrinsic, emit_prefetch, f32x16, register, repeat
 
 AHEAD = 8
 """Nonzeros between the one in work and the one whose weights are fetched into cache."""
@@ -68,11 +67,11 @@ def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: l
     kind = f32x16.backend
     vectors = TILE // LANES
     places = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
-    targets = [[builder.gep(place, [ir.IntType(64)(v)]) for v in range(vectors)] for place in places]
+    targets = [[builder.gep(place, [I64(v)]) for v in range(vectors)] for place in places]
     sums = [[cgutils.alloca_once_value(builder, builder.load(target, align=4)) for target in row] for row in targets]
     with cgutils.for_range(builder, count) as loop:
         place = builder.bitcast(weights_at(loop.index), kind.as_pointer())
-        weights = [builder.load(builder.gep(place, [ir.IntType(64)(v)]), align=4) for v in range(vectors)]
+        weights = [builder.load(builder.gep(place, [I64(v)]), align=4) for v in range(vectors)]
         for row, totals in zip(rows, sums, strict=True):
             value = repeat(builder, kind, builder.load(row(loop.index)))
             for weight, total in zip(weights, totals, strict=True):
@@ -82,62 +81,42 @@ def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: l
             builder.store(builder.load(total), target, align=4)
 
 
-_FLOATS = types.Array(types.float32, 1, "C")
-_PLACES = types.Array(types.int64, 1, "C")
+_FLOATS, _OFFSETS = types.Array(types.float32, 1, "C"), types.Array(types.int64, 1, "C")
+_F32 = ir.FloatType()
 
 
-def _register(function: Callable, case: Any, lower: Callable) -> None:
-    infer_global(function)(type("_Template", (ConcreteTemplate,), {"cases": [case]}))
-    lower_builtin(function, *case.args)(lower)
+def _emit_rows(code: Code, *values: Any, n_rows: int) -> None:
+    x, at, step, table, begin, count, out, to, out_step = values
+    builder = code.builder
+    starts = [code.pointer(0, x, start, _F32) for start in code.offsets(at, step, n_rows)]
+    outputs = [code.pointer(6, out, start, _F32) for start in code.offsets(to, out_step, n_rows)]
+    first_weight = code.pointer(3, table, begin, _F32)
+    rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
+    _emit(builder, rows, lambda k: builder.gep(first_weight, [builder.mul(k, I64(TILE))]), count, outputs)
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    return context.make_array(kind)(context, builder, array).data
-
-
-def _register_rows(function: Callable, n_rows: int) -> None:
-    def lower(context: Any, builder: Any, _: Any, args: tuple) -> Any:
-        x, at, step, table, begin, count, out, to, out_step = args
-        x, table, out = (_data(context, builder, _FLOATS, array) for array in (x, table, out))
-        starts = [builder.gep(x, [builder.add(at, builder.mul(step, step.type(i)))]) for i in range(n_rows)]
-        outputs = [builder.gep(out, [builder.add(to, builder.mul(out_step, to.type(i)))]) for i in range(n_rows)]
-        table = builder.gep(table, [begin])
-        rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
-        _emit(builder, rows, lambda k: builder.gep(table, [builder.mul(k, k.type(TILE))]), count, outputs)
-        return context.get_dummy_value()
-
-    whole = types.intp
-    case = signature(types.none, _FLOATS, whole, whole, _FLOATS, whole, whole, _FLOATS, whole, whole)
-    _register(function, case, lower)
-
-
-_register_rows(multiply_1, 1)
-_register_rows(multiply_6, _ROWS)
-
-
-def _lower_listed(context: Any, builder: Any, _: Any, args: tuple) -> Any:
-    x, at, places, table, begin, count, out, to = args
-    x, table, out = (_data(context, builder, _FLOATS, array) for array in (x, table, out))
-    places = builder.gep(_data(context, builder, _PLACES, places), [at])
-    x, table = builder.gep(x, [at]), builder.gep(table, [begin])
+def _emit_listed(code: Code, *values: Any) -> None:
+    x, at, places, table, begin, count, out, to = values
+    builder = code.builder
+    start, first_place = code.pointer(0, x, at, _F32), code.pointer(2, places, at, I64)
+    first_weight, output = code.pointer(3, table, begin, _F32), code.pointer(6, out, to, _F32)
 
     def weights_at(k: Any) -> Any:
-        column = builder.load(builder.gep(places, [k]))
-        later = builder.load(builder.gep(places, [builder.add(k, k.type(AHEAD))]))
+        column = builder.load(builder.gep(first_place, [k]))
+        later = builder.load(builder.gep(first_place, [builder.add(k, I64(AHEAD))]))
         for line in range(0, TILE, LANES):
-            place = builder.add(builder.mul(later, later.type(TILE)), later.type(line))
-            emit_prefetch(builder, builder.gep(table, [place]), for_write=False)
-        return builder.gep(table, [builder.mul(column, column.type(TILE))])
+            place = builder.add(builder.mul(later, I64(TILE)), I64(line))
+            emit_prefetch(builder, builder.gep(first_weight, [place]), for_write=False)
+        return builder.gep(first_weight, [builder.mul(column, I64(TILE))])
 
-    _emit(builder, [lambda k: builder.gep(x, [k])], weights_at, count, [builder.gep(out, [to])])
-    return context.get_dummy_value()
+    _emit(builder, [lambda k: builder.gep(start, [k])], weights_at, count, [output])
 
 
-_register(
-    multiply_listed,
-    signature(types.none, _FLOATS, types.intp, _PLACES, _FLOATS, types.intp, types.intp, _FLOATS, types.intp),
-    _lower_listed,
-)
+for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
+    _kinds = (_FLOATS, types.intp, types.intp) * 3
+    register(_function, _kinds, partial(_emit_rows, n_rows=_n_rows), types.none)
+_kinds = (_FLOATS, types.intp, _OFFSETS, _FLOATS, types.intp, types.intp, _FLOATS, types.intp)
+register(multiply_listed, _kinds, _emit_listed, types.none)
 
 
 @kernel

@@ -19,13 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
-from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import lower_builtin
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.random.signs import COLUMNS
-from dkfeat.compiled.simd.vector import LANES, load, mask16, select, splat, store
+from dkfeat.compiled.random.tables import COLUMNS
+from dkfeat.compiled.simd.vector import LANES, Code, load, mask16, register, select, splat, store
 
 GROUP = 4
 """Neighbouring columns whose values are added before they join a row's sum."""
@@ -46,18 +44,11 @@ def load_mask(words: Any, offset: Any) -> Any:
     return (words[offset] >> np.arange(LANES, dtype=np.uint16)) & 1 == 1
 
 
-_WORDS = types.Array(types.uint16, 1, "C")
+def _emit_load_mask(code: Code, words: Any, offset: Any) -> Any:
+    return code.load(0, words, [offset], mask16.backend)[0]
 
 
-@infer_global(load_mask)
-class _LoadMask(ConcreteTemplate):
-    cases = [signature(mask16, _WORDS, types.intp)]  # noqa: RUF012  # numba's own form
-
-
-@lower_builtin(load_mask, _WORDS, types.intp)
-def _lower_load_mask(context: Any, builder: Any, _: Any, args: tuple) -> Any:
-    data = context.make_array(_WORDS)(context, builder, args[0]).data
-    return builder.bitcast(builder.load(builder.gep(data, [args[1]])), mask16.backend)
+register(load_mask, (types.Array(types.uint16, 1, "C"), types.intp), _emit_load_mask, mask16)
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""Natural logarithms in strict IEEE arithmetic: the same bits on every CPU and with every compiler.
+"""Logarithm, sine and cosine in strict IEEE arithmetic: the same bits on every CPU and with every compiler.
 
 The mathematics libraries of systems differ in the last bit, and a feature map whose codes must agree between machines
 can not call them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dkfeat.compiled.jit import inlined
-from dkfeat.compiled.simd.vector import bits_of, float_of, select, splat, to_float
+from dkfeat.compiled.simd.vector import bits_of, float_of, floor, select, splat, to_float
 
 f32, f64, i64, u32 = np.float32, np.float64, np.int64, np.uint32
 
@@ -112,3 +112,30 @@ def log_scalar(x: Any) -> Any:
     y = y if magnitude < _INFINITY_64 else x
     y = y if bits >= i64(0) else f64(np.nan)
     return y if magnitude > i64(0) else f64(-np.inf)
+
+
+# sin(2 pi s) / s as a polynomial in s**2 for s in [-1/4, 1/4], relative error 1.1e-10
+_S0, _S1, _S2 = f32(6.2831854820251465), f32(-41.34170150756836), f32(81.605224609375)
+_S3, _S4, _S5 = f32(-76.70427703857422), f32(42.00978088378906), f32(-14.393966674804688)
+
+
+@inlined
+def sine_of_quarter(s: Any) -> Any:
+    """sin(2 pi s) of a f32x16 in [-1/4, 1/4], to float32's relative precision."""
+    z = s * s
+    even = splat(_S0) + (z * z) * (splat(_S2) + (z * z) * splat(_S4))
+    odd = splat(_S1) + (z * z) * (splat(_S3) + (z * z) * splat(_S5))
+    return s * (even + z * odd)
+
+
+@inlined
+def magnitude(x: Any) -> Any:
+    """Absolute values of a f32x16."""
+    return float_of(bits_of(x) & splat(u32(0x7FFFFFFF)))
+
+
+@inlined
+def cosine_of_turns(t: Any) -> Any:
+    """cos(2 pi t) of a f32x16, with absolute error below 2e-7 for the float32 t given."""
+    r = t - floor(t + splat(f32(0.5)))
+    return sine_of_quarter(splat(f32(0.25)) - magnitude(r))

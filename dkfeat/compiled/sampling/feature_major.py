@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.jit import aligned, kernel
 from dkfeat.compiled.simd.vector import LANES
 
 AHEAD = 16

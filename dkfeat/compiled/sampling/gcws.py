@@ -21,12 +21,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.jit import aligned, inlined, kernel, owned
 from dkfeat.compiled.random.elementary import log_normal_lanes, log_scalar
 from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, STREAM_GCWS, draw_words, philox_lanes
 from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, turn
 from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
-from dkfeat.compiled.simd.arrays import aligned, owned
 from dkfeat.compiled.simd.vector import (
     LANES,
     bits_of,

@@ -4,72 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin
+from numba.core import types
 
-from dkfeat.compiled.simd.vector import Vector
+from dkfeat.compiled.simd.vector import I16, I32, I64, Code, Vector, register
 
 WIDTH = 8
 """Lanes of a vector of float64."""
-F32, F64, I16, I32 = ir.FloatType(), ir.DoubleType(), ir.IntType(16), ir.IntType(32)
-f64x8 = Vector("f64x8", F64, WIDTH)
-F64X8, F32X8, I16X8 = f64x8.backend, ir.VectorType(F32, WIDTH), ir.VectorType(I16, WIDTH)
+f64x8 = Vector("f64x8", ir.DoubleType(), WIDTH)
+F64X8, F32X8, I16X8 = f64x8.backend, ir.VectorType(ir.FloatType(), WIDTH), ir.VectorType(I16, WIDTH)
 
 
-class Code(NamedTuple):
-    """LLVM's builder, with the context and the argument types of a call."""
-
-    context: Any
-    builder: Any
-    kinds: tuple
-
-    def place(self, argument: int, array: Any, at: Any, vector: ir.VectorType) -> Any:
-        """Pointer to the vector that begins at ``array[at]``; `argument` is the array's number in the call."""
-        data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
-        return self.builder.bitcast(self.builder.gep(data, [at]), vector.as_pointer())
-
-    def steps(self, at: Any, step: Any, size: int) -> list:
-        """Offsets `at`, `at` + `step`, ... ."""
-        places = [at]
-        for _ in range(size - 1):
-            places.append(self.builder.add(places[-1], step))
-        return places
-
-    def load(self, argument: int, array: Any, places: list, vector: ir.VectorType) -> list:
-        """Vectors of this type, aligned as their elements."""
-        align = {F64: 8, F32: 4, I16: 2}[vector.element]
-        return [self.builder.load(self.place(argument, array, at, vector), align=align) for at in places]
-
-    def numbers(self, argument: int, array: Any, at: Any, step: Any, size: int) -> list:
-        """Vectors of a group of complex numbers."""
-        places = self.steps(at, step, size)
-        imaginary = [self.builder.add(at, ir.IntType(64)(WIDTH)) for at in places]
-        return self.load(argument, array, places + imaginary, F64X8)
-
-
-def register(function: Callable, kinds: tuple, emit: Callable, result: Callable) -> None:
-    """Teach numba a function of arguments of these kinds, lowered by ``emit(code, *values)``."""
-
-    class _Template(AbstractTemplate):
-        def generic(self, args: tuple, kws: dict) -> Any:
-            assert not kws
-            return signature(result(*args), *(types.intp if isinstance(a, types.Integer) else a for a in args))
-
-    def lower(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-        values = [
-            cgutils.unpack_tuple(builder, value) if isinstance(kind, types.UniTuple) else value
-            for kind, value in zip(sig.args, args, strict=True)
-        ]
-        done = emit(Code(context, builder, sig.args), *values)
-        return context.get_dummy_value() if done is None else cgutils.pack_array(builder, done)
-
-    infer_global(function)(_Template)
-    lower_builtin(function, *kinds)(lower)
+def load_numbers(code: Code, argument: int, array: Any, at: Any, step: Any, size: int) -> list:
+    """Load the vectors of a group of complex numbers."""
+    offsets = code.offsets(at, step, size)
+    imaginary = [code.builder.add(at, I64(WIDTH)) for at in offsets]
+    return code.load(argument, array, offsets + imaginary, F64X8)
 
 
 def plus_mirrored(group: Any, other: Any) -> Any:
@@ -109,6 +62,10 @@ load_3, load_4, load_5, load_8, load_9, load_16 = (_loader(size) for size in (3,
 """Groups of the vectors at ``array[at]``, ``array[at + step]``, ..., float64."""
 
 
+def _emit_numbers(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
+    return load_numbers(code, 0, array, at, step, size)
+
+
 def _dealer(size: int) -> Callable:
     def deal(row: Any, choice: Any, at: Any, step: Any, first: Any) -> Any:
         values, chosen = _places(row, at, step, size), _places(choice, at, step, size)
@@ -119,8 +76,8 @@ def _dealer(size: int) -> Callable:
 
 
 def _emit_deal(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any, size: int) -> list:
-    builder, places, parts = code.builder, code.steps(at, step, size), []
-    values, chosen = code.load(0, row, places, F32X8), code.load(1, choice, places, I16X8)
+    builder, offsets, parts = code.builder, code.offsets(at, step, size), []
+    values, chosen = code.load(0, row, offsets, F32X8), code.load(1, choice, offsets, I16X8)
     zero = ir.Constant(F32X8, [0.0] * WIDTH)
     for k in (first, builder.add(first, first.type(1))):
         one = builder.insert_element(ir.Constant(I16X8, ir.Undefined), builder.trunc(k, I16), I32(0))
@@ -165,16 +122,13 @@ def _emit_transposed(code: Code, group: list) -> list:
 
 def _emit_store(code: Code, array: Any, at: Any, step: Any, group: list) -> None:
     size = len(group) // 2
-    for i, place in enumerate(code.steps(at, step, size)):
-        code.builder.store(group[i], code.place(0, array, place, F64X8), align=8)
-        imaginary = code.builder.add(place, ir.IntType(64)(WIDTH))
-        code.builder.store(group[i + size], code.place(0, array, imaginary, F64X8), align=8)
+    for real, imaginary, place in zip(group[:size], group[size:], code.offsets(at, step, size), strict=True):
+        code.store(array, [place, code.builder.add(place, I64(WIDTH))], [real, imaginary])
 
 
 def _emit_store_single(code: Code, array: Any, at: Any, step: Any, vectors: list) -> None:
-    for value, place in zip(vectors, code.steps(at, step, len(vectors)), strict=True):
-        single = code.builder.fptrunc(value, F32X8)
-        code.builder.store(single, code.place(0, array, place, F32X8), align=4)
+    singles = [code.builder.fptrunc(vector, F32X8) for vector in vectors]
+    code.store(array, code.offsets(at, step, len(vectors)), singles)
 
 
 def _emit_plus_mirrored(code: Code, group: list, other: list) -> list:
@@ -194,16 +148,16 @@ def _register_all() -> None:
     group, array, index = types.UniTuple, types.Array, types.intp
     for size, load in zip((3, 4, 5, 8, 9, 16), (load_3, load_4, load_5, load_8, load_9, load_16), strict=True):
         kind = types.UniTuple(f64x8, 2 * size)
-        register(load, (array, index, index), lambda c, *a, s=size: c.numbers(0, *a, s), lambda *_, k=kind: k)
+        register(load, (array, index, index), partial(_emit_numbers, size=size), kind)
     for size, deal in zip((4, 8, 16), (deal_4, deal_8, deal_16), strict=True):
         kind = types.UniTuple(f64x8, 2 * size)
         emit = partial(_emit_deal, size=size)
-        register(deal, (array, array, index, index, index), emit, lambda *_, k=kind: k)
+        register(deal, (array, array, index, index, index), emit, kind)
     register(swapped, (group,), _emit_swapped, lambda x: x)
     register(transposed, (group,), _emit_transposed, lambda x: x)
     register(plus_mirrored, (group, group), _emit_plus_mirrored, lambda x, _: x)
     for function, emit_store in ((store, _emit_store), (store_single, _emit_store_single)):
-        register(function, (array, index, index, group), emit_store, lambda *_: types.none)
+        register(function, (array, index, index, group), emit_store, types.none)
 
 
 _register_all()

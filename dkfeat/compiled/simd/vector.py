@@ -28,18 +28,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.core.typing.templates import AbstractTemplate, ConcreteTemplate, infer_global, signature
+from numba.core import cgutils, types
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
 LANES = 16
 """Lanes of a vector of 32-bit elements."""
 
-_I1, _I8, _I32, _I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 
 
 class Vector(types.Type):
@@ -51,18 +51,13 @@ class Vector(types.Type):
 
 
 f32x16 = Vector("f32x16", ir.FloatType())
-u32x16 = Vector("u32x16", _I32)
-u16x16 = Vector("u16x16", ir.IntType(16))
-u8x16 = Vector("u8x16", _I8)
-u64x8 = Vector("u64x8", _I64, LANES // 2)
-mask16 = Vector("mask16", _I1)
+u32x16 = Vector("u32x16", I32)
+u16x16 = Vector("u16x16", I16)
+u8x16 = Vector("u8x16", I8)
+u64x8 = Vector("u64x8", I64, LANES // 2)
+mask16 = Vector("mask16", I1)
 
-_OF_ELEMENT = {
-    types.float32: f32x16,
-    types.uint32: u32x16,
-    types.uint16: u16x16,
-    types.uint8: u8x16,
-}
+_OF_ELEMENT = {types.float32: f32x16, types.uint32: u32x16, types.uint16: u16x16, types.uint8: u8x16}
 
 
 @register_model(Vector)
@@ -71,39 +66,96 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, fe_type, fe_type.backend)
 
 
-def _register(function: Callable, cases: list, emit: Callable) -> None:
-    """Teach numba that `function` has the signatures `cases`, lowered by ``emit(builder, signature, *values)``."""
-    template = type("_Template", (ConcreteTemplate,), {"cases": cases})
-    infer_global(function)(template)
-    for case in cases:
-        lower_builtin(function, *case.args)(lambda _, builder, sig, args: emit(builder, sig, *args))
+class Code(NamedTuple):
+    """LLVM's builder, with numba's context and types of a call."""
+
+    context: Any
+    builder: Any
+    kinds: tuple
+    """Types of the arguments."""
+    result: Any
+    """Type of the result."""
+
+    def pointer(self, argument: int, array: Any, at: Any, kind: ir.Type) -> Any:
+        """Pointer to what begins at ``array[at]``; `argument` is the array's number in the call."""
+        data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
+        return self.builder.bitcast(self.builder.gep(data, [at]), kind.as_pointer())
+
+    def offsets(self, at: Any, step: Any, size: int) -> list:
+        """Offsets `at`, `at` + `step`, ... ."""
+        offsets = [at]
+        for _ in range(size - 1):
+            offsets.append(self.builder.add(offsets[-1], step))
+        return offsets
+
+    def load(self, argument: int, array: Any, offsets: list, vector: ir.VectorType) -> list:
+        """Vectors of this type, aligned as the elements of the array."""
+        align = self.kinds[argument].dtype.bitwidth // 8
+        return [self.builder.load(self.pointer(argument, array, at, vector), align=align) for at in offsets]
+
+    def store(self, array: Any, offsets: list, vectors: list) -> None:
+        """Write vectors to the call's first argument, aligned as its elements."""
+        align = self.kinds[0].dtype.bitwidth // 8
+        for at, vector in zip(offsets, vectors, strict=True):
+            self.builder.store(vector, self.pointer(0, array, at, vector.type), align=align)
+
+
+def register(function: Callable, kinds: tuple, emit: Callable, result: Any) -> None:
+    """Teach numba a function of arguments of these kinds, lowered by ``emit(code, *values)``.
+
+    Parameters
+    ----------
+    function : callable
+        What runs when the JIT is disabled.
+    kinds : tuple
+        Types or classes of types; any integer is taken for an intp.
+    emit : callable
+        Takes a `Code` and LLVM's values, for a tuple a list of them; gives one value, a list for a tuple, or None.
+    result : numba type or callable
+        Type of the result, or a function that gives it for those of the arguments; None where they do not fit.
+    """
+
+    def is_of(argument: Any, kind: Any) -> bool:
+        if kind == types.intp:
+            return isinstance(argument, types.Integer)
+        return isinstance(argument, kind) if isinstance(kind, type) else argument == kind
+
+    class _Template(AbstractTemplate):
+        def generic(self, args: tuple, kws: dict) -> Any:
+            assert not kws
+            if len(args) != len(kinds) or not all(map(is_of, args, kinds)):
+                return None
+            given = [types.intp if kind == types.intp else arg for arg, kind in zip(args, kinds, strict=True)]
+            returned = result if isinstance(result, types.Type) else result(*given)
+            return None if returned is None else signature(returned, *given)
+
+    def lower(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
+        values = [
+            cgutils.unpack_tuple(builder, value) if isinstance(kind, types.UniTuple) else value
+            for kind, value in zip(sig.args, args, strict=True)
+        ]
+        done = emit(Code(context, builder, sig.args, sig.return_type), *values)
+        if done is None:
+            return context.get_dummy_value()
+        return cgutils.pack_array(builder, done) if isinstance(done, list) else done
+
+    infer_global(function)(_Template)
+    lower_builtin(function, *kinds)(lower)
+
+
+def _instruction(name: str) -> Callable:
+    return lambda code, *values: getattr(code.builder, name)(*values)
 
 
 def _register_operators() -> None:
-    def on(vector: Vector, result: Vector | None = None) -> list:
-        return [signature(result or vector, vector, vector)]
-
     floats = {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}
-    whole = {
-        "add": "add",
-        "sub": "sub",
-        "mul": "mul",
-        "and_": "and_",
-        "or_": "or_",
-        "xor": "xor",
-        "lshift": "shl",
-        "rshift": "lshr",
-    }
-    for name, instruction in floats.items():
-        cases = on(f32x16)
-        _register(getattr(operator, name), cases, lambda b, _, x, y, i=instruction: getattr(b, i)(x, y))
-    for vector in (u32x16, u64x8):
-        for name, instruction in whole.items():
-            _register(getattr(operator, name), on(vector), lambda b, _, x, y, i=instruction: getattr(b, i)(x, y))
-    for name, sign in (("lt", "<"), ("eq", "==")):
-        compare = getattr(operator, name)
-        _register(compare, on(f32x16, mask16), lambda b, _, x, y, s=sign: b.fcmp_ordered(s, x, y))
-        _register(compare, on(u32x16, mask16), lambda b, _, x, y, s=sign: b.icmp_unsigned(s, x, y))
+    words = {name: name for name in ("add", "sub", "mul", "and_", "or_", "xor")} | {"lshift": "shl", "rshift": "lshr"}
+    for vector, instructions in ((f32x16, floats), (u32x16, words), (u64x8, words)):
+        for name, instruction in instructions.items():
+            register(getattr(operator, name), (vector, vector), _instruction(instruction), vector)
+    for compare, sign in ((operator.lt, "<"), (operator.eq, "==")):
+        register(compare, (f32x16, f32x16), lambda code, x, y, s=sign: code.builder.fcmp_ordered(s, x, y), mask16)
+        register(compare, (u32x16, u32x16), lambda code, x, y, s=sign: code.builder.icmp_unsigned(s, x, y), mask16)
 
 
 _register_operators()
@@ -128,73 +180,42 @@ def prefetch(array: Any, offset: Any) -> None:
     """Ask for the cache line of ``array[offset]``, which will be read and written soon; has no other effect."""
 
 
-def _address(context: Any, builder: Any, array: types.Array, value: Any, offset: Any, kind: ir.Type) -> Any:
-    data = context.make_array(array)(context, builder, value).data
-    return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
+def _emit_load(code: Code, array: Any, offset: Any) -> Any:
+    return code.load(0, array, [offset], code.result.backend)[0]
 
 
-@infer_global(load)
-class _Load(AbstractTemplate):
-    def generic(self, args: tuple, kws: dict) -> Any:
-        assert not kws
-        array, _ = args
-        return signature(_OF_ELEMENT[array.dtype], array, types.intp)
+def _emit_broadcast(code: Code, array: Any, offset: Any) -> Any:
+    vector = code.result.backend
+    return repeat(code.builder, vector, code.builder.load(code.pointer(0, array, offset, vector.element)))
 
 
-@infer_global(broadcast)
-class _Broadcast(_Load):
-    pass
+def _emit_store(code: Code, array: Any, offset: Any, vector: Any) -> None:
+    code.store(array, [offset], [vector])
 
 
-@infer_global(store)
-class _Store(AbstractTemplate):
-    def generic(self, args: tuple, kws: dict) -> Any:
-        assert not kws
-        array, _, _ = args
-        return signature(types.none, array, types.intp, _OF_ELEMENT[array.dtype])
+def _emit_prefetch(code: Code, array: Any, offset: Any) -> None:
+    emit_prefetch(code.builder, code.pointer(0, array, offset, I8), for_write=True)
 
 
-@infer_global(prefetch)
-class _Prefetch(AbstractTemplate):
-    def generic(self, args: tuple, kws: dict) -> Any:
-        assert not kws
-        return signature(types.none, args[0], types.intp)
+def _of_array(array: Any, *_: Any) -> Any:
+    return _OF_ELEMENT[array.dtype]
 
 
-@lower_builtin(load, types.Array, types.intp)
-def _lower_load(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    array, offset = args
-    address = _address(context, builder, sig.args[0], array, offset, sig.return_type.backend)
-    return builder.load(address, align=sig.args[0].dtype.bitwidth // 8)
+def _none_for_its_vector(array: Any, _: Any, vector: Any) -> Any:
+    return types.none if vector == _OF_ELEMENT[array.dtype] else None
 
 
-@lower_builtin(broadcast, types.Array, types.intp)
-def _lower_broadcast(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    (array, offset), vector = args, sig.return_type.backend
-    address = _address(context, builder, sig.args[0], array, offset, vector.element)
-    return repeat(builder, vector, builder.load(address))
-
-
-@lower_builtin(store, types.Array, types.intp, Vector)
-def _lower_store(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    array, offset, vector = args
-    address = _address(context, builder, sig.args[0], array, offset, sig.args[2].backend)
-    builder.store(vector, address, align=sig.args[0].dtype.bitwidth // 8)
-    return context.get_dummy_value()
-
-
-@lower_builtin(prefetch, types.Array, types.intp)
-def _lower_prefetch(context: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    array, offset = args
-    emit_prefetch(builder, _address(context, builder, sig.args[0], array, offset, _I8), for_write=True)
-    return context.get_dummy_value()
+register(load, (types.Array, types.intp), _emit_load, _of_array)
+register(broadcast, (types.Array, types.intp), _emit_broadcast, _of_array)
+register(store, (types.Array, types.intp, Vector), _emit_store, _none_for_its_vector)
+register(prefetch, (types.Array, types.intp), _emit_prefetch, types.none)
 
 
 def emit_prefetch(builder: Any, address: Any, *, for_write: bool) -> None:
     """Ask for the cache line of a pointer."""
-    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-    keep_in_all_caches, data_cache = _I32(3), _I32(1)
-    arguments = [builder.bitcast(address, _I8.as_pointer()), _I32(int(for_write)), keep_in_all_caches, data_cache]
+    kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    keep_in_all_caches, data_cache = I32(3), I32(1)
+    arguments = [builder.bitcast(address, I8.as_pointer()), I32(int(for_write)), keep_in_all_caches, data_cache]
     builder.call(_declared(builder, "llvm.prefetch.p0", kind), arguments)
 
 
@@ -211,8 +232,8 @@ def call_intrinsic(builder: Any, name: str, *vectors: Any) -> Any:
 def repeat(builder: Any, vector: ir.VectorType, value: Any) -> Any:
     """Emit a vector with a scalar `value` in each lane."""
     undefined = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(undefined, value, _I32(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, vector.count), None))
+    first = builder.insert_element(undefined, value, I32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, vector.count), None))
 
 
 def splat(value: Any) -> Any:
@@ -225,12 +246,9 @@ def splat64(value: Any) -> Any:
     return np.full(LANES // 2, value)
 
 
-_register(
-    splat,
-    [signature(f32x16, types.float32), signature(u32x16, types.uint32)],
-    lambda b, sig, value: repeat(b, sig.return_type.backend, value),
-)
-_register(splat64, [signature(u64x8, types.uint64)], lambda b, _, value: repeat(b, u64x8.backend, value))
+for _vector, _scalar in ((f32x16, types.float32), (u32x16, types.uint32)):
+    register(splat, (_scalar,), lambda code, value: repeat(code.builder, code.result.backend, value), _vector)
+register(splat64, (types.uint64,), lambda code, value: repeat(code.builder, u64x8.backend, value), u64x8)
 
 
 def count_up(step: Any) -> Any:
@@ -238,12 +256,12 @@ def count_up(step: Any) -> Any:
     return np.arange(LANES // 2, dtype=np.uint64) * step
 
 
-def _emit_count_up(builder: Any, _: Any, step: Any) -> Any:
+def _emit_count_up(code: Code, step: Any) -> Any:
     lanes = ir.Constant(u64x8.backend, list(range(LANES // 2)))
-    return builder.mul(lanes, repeat(builder, u64x8.backend, step))
+    return code.builder.mul(lanes, repeat(code.builder, u64x8.backend, step))
 
 
-_register(count_up, [signature(u64x8, types.uint64)], _emit_count_up)
+register(count_up, (types.uint64,), _emit_count_up, u64x8)
 
 
 def multiply_low(x: Any, y: Any) -> Any:
@@ -252,12 +270,12 @@ def multiply_low(x: Any, y: Any) -> Any:
     return (x & low) * (y & low)
 
 
-def _emit_multiply_low(builder: Any, _: Any, x: Any, y: Any) -> Any:
-    low = ir.Constant(u64x8.backend, [0xFFFFFFFF] * (LANES // 2))
+def _emit_multiply_low(code: Code, x: Any, y: Any) -> Any:
+    low, builder = ir.Constant(u64x8.backend, [0xFFFFFFFF] * (LANES // 2)), code.builder
     return builder.mul(builder.and_(x, low), builder.and_(y, low))
 
 
-_register(multiply_low, [signature(u64x8, u64x8, u64x8)], _emit_multiply_low)
+register(multiply_low, (u64x8, u64x8), _emit_multiply_low, u64x8)
 
 
 def interleave(even: Any, odd: Any) -> Any:
@@ -265,14 +283,14 @@ def interleave(even: Any, odd: Any) -> Any:
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)
 
 
-def _emit_interleave(builder: Any, _: Any, even: Any, odd: Any) -> Any:
+def _emit_interleave(code: Code, even: Any, odd: Any) -> Any:
     # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
     low = [2 * (lane // 2) + LANES * (lane % 2) for lane in range(LANES)]
-    halves = [builder.bitcast(part, u32x16.backend) for part in (even, odd)]
-    return builder.shuffle_vector(*halves, ir.Constant(u32x16.backend, low))
+    halves = [code.builder.bitcast(part, u32x16.backend) for part in (even, odd)]
+    return code.builder.shuffle_vector(*halves, ir.Constant(u32x16.backend, low))
 
 
-_register(interleave, [signature(u32x16, u64x8, u64x8)], _emit_interleave)
+register(interleave, (u64x8, u64x8), _emit_interleave, u32x16)
 
 
 def bits_of(x: Any) -> Any:
@@ -290,9 +308,9 @@ def to_float(x: Any) -> Any:
     return x.view(np.int32).astype(np.float32)
 
 
-_register(bits_of, [signature(u32x16, f32x16)], lambda b, sig, x: b.bitcast(x, sig.return_type.backend))
-_register(float_of, [signature(f32x16, u32x16)], lambda b, sig, x: b.bitcast(x, sig.return_type.backend))
-_register(to_float, [signature(f32x16, u32x16)], lambda b, sig, x: b.sitofp(x, sig.return_type.backend))
+register(bits_of, (f32x16,), lambda code, x: code.builder.bitcast(x, u32x16.backend), u32x16)
+register(float_of, (u32x16,), lambda code, bits: code.builder.bitcast(bits, f32x16.backend), f32x16)
+register(to_float, (u32x16,), lambda code, x: code.builder.sitofp(x, f32x16.backend), f32x16)
 
 
 def floor(x: Any) -> Any:
@@ -305,8 +323,8 @@ def square_root(x: Any) -> Any:
     return np.sqrt(x)
 
 
-_register(floor, [signature(f32x16, f32x16)], lambda b, _, x: call_intrinsic(b, "floor", x))
-_register(square_root, [signature(f32x16, f32x16)], lambda b, _, x: call_intrinsic(b, "sqrt", x))
+register(floor, (f32x16,), lambda code, x: call_intrinsic(code.builder, "floor", x), f32x16)
+register(square_root, (f32x16,), lambda code, x: call_intrinsic(code.builder, "sqrt", x), f32x16)
 
 
 def select(mask: Any, x: Any, y: Any) -> Any:
@@ -314,11 +332,8 @@ def select(mask: Any, x: Any, y: Any) -> Any:
     return np.where(mask, x, y)
 
 
-_register(
-    select,
-    [signature(kind, mask16, kind, kind) for kind in _OF_ELEMENT.values()],
-    lambda b, _, mask, x, y: b.select(mask, x, y),
-)
+for _vector in _OF_ELEMENT.values():
+    register(select, (mask16, _vector, _vector), _instruction("select"), _vector)
 
 
 def minimum(x: Any, y: Any) -> Any:
@@ -326,7 +341,11 @@ def minimum(x: Any, y: Any) -> Any:
     return np.where(x < y, x, y)
 
 
-_register(minimum, [signature(f32x16, f32x16, f32x16)], lambda b, _, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+def _emit_minimum(code: Code, x: Any, y: Any) -> Any:
+    return code.builder.select(code.builder.fcmp_ordered("<", x, y), x, y)
+
+
+register(minimum, (f32x16, f32x16), _emit_minimum, f32x16)
 
 
 def narrowed(x: Any, array: Any) -> Any:
@@ -334,14 +353,9 @@ def narrowed(x: Any, array: Any) -> Any:
     return x.astype(array.dtype)
 
 
-@infer_global(narrowed)
-class _Narrowed(AbstractTemplate):
-    def generic(self, args: tuple, kws: dict) -> Any:
-        assert not kws
-        return signature(_OF_ELEMENT[args[1].dtype], u32x16, args[1])
+def _emit_narrowed(code: Code, x: Any, _: Any) -> Any:
+    kind = code.result.backend
+    return x if kind == u32x16.backend else code.builder.trunc(x, kind)
 
 
-@lower_builtin(narrowed, Vector, types.Array)
-def _lower_narrowed(_: Any, builder: Any, sig: Any, args: tuple) -> Any:
-    kind = sig.return_type.backend
-    return args[0] if kind == u32x16.backend else builder.trunc(args[0], kind)
+register(narrowed, (u32x16, types.Array), _emit_narrowed, lambda _, array: _OF_ELEMENT[array.dtype])

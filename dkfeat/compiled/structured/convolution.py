@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.jit import aligned, inlined, kernel
 from dkfeat.compiled.simd.lowering import WIDTH, load_8, plus_mirrored, store, swapped
 from dkfeat.compiled.structured.fourier import (
     LAST,

@@ -17,11 +17,9 @@ from llvmlite import ir
 from numba.core import types
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import inlined
-from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.jit import aligned, inlined
 from dkfeat.compiled.simd.lowering import (
     WIDTH,
-    Code,
     deal_4,
     deal_8,
     deal_16,
@@ -33,11 +31,12 @@ from dkfeat.compiled.simd.lowering import (
     load_9,
     load_16,
     load_group,
-    register,
+    load_numbers,
     store,
     store_single,
     transposed,
 )
+from dkfeat.compiled.simd.vector import I64, Code, register
 
 _DIAGONAL = math.sqrt(0.5)
 
@@ -172,7 +171,7 @@ def _run(formula: Callable) -> Callable:
 
 
 def _emit_turned(code: Code, group: list, roots: Any, at: Any) -> list:
-    others = code.numbers(1, roots, at, ir.IntType(64)(2 * WIDTH), len(group) // 2 - 1)
+    others = load_numbers(code, 1, roots, at, I64(2 * WIDTH), len(group) // 2 - 1)
     return _run(partial(_each, _product))(code, group, others)
 
 

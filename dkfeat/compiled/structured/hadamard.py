@@ -16,8 +16,7 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.lowering import F32, I32, Code, register
-from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, store
+from dkfeat.compiled.simd.vector import I32, LANES, Code, call_intrinsic, f32x16, load, register, store
 
 _F32X16 = f32x16.backend
 
@@ -31,7 +30,7 @@ def _loader(size: int) -> Callable:
 
 
 def _emit_load(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
-    return code.load(0, array, code.steps(at, step, size), _F32X16)
+    return code.load(0, array, code.offsets(at, step, size), _F32X16)
 
 
 load_2, load_4, load_8, load_16 = (_loader(size) for size in (2, 4, 8, 16))
@@ -72,8 +71,7 @@ def within(group: Any) -> Any:
 
 
 def _emit_store(code: Code, array: Any, at: Any, step: Any, group: list) -> None:
-    for value, place in zip(group, code.steps(at, step, len(group)), strict=True):
-        code.builder.store(value, code.place(0, array, place, _F32X16), align=4)
+    code.store(array, code.offsets(at, step, len(group)), group)
 
 
 def _emit_times(code: Code, group: list, other: list) -> list:
@@ -98,7 +96,7 @@ def _emit_within(code: Code, group: list) -> list:
     vectors, step = list(group), 1
     while step < LANES:
         partner = ir.Constant(ir.VectorType(I32, LANES), [lane ^ step for lane in range(LANES)])
-        sign = ir.Constant(_F32X16, [ir.Constant(F32, -1.0 if lane & step else 1.0) for lane in range(LANES)])
+        sign = ir.Constant(_F32X16, [-1.0 if lane & step else 1.0 for lane in range(LANES)])
         vectors = [
             call_intrinsic(builder, "fmuladd", vector, sign, builder.shuffle_vector(vector, undefined, partner))
             for vector in vectors
@@ -110,9 +108,8 @@ def _emit_within(code: Code, group: list) -> list:
 def _register_all() -> None:
     group, array, index = types.UniTuple, types.Array, types.intp
     for size, loader in zip((2, 4, 8, 16), (load_2, load_4, load_8, load_16), strict=True):
-        kind = types.UniTuple(f32x16, size)
-        register(loader, (array, index, index), partial(_emit_load, size=size), lambda *_, k=kind: k)
-    register(store_group, (array, index, index, group), _emit_store, lambda *_: types.none)
+        register(loader, (array, index, index), partial(_emit_load, size=size), types.UniTuple(f32x16, size))
+    register(store_group, (array, index, index, group), _emit_store, types.none)
     register(times, (group, group), _emit_times, lambda x, _: x)
     register(across, (group,), _emit_across, lambda x: x)
     register(within, (group,), _emit_within, lambda x: x)

@@ -19,8 +19,8 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
+from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import inner_products, paired_rows
-from dkfeat.kernels.by_name import NamedKernel, named_kernel
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dkfeat.compiled.random.philox import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE, draw_words
-from dkfeat.compiled.random.signs import signs_of_samples
+from dkfeat.compiled.random.tables import signs_of_samples
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps.fourier import FourierFeatures

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.products.signs import (
     GROUP,
     ROOM,
@@ -24,8 +25,7 @@ from dkfeat.compiled.products.signs import (
     multiply_sparse_signs,
 )
 from dkfeat.compiled.random.philox import STREAM_MACLAURIN_DEGREE, STREAM_MACLAURIN_SIGN, draw_words
-from dkfeat.compiled.random.signs import COLUMNS, SUPERBLOCK, packed_signs, turned_signs
-from dkfeat.compiled.simd.arrays import aligned, owned
+from dkfeat.compiled.random.tables import COLUMNS, SUPERBLOCK, packed_signs, turned_signs
 from dkfeat.compiled.simd.vector import LANES
 from dkfeat.errors import ConfigError
 from dkfeat.projections.dense import columns_present

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.products.matrix import multiply_rows
-from dkfeat.compiled.random.laws import TILE
+from dkfeat.compiled.random.tables import TILE
 
 
 def product(x, weights):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.products.signs import (
     GROUP,
     ROOM,
@@ -12,8 +13,7 @@ from dkfeat.compiled.products.signs import (
     multiply_dense_signs,
     multiply_sparse_signs,
 )
-from dkfeat.compiled.random.signs import packed_signs, turned_signs
-from dkfeat.compiled.simd.arrays import aligned
+from dkfeat.compiled.random.tables import packed_signs, turned_signs
 
 N_COLUMNS, N_COMPONENTS, OFFSET = 70, 21, 3
 DEGREES = np.array([3] * 5 + [2] * 6 + [1] * 8 + [0, 0])

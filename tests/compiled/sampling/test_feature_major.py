@@ -2,9 +2,9 @@ import numba
 import numpy as np
 import pytest
 
+from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.sampling import feature_major
 from dkfeat.compiled.sampling.feature_major import AHEAD, turn
-from dkfeat.compiled.simd.arrays import aligned
 
 
 def random_entries(n_rows, n_features, seed=0):

@@ -1,6 +1,7 @@
-"""Nonlinearities that turn projected rows into random features: the cosines of Fourier, the exponentials of Laplace.
+"""Norms of rows, and the nonlinearities that turn projected rows into random features: cosines and exponentials.
 
-Squares of a row's cosines are summed in float32 in sixteen sums, which are joined in float64 after each 1,024 columns.
+Squares in float32 are dealt to sixteen sums by their column modulo 16, which are joined in float64 after each 1,024
+columns. A zero adds nothing, so dense and sparse rows give equal bits.
 """
 
 from __future__ import annotations
@@ -9,11 +10,132 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.products.norms import BLOCK, sum_of
-from dkfeat.compiled.random.laws import cosine_of_turns
+from dkfeat.compiled.random.elementary import cosine_of_turns
 from dkfeat.compiled.simd.vector import LANES, bits_of, float_of, load, minimum, select, splat, store
+
+L1, L2, MAX = 1, 2, 0
+_BLOCK = 1024
+"""Numbers whose squares are summed in float32 before they go to float64."""
+
+
+@kernel
+def normalise_rows(
+    indptr: NDArray[np.int64], values: NDArray[np.float64], norm: int, normalised: NDArray[np.float64]
+) -> None:
+    """Fill `normalised` with each row's values divided by the row's norm.
+
+    A row is scaled by a power of two first, which is exact, so that no sum overflows; terms are added in
+    the order in which they stand. A value below about 1e-308 of the row's largest may become zero.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    values : ndarray of shape (nnz,), float64
+        Finite; not all zero in a row that has any.
+    norm : int
+        `L1`, `L2` or `MAX`.
+    normalised : ndarray of shape (nnz,), float64
+    """
+    for i in range(indptr.shape[0] - 1):
+        largest = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            magnitude = abs(values[at])
+            if magnitude > largest:
+                largest = magnitude
+        exponent = math.frexp(largest)[1]
+        total = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            scaled = math.ldexp(values[at], -exponent)
+            normalised[at] = scaled
+            total += scaled * scaled if norm == L2 else abs(scaled)
+        if norm == L2:
+            total = math.sqrt(total)
+        elif norm == MAX:
+            total = math.ldexp(largest, -exponent)
+        for at in range(indptr[i], indptr[i + 1]):
+            normalised[at] /= total
+
+
+@kernel
+def sum_magnitudes(indptr: NDArray[np.int64], values: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
+    """Fill `sums` with each row's l1 norm, for values whose sum does not overflow.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    values : ndarray of shape (nnz,), float32
+    sums : ndarray of shape (n_samples,), float64
+    """
+    for i in range(indptr.shape[0] - 1):
+        total = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            total += abs(np.float64(values[at]))
+        sums[i] = total
+
+
+@inlined
+def _sum_of(lanes: Any, count: Any) -> Any:
+    """Sum of the first `count` of 16 float32, in float64."""
+    total = 0.0
+    for lane in range(count):
+        total += np.float64(lanes[lane])
+    return total
+
+
+@kernel
+def squares_of_dense(values: Any, n_columns: Any, squares: Any) -> None:
+    """Write the squared length of each row.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples * n_columns,), float32
+    n_columns : int
+    squares : ndarray of shape (n_samples,), float64
+    """
+    lanes = np.empty(LANES, np.float32)
+    for i in range(squares.shape[0]):
+        total, end = 0.0, (i + 1) * n_columns
+        for first in range(i * n_columns, end, _BLOCK):
+            last = min(first + _BLOCK, end)
+            whole = first + (last - first) // LANES * LANES
+            sums = splat(np.float32(0))
+            for j in range(first, whole, LANES):
+                value = load(values, j)
+                sums = sums + value * value
+            store(lanes, 0, sums)
+            for j in range(whole, last):
+                lanes[j - whole] += values[j] * values[j]
+            total += _sum_of(lanes, LANES)
+        squares[i] = total
+
+
+@kernel
+def squares_of_sparse(indptr: Any, indices: Any, values: Any, squares: Any) -> None:
+    """Do what `squares_of_dense` does for sparse rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    indices : ndarray of shape (nnz,), int64
+        Ascending in a row.
+    values : ndarray of shape (nnz,), float32
+    squares : ndarray of shape (n_samples,), float64
+    """
+    lanes = np.empty(LANES, np.float32)
+    for i in range(squares.shape[0]):
+        total, block = 0.0, 0
+        lanes[:] = np.float32(0)
+        for at in range(indptr[i], indptr[i + 1]):
+            if indices[at] // _BLOCK != block:
+                block = indices[at] // _BLOCK
+                total += _sum_of(lanes, LANES)
+                lanes[:] = np.float32(0)
+            lanes[indices[at] % LANES] += values[at] * values[at]
+        squares[i] = total + _sum_of(lanes, LANES)
+
 
 f32, u32 = np.float32, np.uint32
 _ZERO, _ONE = f32(0), f32(1)
@@ -120,17 +242,17 @@ def finish_features(projected: Any, phases: Any, scales: Any, amplitude: Any, n_
             feature = cosine_of_turns(load(projected, at + j) * scale + load(phases, j))
             squares = squares + feature * feature
             store(projected, at + j, feature)
-            if (j + LANES) % BLOCK == 0:
+            if (j + LANES) % _BLOCK == 0:
                 store(lanes, 0, squares)
                 squares = splat(np.float32(0))
-                total += sum_of(lanes, LANES)
+                total += _sum_of(lanes, LANES)
         store(lanes, 0, squares)
-        total += sum_of(lanes, LANES)
+        total += _sum_of(lanes, LANES)
         tail[:rest] = projected[at + whole : at + n_components]
         feature = cosine_of_turns(load(tail, 0) * scale + load(tail_phases, 0))
         store(tail, 0, feature)
         store(lanes, 0, feature * feature)
-        total += sum_of(lanes, rest)
+        total += _sum_of(lanes, rest)
         factor = splat(amplitude)
         if amplitude == np.float32(0) and total > 0.0:
             factor = splat(np.float32(1.0 / math.sqrt(total)))

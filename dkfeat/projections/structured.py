@@ -1,6 +1,7 @@
-"""Circulant projections, plain and alternating, by the fast Fourier transform.
+"""Structured projections by fast transforms: circulant ones by Fourier's, Fastfood and SORF by Hadamard's.
 
-Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §3-4, eq. 7.
+Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §3-4, eq. 3,
+6 and 7; Fastfood first Q. Le, T. Sarlos, A. Smola, "Fastfood", ICML 2013.
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
+import scipy.linalg
 import scipy.sparse as sp
+import scipy.special
 from numpy.typing import NDArray
 
-from dkfeat.compiled.random.laws import normals
-from dkfeat.compiled.random.philox import STREAM_CIRCULANT, STREAM_MIXTURE, STREAM_SIGN
-from dkfeat.compiled.simd.arrays import owned
-from dkfeat.compiled.structured.convolution import SMALLEST, add_shifted, convolve_rows, spectra_of
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.random.philox import (
+    STREAM_CIRCULANT,
+    STREAM_FASTFOOD,
+    STREAM_LENGTH,
+    STREAM_MIXTURE,
+    STREAM_PERMUTATION,
+    STREAM_SIGN,
+)
+from dkfeat.compiled.random.tables import Law, normals
+from dkfeat.compiled.structured.convolution import SMALLEST as SMALLEST_PERIOD
+from dkfeat.compiled.structured.convolution import add_shifted, convolve_rows, spectra_of
+from dkfeat.compiled.structured.hadamard import SMALLEST, FastfoodTables, project_fastfood, project_orthogonal
 from dkfeat.errors import ConfigError
-from dkfeat.projections._base import DrawWeights, Projection, draw_signs, random_words
+from dkfeat.projections._base import Projection, draw_signs, flat_rows, random_words
 
-_CHUNK = 2**17
+_BLOCK_NUMBERS = 2**17
 """Numbers of a transform's input processed at a time; they fit the second-level cache."""
 
 
@@ -47,7 +59,7 @@ class CirculantProjection(Projection):
         Number of circulant matrices in a block (m), at least 1. 1 is the plain circulant projection.
     flips : bool, default=True
         Give columns random signs. Only for a symmetric distribution of weights.
-    draw : DrawWeights, default=normals
+    draw : Law, default=normals
         Distribution of the weights; standard Gaussian by default.
     double : bool, default=False
         Transform in float64, which takes twice the time.
@@ -67,7 +79,7 @@ class CirculantProjection(Projection):
 
     n_mixtures: int = 1
     flips: bool = True
-    draw: DrawWeights = normals
+    draw: Law = normals
     double: bool = False
     heavy: float = math.inf
     stream: int = STREAM_CIRCULANT
@@ -83,7 +95,7 @@ class CirculantProjection(Projection):
     @property
     def length(self) -> int:
         """Rows and columns of a block: n_features, padded; a power of two if `double` and n_features > 128."""
-        if self.double and self.n_features > SMALLEST // 2:
+        if self.double and self.n_features > SMALLEST_PERIOD // 2:
             return 1 << (self.n_features - 1).bit_length()
         return int(scipy.fft.next_fast_len(self.n_features, real=True))
 
@@ -101,7 +113,7 @@ class CirculantProjection(Projection):
         """Rows times W transposed; see `Projection.project`."""
         n_samples = X.shape[0]
         out = np.empty((n_samples, self.n_components), np.float32)
-        rows_at_once = max(1, _CHUNK // self.length)
+        rows_at_once = max(1, _BLOCK_NUMBERS // self.length)
         for first in range(0, n_samples, rows_at_once):
             dense: Any = X[first : first + rows_at_once]
             dense = dense.toarray() if sp.issparse(dense) else dense
@@ -116,7 +128,7 @@ class CirculantProjection(Projection):
         rows : ndarray of shape (n_samples, n_features), float32, C order
         out : ndarray of shape (n_samples, n_components), float32, C order
         """
-        tables, n = _tables(self), self.length
+        tables, n = _circulant_tables(self), self.length
         if self._is_own:
             for block, spectra in enumerate(tables.spectra):
                 signed = rows * tables.signs[block] if self.flips else rows
@@ -134,9 +146,9 @@ class CirculantProjection(Projection):
     @property
     def _is_own(self) -> bool:
         """True if our own loops transform the rows."""
-        return self.double and self.length >= SMALLEST
+        return self.double and self.length >= SMALLEST_PERIOD
 
-    def _transform(self, dense: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
+    def _transform(self, dense: NDArray[np.float32], tables: _CirculantTables, out: NDArray[np.float32]) -> None:
         """Write the products with the blocks, without heavy weights, by scipy's transforms."""
         n, spectrum = self.length, None
         for block, spectra in enumerate(tables.spectra):
@@ -187,7 +199,7 @@ class _Heavy(NamedTuple):
     """For each column: its sign if it takes its weights from this circulant, else 0."""
 
 
-class _Tables(NamedTuple):
+class _CirculantTables(NamedTuple):
     """Tables of each block for `project_into`."""
 
     spectra: Any
@@ -202,7 +214,7 @@ class _Tables(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _tables(projection: CirculantProjection) -> _Tables:
+def _circulant_tables(projection: CirculantProjection) -> _CirculantTables:
     weights, (signs, choice) = projection._weights(), projection._signs_and_choice()
     shape = projection.n_blocks, projection.n_features
     signs, choice = np.broadcast_to(signs, shape), np.broadcast_to(choice, shape)
@@ -220,10 +232,137 @@ def _tables(projection: CirculantProjection) -> _Tables:
         padded = np.zeros((projection.n_blocks, projection.length), np.uint16)
         padded[:, : projection.n_features] = choice
         spectra = [spectra_of(block) for block in light.astype(np.float64)]
-        return _Tables(spectra, signs, padded, None, heavy)
+        return _CirculantTables(spectra, signs, padded, None, heavy)
     masks = None
     if projection.flips or projection.n_mixtures > 1:
         chosen = choice[:, None, :] == np.arange(projection.n_mixtures)[None, :, None]
         masks = np.where(chosen, signs[:, None, :], np.float32(0))
     spectra = scipy.fft.rfft(light.astype(np.float64) if projection.double else light, axis=2)
-    return _Tables(spectra, signs, None, masks, heavy)
+    return _CirculantTables(spectra, signs, None, masks, heavy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HadamardProjection(Projection):
+    """Base of projections with independent square blocks, whose size is a power of two; the last one is cut."""
+
+    def __post_init__(self) -> None:
+        self._check_padded()
+
+    @property
+    def length(self) -> int:
+        """Rows and columns of a block: the smallest power of two, at least 16, that is not below n_features."""
+        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of independent blocks, ceil(n_components / length)."""
+        return -(-self.n_components // self.length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastfoodProjection(HadamardProjection):
+    r"""Projection with a matrix W of independent blocks :math:`S H G \Pi H B` (Fastfood).
+
+    n is the number of columns padded with zeros to a power of two, at least 16. H has order n and entries +-1, B has
+    random signs, :math:`\Pi` is a permutation, and G is Gaussian. S gives each row the length of a Gaussian one: its
+    entries are chi-distributed with n degrees of freedom, divided by :math:`\sqrt n \lVert G \rVert_F`. So each row of
+    W is standard Gaussian (a uniform direction by G, an independent length by S, then a rotation). The rows of a block
+    are dependent. The last block is truncated.
+
+    Time is O(n_components log n_features) a row, memory O(n_components).
+
+    Parameters
+    ----------
+    n_features, n_components, seed : int
+
+    Examples
+    --------
+    >>> W = FastfoodProjection(n_features=30, n_components=100, seed=0)
+    >>> W.length, W.n_blocks, W.matrix().shape
+    (32, 4, (100, 30))
+    """
+
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Rows times W transposed; see `Projection.project`."""
+        tables = FastfoodTables._make(table.reshape(-1) for table in _fastfood_tables(self))
+        out = np.empty((X.shape[0], self.n_components), np.float32)
+        project_fastfood(flat_rows(X), tables, self.length, self.n_components, out.reshape(-1))
+        return out
+
+    def _matrix(self) -> NDArray[np.float64]:
+        hadamard = scipy.linalg.hadamard(self.length).astype(np.float64)
+        blocks = [
+            lengths[:, None] * (hadamard * gaussians) @ (hadamard * signs)[order]
+            for signs, order, gaussians, lengths in zip(*_fastfood_tables(self), strict=True)
+        ]
+        return np.concatenate(blocks)[: self.n_components, : self.n_features]
+
+
+@lru_cache(maxsize=4)
+def _fastfood_tables(projection: FastfoodProjection) -> FastfoodTables:
+    """Diagonals and permutation of all blocks, each of shape (n_blocks, length)."""
+    n, seed, blocks = projection.length, projection.seed, range(projection.n_blocks)
+    gaussians = normals(np.arange(len(blocks)), n, STREAM_FASTFOOD, seed)
+    keys = random_words(blocks, n, STREAM_PERMUTATION, seed).astype(np.uint64)
+    words = random_words(blocks, n, STREAM_LENGTH, seed).astype(np.uint64)
+    # adding a half to 52 bits keeps a uniform inside (0, 1); chi squared with n degrees is twice Gamma(n / 2)
+    uniform = (
+        ((words[:, :, 0] << np.uint64(20)) | (words[:, :, 1] >> np.uint64(12))).astype(np.float64) + 0.5
+    ) * 2.0**-52
+    chi = np.sqrt(2 * scipy.special.gammaincinv(n / 2, uniform))
+    norms = np.linalg.norm(gaussians.astype(np.float64), axis=1, keepdims=True)
+    return FastfoodTables(
+        signs=draw_signs(blocks, n, STREAM_SIGN, seed),
+        order=np.argsort((keys[:, :, 0] << np.uint64(32)) | keys[:, :, 1], axis=1, kind="stable").astype(np.uint32),
+        gaussians=np.ascontiguousarray(gaussians),
+        lengths=(chi / (np.sqrt(n) * norms)).astype(np.float32),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrthogonalProjection(HadamardProjection):
+    r"""Projection with a matrix W of independent blocks :math:`\sqrt n\, H D_1 H D_2 H D_3` (SORF).
+
+    n is the number of columns padded with zeros to a power of two, at least 16. H is orthonormal, with entries
+    :math:`\pm 1 / \sqrt n`, and the diagonal matrices D have random signs. The rows of a block are orthogonal, each of
+    length :math:`\sqrt n`. Features made with it have a small bias, which falls as n grows. The last block is
+    truncated.
+
+    Time is O(n_components log n_features) a row, memory O(n_components).
+
+    Parameters
+    ----------
+    n_features, n_components, seed : int
+
+    Examples
+    --------
+    >>> W = OrthogonalProjection(n_features=16, n_components=16, seed=0).matrix()
+    >>> bool(np.allclose(W @ W.T, 16 * np.eye(16)))
+    True
+    """
+
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Rows times W transposed; see `Projection.project`."""
+        first, second, third = _orthogonal_signs(self)
+        out = np.empty((X.shape[0], self.n_components), np.float32)
+        # sqrt(n) times three factors 1 / sqrt(n) is 1 / n, a power of two, so its position does not change rounding
+        diagonals = first.reshape(-1), second.reshape(-1), third.reshape(-1) / np.float32(self.length)
+        project_orthogonal(flat_rows(X), diagonals, self.length, self.n_components, out.reshape(-1))
+        return out
+
+    def _matrix(self) -> NDArray[np.float64]:
+        n = self.length
+        hadamard = scipy.linalg.hadamard(n) / np.sqrt(n)
+        blocks = [
+            np.sqrt(n) * (hadamard * first) @ (hadamard * second) @ (hadamard * third)
+            for first, second, third in zip(*_orthogonal_signs(self), strict=True)
+        ]
+        return np.concatenate(blocks)[: self.n_components, : self.n_features]
+
+
+@lru_cache(maxsize=4)
+def _orthogonal_signs(projection: OrthogonalProjection) -> NDArray[np.float32]:
+    """Signs of D1, D2 and D3, shape (3, n_blocks, length)."""
+    n_blocks, n = projection.n_blocks, projection.length
+    signs = draw_signs(range(3 * n_blocks), n, STREAM_SIGN, projection.seed)
+    return np.ascontiguousarray(signs.reshape(n_blocks, 3, n).transpose(1, 0, 2))
