@@ -25,6 +25,7 @@ from scipy.sparse import csr_matrix
 from workloads import rcv1_like, webspam_like, wide
 
 from dkfeat.compiled.sampling import gcws as cws
+from dkfeat.compiled.sampling.feature_major import signed_logs
 
 WORKLOADS = {"W1": webspam_like, "W2": rcv1_like, "W3": wide}
 ROWS = {"W1": 20_000, "W2": 20_000, "W3": 1000}
@@ -39,14 +40,15 @@ import time
 start = time.perf_counter(); cpu = time.process_time()
 import numpy as np
 from dkfeat.compiled.sampling import gcws as cws
-logs, negative = cws.signed_logs(np.ones(2, np.float32))
+from dkfeat.compiled.sampling.feature_major import signed_logs
+logs, negative = signed_logs(np.ones(2, np.float32))
 cws.encode(np.array([0, 2]), np.array([0, 1]), logs, negative, 16, 0, 8, 0, "mixed")
 print(time.perf_counter() - start, time.process_time() - cpu)
 """
 
 
 def encode(X: csr_matrix, n_components: int) -> None:
-    logs, negative = cws.signed_logs(X.data)
+    logs, negative = signed_logs(X.data)
     cws.encode(X.indptr, X.indices, logs, negative, n_components, 1, 8, 0, "mixed")
 
 

@@ -47,8 +47,10 @@ def check_integer(value: object, name: str, *, low: int, high: int | None = None
     return int(value)  # type: ignore[call-overload]  # an Integral converts
 
 
-def check_real(value: object, name: str, *, above: float = -math.inf, high: float = math.inf) -> float:
-    """Return `value` as a finite float greater than `above` and at most `high`, or raise.
+def check_real(
+    value: object, name: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf
+) -> float:
+    """Return `value` as a finite float greater than `above`, at least `low` and at most `high`, or raise.
 
     Raises
     ------
@@ -62,9 +64,12 @@ def check_real(value: object, name: str, *, above: float = -math.inf, high: floa
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
     number = float(value) if is_real else math.nan  # type: ignore[arg-type]  # a Real converts
-    if not math.isfinite(number) or not above < number <= high:
-        bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at most {high:,g}"] * (high < math.inf)
+    if not math.isfinite(number) or number <= above or not low <= number <= high:
+        bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at least {low:g}"] * (low > -math.inf)
+        bounds += [f"at most {high:,g}"] * (high < math.inf)
         wanted = " ".join(["a finite number", " and ".join(bounds)]).strip()
+        if -math.inf < low < high < math.inf:
+            wanted = f"from {low:g} to {high:g}"
         raise ConfigError(f"{name}={value!r}, but it must be {wanted}; set {name} in that range")
     return number
 

@@ -17,19 +17,19 @@ from dkfeat.kernels.rbf import rbf, rbf_cosine
 from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
 from dkfeat.validation import check_choice, check_integer, check_real
 
-__all__ = [
-    "egmm",
-    "exponential_dot_product",
-    "exponential_semigroup",
+__all__ = [  # noqa: RUF022 - in the order of messages
     "gmm",
-    "maclaurin",
-    "polynomial",
+    "egmm",
+    "resemblance",
     "rbf",
     "rbf_cosine",
+    "exponential_semigroup",
     "reciprocal_semigroup",
-    "resemblance",
-    "vovk_infinite",
+    "polynomial",
     "vovk_real",
+    "vovk_infinite",
+    "exponential_dot_product",
+    "maclaurin",
 ]
 
 KERNELS: dict[str, Callable[..., NDArray[np.float64]]] = {name: globals()[name] for name in __all__}

@@ -69,10 +69,10 @@ def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> No
     Parameters
     ----------
     rows : ndarray or csr_matrix of shape (n_samples, n_features)
-    rows : ndarray or csr_matrix of shape (n_samples, n_features)
         Rows to check.
-        What the caller calls the array.
-    Name of the array in the message.
+    name : str, default="X"
+        Name of the array in the message.
+    first_row : int, default=0
         Number of the first row in the caller's array.
 
     Examples
@@ -126,6 +126,15 @@ def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
 def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
     """Row number of each stored value."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+
+
+def largest_magnitudes(rows: Rows) -> NDArray[np.float64]:
+    """Largest magnitude of each row, 0 of an all-zero one."""
+    if not sp.issparse(rows):
+        return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
+    largest = np.zeros(rows.shape[0])
+    np.maximum.at(largest, owners(rows), np.abs(rows.data))
+    return largest
 
 
 def row_sums(rows: sp.csr_matrix, values: NDArray[np.float64]) -> NDArray[np.float64]:

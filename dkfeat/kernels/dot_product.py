@@ -59,7 +59,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     array([[16.,  9.]])
     """
     degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
-    coef0 = _check_non_negative_real(coef0, "coef0")
+    coef0 = check_real(coef0, "coef0", low=0)
     products = _inner(X, Y)
     with np.errstate(over="ignore"):
         products += coef0
@@ -231,19 +231,12 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
     array([[25.]])
     """
     listed = list(coefficients) if isinstance(coefficients, Iterable) else []
-    given = [_check_non_negative_real(value, f"coefficients[{n}]") for n, value in enumerate(listed)]
+    given = [check_real(value, f"coefficients[{n}]", low=0) for n, value in enumerate(listed)]
     if not given:
         raise ConfigError(
             f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
         )
     return _series(_inner(X, Y), np.array(given))
-
-
-def _check_non_negative_real(value: object, name: str) -> float:
-    number = check_real(value, name)
-    if number < 0:
-        raise ConfigError(f"{name}={value!r}, but it must be at least 0; set {name} in that range")
-    return number
 
 
 def _inner(X: Any, Y: Any) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.products.minmax import minmax_similarities, mirror_lower
-from dkfeat.kernels._rows import check_widths, inner_products, paired_rows
+from dkfeat.kernels._rows import check_widths, inner_products, largest_magnitudes, owners, paired_rows, row_sums
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
 _TILE = 64
@@ -201,24 +201,18 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
 
 
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
-    n_samples = rows.shape[0]
-    owners = np.repeat(np.arange(n_samples), np.diff(rows.indptr))
-    magnitudes = np.abs(rows.data.astype(np.float64))
-    largest = np.zeros(n_samples)
-    np.maximum.at(largest, owners, magnitudes)
-    exponents = np.frexp(largest)[1].astype(np.int64)
+    row_of, magnitudes = owners(rows), np.abs(rows.data.astype(np.float64))
+    exponents = np.frexp(largest_magnitudes(rows))[1].astype(np.int64)
     # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n the whole part of pe
     whole = np.floor(p * exponents)
-    values = np.ldexp(magnitudes, -exponents[owners]) ** p * np.exp2(p * exponents - whole)[owners]
+    values = np.ldexp(magnitudes, -exponents[row_of]) ** p * np.exp2(p * exponents - whole)[row_of]
     kept = values > 0  # a power may underflow
-    totals = np.zeros(n_samples)
-    np.add.at(totals, owners, values)  # adds in order, without pairwise summation
     return _SplitRows(
-        indptr=np.searchsorted(owners[kept], np.arange(n_samples + 1)),
+        indptr=np.searchsorted(row_of[kept], np.arange(rows.shape[0] + 1)),
         coordinates=(2 * rows.indices.astype(np.int64) + (rows.data < 0))[kept],
         values=values[kept],
         exponents=whole.astype(np.int64),
-        totals=totals,
+        totals=row_sums(rows, values),  # added in order
     )
 
 

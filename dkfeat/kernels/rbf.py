@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.kernels._rows import Rows, inner_products, owners, paired_rows, row_sums
+from dkfeat.kernels._rows import Rows, inner_products, largest_magnitudes, owners, paired_rows, row_sums
 from dkfeat.validation import check_real
 
 _CANCELLED = 1e-3
@@ -145,16 +145,7 @@ def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -
 
 def _exponents(rows: Rows) -> NDArray[np.int64]:
     """Exponent of two by which each row is to be divided, for squares that do not overflow: mostly 0."""
-    return np.where(np.frexp(_largest(rows))[1] > _SAFE_EXPONENT, _LARGE, 0)
-
-
-def _largest(rows: Rows) -> NDArray[np.float64]:
-    """Largest magnitude of each row, 0 of an all-zero one."""
-    if not sp.issparse(rows):
-        return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
-    largest = np.zeros(rows.shape[0])
-    np.maximum.at(largest, owners(rows), np.abs(rows.data))
-    return largest
+    return np.where(np.frexp(largest_magnitudes(rows))[1] > _SAFE_EXPONENT, _LARGE, 0)
 
 
 def _scaled(rows: Rows, exponent: int) -> Rows:
@@ -177,7 +168,7 @@ def _squared_lengths(rows: Rows) -> NDArray[np.float64]:
 
 
 def _unit_rows(rows: Rows) -> Rows:
-    exponents = np.frexp(_largest(rows))[1]
+    exponents = np.frexp(largest_magnitudes(rows))[1]
     if sp.issparse(rows):
         places = owners(rows)
         scaled = _with_data(rows, np.ldexp(rows.data, -exponents[places]))

@@ -52,6 +52,8 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     n_features_in_: int
     seed_: int
+    _settings: Any
+    """State of the fitted map, set by `_resolve`: the parameters as they were in fit, and what follows from them."""
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
         """Check the parameters and draw the seed, for the width of X.
@@ -218,6 +220,11 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def encoded_row_bytes(self) -> int:
         """Bytes of one row as `layout` keeps it in a shard: of float32, where that is "dense"."""
         return 4 * self.n_features_out
+
+    @property
+    def _fitted(self) -> Any:
+        check_is_fitted(self)
+        return self._settings
 
     @abstractmethod
     def _resolve(self, n_features: int) -> None:

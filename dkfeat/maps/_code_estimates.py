@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.sampling.gcws import CodeMode
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.theory.gmm import rho_from_gmm
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FittedCodes:
-    """Parameters of a fitted map that determine its codes."""
-
-    n_components: int
-    i_bits: int
-    t_bits: int
-    p: float
-    mode: CodeMode
-
-    @property
-    def bits(self) -> int:
-        return self.i_bits + self.t_bits
-
-
 class EstimatesFromCodes(FeatureMap):
     """Feature map by consistent weighted sampling, with similarity estimates from its codes."""
-
-    @property
-    @abstractmethod
-    def _fitted(self) -> FittedCodes:
-        """Settings after fit."""
-
-    @abstractmethod
-    def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
-        """Decode packed codes to one-hot rows."""
 
     def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
         """Estimate the (p)GMM kernel from codes alone.

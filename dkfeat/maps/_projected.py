@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Generic, Literal, TypeVar
-
-from sklearn.utils.validation import check_is_fitted
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
@@ -13,22 +11,19 @@ from dkfeat.projections import Projection
 from dkfeat.validation import check_integer
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FittedProjection:
-    """State of a fitted map; a subclass adds its parameters at the time of fit, in the order of the spec."""
+    """State of a fitted map."""
 
+    params: dict[str, Any]
+    """Parameters as they were in fit."""
     operator: Projection
 
 
-_Fitted = TypeVar("_Fitted", bound=FittedProjection)
-
-
-class ProjectedMap(FeatureMap, Generic[_Fitted]):
-    """Base class of maps with one component for each row of an operator; `_resolve` sets `_settings`."""
+class ProjectedMap(FeatureMap):
+    """Base class of maps with one component for each row of an operator; `_resolve` sets a `FittedProjection`."""
 
     layout = "dense"
-
-    _settings: _Fitted
 
     @property
     def n_features_out(self) -> int:
@@ -40,15 +35,8 @@ class ProjectedMap(FeatureMap, Generic[_Fitted]):
         """Bytes of the tables that one call draws."""
         return self._fitted.operator.table_bytes
 
-    @property
-    def _fitted(self) -> _Fitted:
-        check_is_fitted(self)
-        return self._settings
-
     def _spec_part(self) -> dict[str, Any]:
-        s = self._fitted
-        own = {field.name: getattr(s, field.name) for field in dataclasses.fields(s) if field.name != "operator"}
-        return {"params": {"n_components": s.operator.n_components, **own}}
+        return {"params": dict(self._fitted.params)}
 
 
 def checked_mixtures(n_mixtures: Any) -> int | Literal["log2"]:

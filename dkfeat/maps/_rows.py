@@ -19,10 +19,10 @@ from dkfeat.compiled.products.rows import (
     normalise_rows,
     squares_of_dense,
     squares_of_sparse,
-    sum_magnitudes,
 )
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels._rows import row_sums
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 
 _BLOCK_CELLS = 2**23
@@ -266,8 +266,7 @@ def rows_and_multipliers(
     rows, norms = rows_and_lengths(X)
     if normalize == "l1":
         held = rows_as_csr(rows)
-        norms = np.empty(X.shape[0])
-        sum_magnitudes(held.indptr.astype(np.int64), owned(held.data), norms)
+        norms = row_sums(held, np.abs(held.data.astype(np.float64)))
     return rows, np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype(np.float32)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.products.rows import finish_features
 from dkfeat.compiled.random.philox import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
-from dkfeat.kernels import NamedKernel, rbf, rbf_cosine
+from dkfeat.kernels import NamedKernel
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._projected import (
@@ -49,18 +48,7 @@ _GAMMA = 700.0
 """Factor of 1 - cosine at which cosines in [-1, 1] give every kernel value that a float64 holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FittedFourier(FittedProjection):
-    """Parameters as they were in fit."""
-
-    gamma: float
-    kernel: Literal["rbf_cosine", "rbf"]
-    normalize: bool
-    projection: str
-    n_mixtures: int | Literal["log2"]
-
-
-class FourierFeatures(ProjectedMap[_FittedFourier]):
+class FourierFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a Gaussian kernel: RFF and normalized RFF (NRFF).
 
     Each component is the cosine of a random direction's projection with a random phase. NRFF divides each row of
@@ -176,58 +164,54 @@ class FourierFeatures(ProjectedMap[_FittedFourier]):
         self.n_mixtures = n_mixtures
 
     def _resolve(self, n_features: int) -> None:
-        projection = check_choice(self.projection, "projection", tuple(_PROJECTIONS))
-        kernel = check_choice(self.kernel, "kernel", _KERNELS)
-        n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
-        gamma = check_real(self.gamma, "gamma", above=0, high=1e12)
-        n_mixtures = checked_mixtures(self.n_mixtures)
         if not isinstance(self.normalize, bool | np.bool_):
             raise ConfigError(f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)")
+        params = {
+            "projection": check_choice(self.projection, "projection", tuple(_PROJECTIONS)),
+            "kernel": check_choice(self.kernel, "kernel", _KERNELS),
+            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
+            "gamma": check_real(self.gamma, "gamma", above=0, high=1e12),
+            "n_mixtures": checked_mixtures(self.n_mixtures),
+            "normalize": bool(self.normalize),
+        }
         seed = checked_seed(self.random_state)
-        options = {}
-        if projection == "alternating_circulant":
-            options["n_mixtures"] = mixtures_of(n_mixtures, n_features)
-        self._settings = _FittedFourier(
-            gamma=gamma,
-            kernel=kernel,
-            normalize=bool(self.normalize),
-            projection=projection,
-            n_mixtures=n_mixtures,
-            operator=_PROJECTIONS[projection](n_features=n_features, n_components=n_components, seed=seed, **options),
-        )
+        sizes = {"n_features": n_features, "n_components": params["n_components"], "seed": seed}
+        if params["projection"] == "alternating_circulant":
+            sizes["n_mixtures"] = mixtures_of(params["n_mixtures"], n_features)
+        self._settings = FittedProjection(params, _PROJECTIONS[params["projection"]](**sizes))
         self.seed_ = seed
 
     def _kernel_facts(self) -> KernelFacts:
-        s = self._fitted
-        function = rbf_cosine if s.kernel == "rbf_cosine" else rbf
-        formula = nrff_variance if s.normalize else rff_variance
+        params, n_components = self._fitted.params, self.n_features_out
+        kernel = NamedKernel(params["kernel"], {"gamma": params["gamma"]})
+        formula = nrff_variance if params["normalize"] else rff_variance
 
         def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
             cosines = 1.0 + np.log(np.clip(values, 1e-300, 1.0)) / _GAMMA  # the variance depends on the kernel alone
-            return np.maximum(formula(cosines, _GAMMA), 0.0) / s.operator.n_components
+            return np.maximum(formula(cosines, _GAMMA), 0.0) / n_components
 
         return KernelFacts(
-            name=parameters_shown(NamedKernel(s.kernel, {"gamma": s.gamma})),
-            exact=lambda X, Y: function(X, Y, gamma=s.gamma),
+            name=parameters_shown(kernel),
+            exact=kernel,
             variance_at=variance_at,
-            note="" if s.projection == "dense" else "by the theory of independent directions",
+            note="" if params["projection"] == "dense" else "by the theory of independent directions",
         )
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
-        s = self._fitted
+        params, operator = self._fitted.params, self._fitted.operator
         # turns for a unit of the projection: the length of a row is taken out here, where only directions count
-        if s.kernel == "rbf_cosine":
+        if params["kernel"] == "rbf_cosine":
             rows, lengths = rows_and_lengths(X)
             scales = np.divide(
-                math.sqrt(s.gamma) / (2 * math.pi), lengths, out=np.zeros_like(lengths), where=lengths > 0
+                math.sqrt(params["gamma"]) / (2 * math.pi), lengths, out=np.zeros_like(lengths), where=lengths > 0
             )
         else:
             rows = float32_rows(X)
-            scales = np.full(X.shape[0], math.sqrt(2 * s.gamma) / (2 * math.pi))
-        features = s.operator.project(rows)
-        n_components = s.operator.n_components
-        amplitude = 0.0 if s.normalize else math.sqrt(2 / n_components)
-        phases = _phases(s.operator.seed, n_components)
+            scales = np.full(X.shape[0], math.sqrt(2 * params["gamma"]) / (2 * math.pi))
+        features = operator.project(rows)
+        n_components = operator.n_components
+        amplitude = 0.0 if params["normalize"] else math.sqrt(2 / n_components)
+        phases = _phases(operator.seed, n_components)
         finish_features(features.reshape(-1), phases, scales.astype(np.float32), np.float32(amplitude), n_components)
         return features
 

@@ -12,16 +12,16 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.sampling import gcws as cws
+from dkfeat.compiled.sampling.feature_major import signed_logs
 from dkfeat.compiled.sampling.packing import one_hot_columns
 from dkfeat.errors import InputError
 from dkfeat.kernels import gmm
 from dkfeat.maps._base import checked_seed
-from dkfeat.maps._code_estimates import EstimatesFromCodes, FittedCodes
+from dkfeat.maps._code_estimates import EstimatesFromCodes
 from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._rows import RowPreparation
 from dkfeat.theory.fourier import gcws_variance
@@ -31,12 +31,21 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _FittedGCWS(FittedCodes):
+class _FittedGCWS:
     """State of a fitted map: parameters as they were in fit, and what follows from them."""
 
+    n_components: int
+    i_bits: int
+    t_bits: int
+    p: float
     preparation: RowPreparation
     code: Literal["auto", "lowest"]
+    mode: cws.CodeMode
     seed: int
+
+    @property
+    def bits(self) -> int:
+        return self.i_bits + self.t_bits
 
 
 class GCWSFeatures(EstimatesFromCodes):
@@ -271,11 +280,6 @@ class GCWSFeatures(EstimatesFromCodes):
         """Bytes of a packed row: ceil(n_components * (i_bits + t_bits) / 8)."""
         return (self._fitted.n_components * self._fitted.bits + 7) // 8
 
-    @property
-    def _fitted(self) -> _FittedGCWS:
-        check_is_fitted(self)
-        return self._settings
-
     def check_params(self) -> None:
         """See `FeatureMap.check_params`."""
         self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
@@ -353,7 +357,7 @@ class GCWSFeatures(EstimatesFromCodes):
         """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""
         s = self._fitted
         for rows in s.preparation.blocks(X):
-            logs, negative = cws.signed_logs(rows.data, s.p)
+            logs, negative = signed_logs(rows.data, s.p)
             yield rows.indptr, rows.indices, logs, negative
 
 

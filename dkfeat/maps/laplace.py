@@ -17,7 +17,7 @@ from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.rows import decay_features, scale_values
 from dkfeat.compiled.random.philox import STREAM_LAPLACE_CIRCULANT, STREAM_LAPLACE_DENSE, STREAM_LAPLACE_MIXTURE
 from dkfeat.compiled.random.tables import Law, exponentials, levy
-from dkfeat.kernels import exponential_semigroup, reciprocal_semigroup
+from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts
@@ -49,18 +49,7 @@ _LAWS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FittedLaplace(FittedProjection):
-    """Parameters as they were in fit."""
-
-    kernel: Literal["exponential", "reciprocal"]
-    beta: float
-    rate: float
-    projection: str
-    n_mixtures: int | Literal["log2"]
-
-
-class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
+class LaplaceFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a semigroup kernel, for histograms and other non-negative rows.
 
     Each component is :math:`e^{-w^\top x}` with random positive weights w. With a circulant projection the time of a
@@ -180,20 +169,25 @@ class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
         self.random_state = random_state
 
     def _resolve(self, n_features: int) -> None:
-        kernel = check_choice(self.kernel, "kernel", tuple(_LAWS))
-        projection = check_choice(self.projection, "projection", _PROJECTIONS)
-        n_components = check_integer(self.n_components, "n_components", low=1, high=2**24)
-        beta, rate = (check_real(getattr(self, name), name, above=0) for name in ("beta", "rate"))
-        n_mixtures = checked_mixtures(self.n_mixtures)
+        params = {
+            "kernel": check_choice(self.kernel, "kernel", tuple(_LAWS)),
+            "projection": check_choice(self.projection, "projection", _PROJECTIONS),
+            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
+            "beta": check_real(self.beta, "beta", above=0),
+            "rate": check_real(self.rate, "rate", above=0),
+            "n_mixtures": checked_mixtures(self.n_mixtures),
+        }
         seed = checked_seed(self.random_state)
-        law, sizes = _LAWS[kernel], {"n_features": n_features, "n_components": n_components, "seed": seed}
+        law = _LAWS[params["kernel"]]
+        sizes = {"n_features": n_features, "n_components": params["n_components"], "seed": seed}
         operator: Projection
-        if projection == "dense":
+        if params["projection"] == "dense":
             operator = DenseProjection(**sizes, draw=law.draw, stream=STREAM_LAPLACE_DENSE)
         else:
+            is_plain = params["projection"] == "circulant"
             operator = CirculantProjection(
                 **sizes,
-                n_mixtures=1 if projection == "circulant" else mixtures_of(n_mixtures, n_features),
+                n_mixtures=1 if is_plain else mixtures_of(params["n_mixtures"], n_features),
                 flips=False,
                 draw=law.draw,
                 double=law.double,
@@ -201,20 +195,14 @@ class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
                 stream=STREAM_LAPLACE_CIRCULANT,
                 choice_stream=STREAM_LAPLACE_MIXTURE,
             )
-        self._settings = _FittedLaplace(
-            kernel=kernel, beta=beta, rate=rate, projection=projection, n_mixtures=n_mixtures, operator=operator
-        )
+        self._settings = FittedProjection(params, operator)
         self.seed_ = seed
 
     def _kernel_facts(self) -> KernelFacts:
-        s = self._fitted
-        is_exponential, is_dense = s.kernel == "exponential", s.projection == "dense"
-        n_components = s.operator.n_components
-
-        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
-            if is_exponential:
-                return exponential_semigroup(X, Y, beta=s.beta)
-            return reciprocal_semigroup(X, Y, rate=s.rate)
+        params, n_components = self._fitted.params, self.n_features_out
+        is_exponential, is_dense = params["kernel"] == "exponential", params["projection"] == "dense"
+        name, symbol = ("beta", "β") if is_exponential else ("rate", "λ")
+        exact = NamedKernel(f"{params['kernel']}_semigroup", {name: params[name]})
 
         def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
             # the kernel of twice the sum of two rows of one column; the exponential one does not ask how many they are
@@ -226,7 +214,7 @@ class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
 
         at_most: Literal["", "at most"] = "" if is_exponential else "at most"
         return KernelFacts(
-            name=f"{s.kernel} semigroup, " + (f"β = {s.beta:g}" if is_exponential else f"λ = {s.rate:g}"),
+            name=f"{params['kernel']} semigroup, {symbol} = {params[name]:g}",
             exact=exact,
             variance_at=variance_at,
             variance=variance if is_dense else None,
@@ -258,14 +246,14 @@ class LaplaceFeatures(ProjectedMap[_FittedLaplace]):
 
     def _scaled(self, rows: Any, X: Any) -> Any:
         """Rows in float32 for weights of parameter 1, times beta squared or over the rate; some rows of X."""
-        s = self._fitted
+        params = self._fitted.params
         if sp.issparse(rows):
             rows = rows_as_csr(rows)
         values = rows.data if sp.issparse(rows) else rows
         values = owned(values, values.dtype.newbyteorder("=")).reshape(-1)
-        factor, divisor = (s.beta, 1.0) if s.kernel == "exponential" else (1.0, s.rate)
+        factor, divisor = (params["beta"], 1.0) if params["kernel"] == "exponential" else (1.0, params["rate"])
         scaled = np.empty(len(values), np.float32)
-        if not scale_values(values, factor, divisor, _LAWS[s.kernel].largest, scaled):
+        if not scale_values(values, factor, divisor, _LAWS[params["kernel"]].largest, scaled):
             check_non_negative(rows_as_csr(X))  # which looks for what is not finite first
         if sp.issparse(rows):
             return sp.csr_matrix((scaled, rows.indices, rows.indptr), shape=rows.shape)

@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.matrix import multiply_rows
@@ -248,11 +247,6 @@ class NystroemFeatures(FeatureMap):
         """Bytes of the landmarks in all their forms, and of a block of kernel values with its inputs."""
         return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
 
-    @property
-    def _fitted(self) -> _FittedNystroem:
-        check_is_fitted(self)
-        return self._settings
-
     def _resolve(self, n_features: int) -> None:
         raise ConfigError(
             f"NystroemFeatures cannot be fitted to a width ({n_features:,}) alone, for its landmarks are rows of the "
@@ -262,12 +256,7 @@ class NystroemFeatures(FeatureMap):
     def _checked(self) -> tuple[int, NamedKernel, float]:
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**14)
         kernel = named_kernel(self.kernel, self.kernel_params)
-        tolerance = check_real(self.rank_tolerance, "rank_tolerance", high=1)
-        if tolerance < 1e-15:
-            raise ConfigError(
-                f"rank_tolerance={tolerance!r}, but it must be from 1e-15 to 1; set rank_tolerance in that range"
-            )
-        return n_components, kernel, tolerance
+        return n_components, kernel, check_real(self.rank_tolerance, "rank_tolerance", low=1e-15, high=1)
 
     def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
         n_components, kernel, tolerance = self._checked()

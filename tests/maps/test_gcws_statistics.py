@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from dkfeat.compiled.sampling import gcws as cws
+from dkfeat.compiled.sampling.feature_major import signed_logs
 from dkfeat.maps import FEATURE_MAPS
 from tests.reference.gcws import gmm
 
@@ -159,7 +160,7 @@ def test_law__each_coordinate_in_proportion():
 def one_coordinate_codes(n_rows, n_components, i_bits, mode, seed=3):
     """Codes of rows that hold one coordinate each, which is what they sample."""
     columns = np.random.default_rng(0).choice(2**30, n_rows, replace=False)
-    logs, negative = cws.signed_logs(np.ones(n_rows))
+    logs, negative = signed_logs(np.ones(n_rows))
     packed, _ = cws.encode(np.arange(n_rows + 1), columns, logs, negative, n_components, seed, i_bits, 0, mode)
     bits = np.unpackbits(packed, axis=1, bitorder="little").reshape(n_rows, -1, i_bits)[:, :n_components]
     return (bits.astype(np.int64) << np.arange(i_bits)).sum(axis=2)
@@ -196,7 +197,7 @@ def test_mixed_codes__do_not_depend_on_the_draws():
     # codes of the sampled coordinates are uniform too: selection must not favour codes
     rng = np.random.default_rng(2)
     X = sparse.random(300, 5000, 0.01, format="csr", random_state=rng)
-    logs, negative = cws.signed_logs(X.data)
+    logs, negative = signed_logs(X.data)
     packed, _ = cws.encode(X.indptr, X.indices, logs, negative, 2048, 9, 8, 0, "mixed")
     i_star, _ = cws.sample(X.indptr, X.indices, logs, negative, 2048, 9)
     _, first = np.unique(i_star + np.arange(2048) * 20_000, return_index=True)  # a coordinate once a component

@@ -31,7 +31,7 @@ class BatchRows(NamedTuple):
 
 
 @inlined
-def squared_length(rows: Any, begin: Any, end: Any, parts: Any) -> Any:
+def squared_length(rows, begin, end, parts):
     """Sum of the squares of a row's stored values; `parts` is room for 16 float32."""
     values = rows.values
     if len(values) == 0:
@@ -55,7 +55,7 @@ def squared_length(rows: Any, begin: Any, end: Any, parts: Any) -> Any:
 
 
 @inlined
-def product(rows: Any, begin: Any, end: Any, coef: Any, n_lanes: Any, at: Any) -> Any:
+def product(rows, begin, end, coef, n_lanes, at):
     """Weights of 16 lanes times the row's stored values."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
@@ -90,7 +90,7 @@ def product(rows: Any, begin: Any, end: Any, coef: Any, n_lanes: Any, at: Any) -
 
 
 @inlined
-def add(rows: Any, begin: Any, end: Any, table: Any, n_lanes: Any, at: Any, change: Any) -> None:
+def add(rows, begin, end, table, n_lanes, at, change):
     """Add a change of 16 lanes, times the row's stored values, to their columns."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
@@ -109,7 +109,7 @@ def add(rows: Any, begin: Any, end: Any, table: Any, n_lanes: Any, at: Any, chan
 
 
 @inlined
-def product_of_one(rows: Any, begin: Any, end: Any, coef: Any, parts: Any) -> Any:
+def product_of_one(rows, begin, end, coef, parts):
     """Do what `product` does for a single lane; `parts` is room for 16 float32."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
@@ -147,7 +147,7 @@ def product_of_one(rows: Any, begin: Any, end: Any, coef: Any, parts: Any) -> An
 
 
 @inlined
-def add_to_one(rows: Any, begin: Any, end: Any, table: Any, change: Any) -> None:
+def add_to_one(rows, begin, end, table, change):
     """Do what `add` does for a single lane."""
     indices, values = rows.indices, rows.values
     if len(values) == 0:

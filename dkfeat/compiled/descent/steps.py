@@ -48,7 +48,7 @@ _SAFE = 4.0
 
 
 @inlined
-def _log_step(margin: Any, size: Any, length: Any) -> Any:
+def _log_step(margin, size, length):
     if size * length <= _SAFE:
         rest = math.exp(-abs(margin))
         return size * (rest / (1.0 + rest) if margin > 0.0 else 1.0 / (1.0 + rest))
@@ -70,7 +70,7 @@ def _log_step(margin: Any, size: Any, length: Any) -> Any:
 
 
 @inlined
-def step_and_loss(kind: Any, score: Any, target: Any, epsilon: Any, size: Any, length: Any) -> Any:
+def step_and_loss(kind, score, target, epsilon, size, length):
     """Step that a row asks for, and its loss before it.
 
     Parameters
@@ -150,9 +150,7 @@ class Lanes(NamedTuple):
 
 
 @inlined
-def _move(
-    lanes: Any, lane: Any, product: Any, length: Any, target: Any, weight: Any, epsilon: Any, intercept_rate: Any
-) -> Any:
+def _move(lanes, lane, product, length, target, weight, epsilon, intercept_rate):
     # one row in one lane: all but the columns' weights; returns what they and their lag change by, for values of 1
     score = lanes.scales[lane] * product + lanes.intercepts[lane]
     size = lanes.step_sizes[lane] * weight
@@ -168,17 +166,7 @@ def _move(
 
 
 @kernel
-def descend(
-    rows: Any,
-    targets: Any,
-    start: Any,
-    lanes: Any,
-    n_outputs: Any,
-    epsilon: Any,
-    intercept_rate: Any,
-    coef: Any,
-    lag: Any,
-) -> Any:
+def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coef, lag):
     """Show rows of a batch to all lanes, until the batch or the window ends.
 
     Parameters
@@ -252,16 +240,7 @@ def descend(
 
 
 @kernel
-def descend_one(
-    rows: Any,
-    targets: Any,
-    start: Any,
-    lanes: Any,
-    epsilon: Any,
-    intercept_rate: Any,
-    coef: Any,
-    lag: Any,
-) -> Any:
+def descend_one(rows, targets, start, lanes, epsilon, intercept_rate, coef, lag):
     """Do what `descend` does for a single lane, whose tables have shape (n_columns,)."""
     n_rows, parts = len(rows.indptr) - 1, np.empty(LANES, np.float32)
     for row in range(start, n_rows):
@@ -284,7 +263,7 @@ def descend_one(
 
 
 @kernel
-def end_window(lanes: Any, n_window: Any, n_before: Any, coef: Any, lag: Any, mean: Any) -> None:
+def end_window(lanes, n_window, n_before, coef, lag, mean):
     """End a window: put scales into the weights, and the window's weights into their mean.
 
     Parameters

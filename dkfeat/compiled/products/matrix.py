@@ -40,21 +40,17 @@ def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: 
             sums += x[at + row * step + k] * weights[k]
 
 
-def multiply_1(
-    x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
-) -> None:
+def multiply_1(x, at, step, table, begin, count, out, to, out_step):
     """Add the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``."""
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, 1)
 
 
-def multiply_6(
-    x: Any, at: Any, step: Any, table: Any, begin: Any, count: Any, out: Any, to: Any, out_step: Any
-) -> None:
+def multiply_6(x, at, step, table, begin, count, out, to, out_step):
     """Do what `multiply_1` does for 6 rows, `step` apart in x and `out_step` apart in out."""
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
 
 
-def multiply_listed(x: Any, at: Any, places: Any, table: Any, begin: Any, count: Any, out: Any, to: Any) -> None:
+def multiply_listed(x, at, places, table, begin, count, out, to):
     """Do what `multiply_1` does where ``x[at + k]`` belongs to row ``places[at + k]`` of the table."""
     chosen = table[begin:]
     sums = out[to : to + TILE]
@@ -101,7 +97,7 @@ def _emit_listed(code: Code, *values: Any) -> None:
     start, first_place = code.pointer(0, x, at, _F32), code.pointer(2, places, at, I64)
     first_weight, output = code.pointer(3, table, begin, _F32), code.pointer(6, out, to, _F32)
 
-    def weights_at(k: Any) -> Any:
+    def weights_at(k):
         column = builder.load(builder.gep(first_place, [k]))
         later = builder.load(builder.gep(first_place, [builder.add(k, I64(AHEAD))]))
         for line in range(0, TILE, LANES):
@@ -113,16 +109,13 @@ def _emit_listed(code: Code, *values: Any) -> None:
 
 
 for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
-    _kinds = (_FLOATS, types.intp, types.intp) * 3
-    register(_function, _kinds, partial(_emit_rows, n_rows=_n_rows), types.none)
-_kinds = (_FLOATS, types.intp, _OFFSETS, _FLOATS, types.intp, types.intp, _FLOATS, types.intp)
-register(multiply_listed, _kinds, _emit_listed, types.none)
+    register(_function, (_FLOATS, types.intp, types.intp) * 3, partial(_emit_rows, n_rows=_n_rows), types.none)
+_LISTED = (_FLOATS, types.intp, _OFFSETS, _FLOATS, types.intp, types.intp, _FLOATS, types.intp)
+register(multiply_listed, _LISTED, _emit_listed, types.none)
 
 
 @kernel
-def multiply_dense(
-    x: Any, n_samples: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
-) -> None:
+def multiply_dense(x, n_samples, n_columns, table, n_tiles, out, to, step):
     """Add products of dense rows.
 
     Parameters
@@ -151,9 +144,7 @@ def multiply_dense(
 
 
 @kernel
-def multiply_sparse(
-    indptr: Any, places: Any, values: Any, n_columns: Any, table: Any, n_tiles: Any, out: Any, to: Any, step: Any
-) -> None:
+def multiply_sparse(indptr, places, values, n_columns, table, n_tiles, out, to, step):
     """Add products of sparse rows.
 
     Parameters
@@ -181,7 +172,7 @@ _ROWS_AT_ONCE = 4
 
 
 @kernel
-def multiply_rows(x: Any, n_samples: Any, n_inner: Any, table: Any, n_columns: Any, out: Any) -> None:
+def multiply_rows(x, n_samples, n_inner, table, n_columns, out):
     """Write the product of rows and a table.
 
     Parameters

@@ -59,25 +59,8 @@ def normalise_rows(
             normalised[at] /= total
 
 
-@kernel
-def sum_magnitudes(indptr: NDArray[np.int64], values: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
-    """Fill `sums` with each row's l1 norm, for values whose sum does not overflow.
-
-    Parameters
-    ----------
-    indptr : ndarray of shape (n_samples + 1,), int64
-    values : ndarray of shape (nnz,), float32
-    sums : ndarray of shape (n_samples,), float64
-    """
-    for i in range(indptr.shape[0] - 1):
-        total = 0.0
-        for at in range(indptr[i], indptr[i + 1]):
-            total += abs(np.float64(values[at]))
-        sums[i] = total
-
-
 @inlined
-def _sum_of(lanes: Any, count: Any) -> Any:
+def _sum_of(lanes, count):
     """Sum of the first `count` of 16 float32, in float64."""
     total = 0.0
     for lane in range(count):
@@ -86,7 +69,7 @@ def _sum_of(lanes: Any, count: Any) -> Any:
 
 
 @kernel
-def squares_of_dense(values: Any, n_columns: Any, squares: Any) -> None:
+def squares_of_dense(values, n_columns, squares):
     """Write the squared length of each row.
 
     Parameters
@@ -113,7 +96,7 @@ def squares_of_dense(values: Any, n_columns: Any, squares: Any) -> None:
 
 
 @kernel
-def squares_of_sparse(indptr: Any, indices: Any, values: Any, squares: Any) -> None:
+def squares_of_sparse(indptr, indices, values, squares):
     """Do what `squares_of_dense` does for sparse rows.
 
     Parameters
@@ -150,7 +133,7 @@ _C3, _C4, _C5 = f32(0.008333452), f32(0.0013981999), f32(1.9875691e-4)
 
 
 @inlined
-def _decay(v: Any) -> Any:
+def _decay(v):
     """e**-v of a f32x16; 1 below 0, 0 where it is no normal number."""
     v = select(v < splat(_ZERO), splat(_ZERO), v)
     t = splat(_ZERO) - minimum(v, splat(_LARGEST))
@@ -164,7 +147,7 @@ def _decay(v: Any) -> Any:
 
 
 @kernel
-def decay_features(projected: Any, amplitude: Any) -> None:
+def decay_features(projected, amplitude):
     """Turn projections into features in place: ``amplitude * exp(-max(projected, 0))``.
 
     Parameters
@@ -215,7 +198,7 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
 
 
 @kernel
-def finish_features(projected: Any, phases: Any, scales: Any, amplitude: Any, n_components: Any) -> None:
+def finish_features(projected, phases, scales, amplitude, n_components):
     """Turn projections into features in place: ``amplitude * cos(2 pi (scale * projected + phase))``.
 
     Parameters

@@ -39,7 +39,7 @@ ROOM = _SUMS + _CELLS
 f32, u64 = np.float32, np.uint64
 
 
-def load_mask(words: Any, offset: Any) -> Any:
+def load_mask(words, offset):
     """Lanes that the bits of ``words[offset]``, a uint16, mark, from the lowest."""
     return (words[offset] >> np.arange(LANES, dtype=np.uint16)) & 1 == 1
 
@@ -52,7 +52,7 @@ register(load_mask, (types.Array(types.uint16, 1, "C"), types.intp), _emit_load_
 
 
 @inlined
-def _fill_sums(cells: Any, group: Any, sums: Any) -> None:
+def _fill_sums(cells, group, sums):
     """Write the 16 signed sums of four columns of 16 rows; bit t of an entry's number says that column t is negative.
 
     Each is a sum in the order of the columns.
@@ -71,7 +71,7 @@ def _fill_sums(cells: Any, group: Any, sums: Any) -> None:
 
 
 @inlined
-def _look_up(sums: Any, group: Any, word: Any) -> Any:
+def _look_up(sums, group, word):
     entry = np.int64(word >> u64(GROUP * group) & u64(_ENTRIES - 1))
     return load(sums, (group * _ENTRIES + entry) * LANES)
 
@@ -110,17 +110,8 @@ class Features(NamedTuple):
 
 @kernel
 def multiply_dense_signs(
-    x: Any,
-    multipliers: Any,
-    n_columns: Any,
-    first_column: Any,
-    last_column: Any,
-    signs: Any,
-    components: Any,
-    features: Any,
-    room: Any,
-    totals: Any,
-) -> None:
+    x, multipliers, n_columns, first_column, last_column, signs, components, features, room, totals
+):
     """Features of dense rows, some columns at a time: the last call, whose columns end the rows, writes them.
 
     Parameters
@@ -204,18 +195,8 @@ def multiply_dense_signs(
 
 @kernel
 def multiply_sparse_signs(
-    indptr: Any,
-    places: Any,
-    fresh: Any,
-    values: Any,
-    multipliers: Any,
-    signs: Any,
-    components: Any,
-    features: Any,
-    totals: Any,
-    goes_on: Any,
-    ends: Any,
-) -> None:
+    indptr, places, fresh, values, multipliers, signs, components, features, totals, goes_on, ends
+):
     """Features of sparse rows, or of parts of one row: the last call writes them.
 
     Parameters

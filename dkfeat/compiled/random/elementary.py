@@ -9,8 +9,6 @@ are taken apart as integers, so a process that flushes them to zero changes noth
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dkfeat.compiled.jit import inlined
@@ -31,14 +29,14 @@ _SUBNORMAL_EXPONENT = u32(149 << 23)
 
 
 @inlined
-def _log_of_bits(bits: Any, extra: Any) -> Any:
+def _log_of_bits(bits, extra):
     # log of the normal positive number with these bits, times 2**(-extra / 2**23)
     shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
     return _log_of_parts(float_of(bits - shifted) - splat(_ONE), to_float(shifted - extra))
 
 
 @inlined
-def _log_of_parts(f: Any, e: Any) -> Any:
+def _log_of_parts(f, e):
     # log(1 + f) + e / 2**23 log 2 with 1 + f in [0.707, 1.415)
     z = f * f
     even = splat(_C0) + z * (splat(_C2) + z * (splat(_C4) + z * (splat(_C6) + z * splat(_C8))))
@@ -48,13 +46,13 @@ def _log_of_parts(f: Any, e: Any) -> Any:
 
 
 @inlined
-def log_normal_lanes(x: Any) -> Any:
+def log_normal_lanes(x):
     """Logarithms of a f32x16 of normal, positive, finite numbers."""
     return _log_of_bits(bits_of(x), splat(u32(0)))
 
 
 @inlined
-def minus_log_complement_lanes(u: Any, complement: Any) -> Any:
+def minus_log_complement_lanes(u, complement):
     """Compute -log(1 - u) to float32's relative precision, near 0 too.
 
     Parameters
@@ -70,7 +68,7 @@ def minus_log_complement_lanes(u: Any, complement: Any) -> Any:
 
 
 @inlined
-def log_lanes(x: Any) -> Any:
+def log_lanes(x):
     """Logarithms of any f32x16."""
     bits = bits_of(x)
     subnormal = bits < splat(_SMALLEST_NORMAL)
@@ -94,7 +92,7 @@ _MAGNITUDE_64 = i64(0x7FFFFFFFFFFFFFFF)
 
 
 @inlined
-def log_scalar(x: Any) -> Any:
+def log_scalar(x):
     """Logarithm of any float64."""
     bits = f64(x).view(i64)
     magnitude = bits & _MAGNITUDE_64
@@ -120,7 +118,7 @@ _S3, _S4, _S5 = f32(-76.70427703857422), f32(42.00978088378906), f32(-14.3939666
 
 
 @inlined
-def sine_of_quarter(s: Any) -> Any:
+def sine_of_quarter(s):
     """sin(2 pi s) of a f32x16 in [-1/4, 1/4], to float32's relative precision."""
     z = s * s
     even = splat(_S0) + (z * z) * (splat(_S2) + (z * z) * splat(_S4))
@@ -129,13 +127,13 @@ def sine_of_quarter(s: Any) -> Any:
 
 
 @inlined
-def magnitude(x: Any) -> Any:
+def magnitude(x):
     """Absolute values of a f32x16."""
     return float_of(bits_of(x) & splat(u32(0x7FFFFFFF)))
 
 
 @inlined
-def cosine_of_turns(t: Any) -> Any:
+def cosine_of_turns(t):
     """cos(2 pi t) of a f32x16, with absolute error below 2e-7 for the float32 t given."""
     r = t - floor(t + splat(f32(0.5)))
     return sine_of_quarter(splat(f32(0.25)) - magnitude(r))

@@ -9,8 +9,6 @@ of streams are part of what a seed means: none is ever reused or changed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dkfeat.compiled.jit import inlined, kernel
@@ -64,7 +62,7 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 @inlined
-def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+def philox(c0, c1, c2, c3, k0, k1):
     """Four random words of one counter.
 
     Parameters
@@ -86,7 +84,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 
 @inlined
-def _half_of_lanes(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+def _half_of_lanes(c0, c1, c2, c3, k0, k1):
     # The high half of a lane holds leftovers of products: multiply_low ignores it, and interleave drops it.
     half, m0, m1 = splat64(_HALF), splat64(_MULTIPLY_0), splat64(_MULTIPLY_1)
     for _ in range(10):
@@ -97,7 +95,7 @@ def _half_of_lanes(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 
 @inlined
-def philox_lanes(coordinate: Any, component: Any, stream: Any, seed: Any) -> Any:
+def philox_lanes(coordinate, component, stream, seed):
     """Four random words of one coordinate for 16 components in a row.
 
     Parameters
@@ -121,7 +119,7 @@ def philox_lanes(coordinate: Any, component: Any, stream: Any, seed: Any) -> Any
 
 
 @kernel
-def draw_words(coordinate: Any, stream: Any, seed: Any, words: Any) -> None:
+def draw_words(coordinate, stream, seed, words):
     """Write the random words of one coordinate for components 0, 1, ... .
 
     Parameters

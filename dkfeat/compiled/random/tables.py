@@ -24,7 +24,6 @@ is set. So a superblock is 16 calls in 16 lanes, and its words lie in the order 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,13 +56,13 @@ _ALL = u32(1 << 31)
 
 
 @inlined
-def _odd(x: Any) -> Any:
+def _odd(x):
     """Odd numbers below 2**31."""
     return (x >> splat(u32(1))) | splat(u32(1))
 
 
 @inlined
-def _box_muller(x: Any, y: Any) -> Any:
+def _box_muller(x, y):
     u = to_float(_odd(x)) * splat(f32(2.0**-31))
     radius = square_root(splat(f32(-2)) * log_normal_lanes(u))
     r = to_float(y) * splat(f32(2.0**-32))
@@ -75,14 +74,14 @@ def _box_muller(x: Any, y: Any) -> Any:
 
 
 @inlined
-def _exponential(x: Any) -> Any:
+def _exponential(x):
     k = _odd(x)
     step = splat(f32(2.0**-31))
     return minus_log_complement_lanes(to_float(k) * step, to_float(splat(_ALL) - k) * step)
 
 
 @inlined
-def _levy_pair(x: Any, y: Any) -> Any:
+def _levy_pair(x, y):
     k = _odd(y)
     step = splat(f32(2.0**-33))
     sine, cosine = sine_of_quarter(to_float(k) * step), sine_of_quarter(to_float(splat(_ALL) - k) * step)
@@ -91,7 +90,7 @@ def _levy_pair(x: Any, y: Any) -> Any:
 
 
 @inlined
-def _store_words(table: Any, at: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
+def _store_words(table, at, x0, x1, x2, x3):
     store(table, at, x0)
     store(table, at + LANES, x1)
     store(table, at + 2 * LANES, x2)
@@ -99,7 +98,7 @@ def _store_words(table: Any, at: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> Non
 
 
 @kernel
-def _fill_law(law: Any, coordinates: Any, first: Any, stream: Any, seed: Any, table: Any, step: Any) -> None:
+def _fill_law(law, coordinates, first, stream, seed, table, step):
     for q in range(coordinates.shape[0]):
         x0, x1, x2, x3 = philox_lanes(u64(coordinates[q]), u64(first // TILE * LANES), stream, seed)
         if law == _GAUSSIAN:
@@ -184,7 +183,7 @@ _WORD, _HALF_WORD, _LAST = u64(0xFFFFFFFF), u64(32), u64(31)
 
 
 @kernel
-def _fill_signs(coordinates: Any, first: Any, count: Any, stream: Any, seed: Any, table: Any) -> None:
+def _fill_signs(coordinates, first, count, stream, seed, table):
     for q in range(coordinates.shape[0]):
         for s in range(count):
             x0, x1, x2, x3 = philox_lanes(u64(coordinates[q]), u64((first + s) * LANES), stream, seed)
@@ -220,7 +219,7 @@ def packed_signs(coordinates: NDArray[np.int64], first: int, count: int, stream:
 
 
 @kernel
-def _turn(table: Any, n_columns: Any, n_words: Any, turned: Any) -> None:
+def _turn(table, n_columns, n_words, turned):
     square = np.empty(COLUMNS, np.uint64)
     n_factors = n_words * 32
     for block in range(-(-n_columns // COLUMNS)):
@@ -266,7 +265,7 @@ def turned_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 @kernel
-def signs_of_samples(i_star: Any, t_star: Any, stream: Any, seed: Any, signs: Any) -> None:
+def signs_of_samples(i_star, t_star, stream, seed, signs):
     """Write the sign of each sample: the highest bit of a Philox word of it and its component, -1 where it is set.
 
     The key is the seed with the bits of t* turned over, so that the full sample (i*, t*) decides.

@@ -1,4 +1,4 @@
-"""Sparse rows turned feature-major: the coordinates that they hold, and for each its rows in order.
+"""Logarithms of sparse rows, turned feature-major: the coordinates that rows hold, and for each its rows in order.
 
 A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Columns are
 numbers up to 2**40 and nothing is allocated by their size.
@@ -6,12 +6,13 @@ numbers up to 2**40 and nothing is allocated by their size.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import aligned, kernel
+from dkfeat.compiled.jit import aligned, kernel, owned
+from dkfeat.compiled.random.elementary import log_scalar
 from dkfeat.compiled.simd.vector import LANES
 
 AHEAD = 16
@@ -24,6 +25,42 @@ _ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
 _WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 u64 = np.uint64
+
+
+@kernel
+def _signed_logs(values, power, logs, negative):
+    for i in range(values.shape[0]):
+        x = np.float64(values[i])
+        logs[i] = np.float32(log_scalar(abs(x)) * power)
+        negative[i] = x < 0.0
+
+
+def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Logarithms of magnitudes, and signs.
+
+    Parameters
+    ----------
+    values : ndarray of shape (nnz,), float32 or float64
+        Finite.
+    power : float, default=1.0
+        Power p of the pGMM kernel: the logarithm of ``abs(value)**p`` is meant.
+
+    Returns
+    -------
+    logs : ndarray of shape (nnz,), float32
+        ``power * log(abs(value))`` computed in float64 and rounded once; -inf for a zero.
+    negative : ndarray of shape (nnz,), bool
+
+    Examples
+    --------
+    >>> logs, negative = signed_logs(np.array([1.0, -np.e**2, 0.0]))
+    >>> logs.tolist(), negative.tolist()
+    ([0.0, 2.0, -inf], [False, True, False])
+    """
+    values = owned(values, np.float32 if values.dtype == np.float32 else np.float64)
+    logs, negative = np.empty(len(values), np.float32), np.empty(len(values), np.bool_)
+    _signed_logs(values, float(power), logs, negative)
+    return logs, negative
 
 
 class FeatureMajor(NamedTuple):
@@ -72,7 +109,7 @@ def turn(
 
 
 @kernel
-def _rank_by_counting(columns: Any, negative: Any, n_keys: Any, ranks: Any) -> Any:
+def _rank_by_counting(columns, negative, n_keys, ranks):
     # rank of each entry's coordinate, and the coordinates, by a table of all possible ones
     rank_of = np.zeros(n_keys, np.int32)
     for p in range(columns.shape[0]):
@@ -109,7 +146,7 @@ def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDA
 
 
 @kernel
-def _find_slots(columns: Any, negative: Any, keys: Any, slots: Any) -> Any:
+def _find_slots(columns, negative, keys, slots):
     # slot of each entry's coordinate in an open hash table; False if the table fills beyond a half
     mask, free = u64(keys.shape[0] - 1), keys.shape[0] // 2
     for p in range(columns.shape[0]):
@@ -132,7 +169,7 @@ def _find_slots(columns: Any, negative: Any, keys: Any, slots: Any) -> Any:
 
 
 @kernel
-def _scatter(indptr: Any, ranks: Any, logs: Any, block_rows: Any, starts: Any, places: Any, turned_logs: Any) -> None:
+def _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs):
     n_rows, n_present = indptr.shape[0] - 1, starts.shape[1] - 1
     for s in range(starts.shape[0]):
         first_row, last_row = s * block_rows, min((s + 1) * block_rows, n_rows)

@@ -16,13 +16,13 @@ is spent waiting for the second-level cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined, kernel, owned
-from dkfeat.compiled.random.elementary import log_normal_lanes, log_scalar
+from dkfeat.compiled.random.elementary import log_normal_lanes
 from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, STREAM_GCWS, draw_words, philox_lanes
 from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, turn
 from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
@@ -55,13 +55,13 @@ f32, u32, u64 = np.float32, np.uint32, np.uint64
 
 
 @inlined
-def _odd(bits: Any) -> Any:
+def _odd(bits):
     # 2 b + 1 as float32, exact, for the top 23 bits b of words
     return to_float((bits >> splat(u32(8))) | splat(u32(1)))
 
 
 @inlined
-def _fill_words(coordinates: Any, begin: Any, end: Any, first: Any, component: Any, seed: Any, table: Any) -> None:
+def _fill_words(coordinates, begin, end, first, component, seed, table):
     for q in range(begin, end):
         at = (q - first) * TABLE_ROW
         x0, x1, x2, x3 = philox_lanes(u64(coordinates[q]), u64(component), _STREAM, seed)
@@ -72,18 +72,7 @@ def _fill_words(coordinates: Any, begin: Any, end: Any, first: Any, component: A
 
 
 @inlined
-def fill_tables(
-    coordinates: Any,
-    first: Any,
-    last: Any,
-    component: Any,
-    seed: Any,
-    mode: Any,
-    i_bits: Any,
-    shifts: Any,
-    table: Any,
-    codes: Any,
-) -> None:
+def fill_tables(coordinates, first, last, component, seed, mode, i_bits, shifts, table, codes):
     """Fill the tables of a tile of 16 components for ``coordinates[first:last]``.
 
     Parameters
@@ -142,15 +131,13 @@ _AHEAD, _ONE, _TWO = np.uint64(AHEAD), np.uint64(1), np.uint64(2)
 
 
 @inlined
-def _parameters(table: Any, q: Any) -> Any:
+def _parameters(table, q):
     at = q * TABLE_ROW
     return load(table, at), load(table, at + LANES), load(table, at + 2 * LANES), load(table, at + 3 * LANES)
 
 
 @inlined
-def _sweep_codes(
-    begin: Any, end: Any, places: Any, logs: Any, table: Any, q: Any, codes: Any, best: Any, kept: Any
-) -> None:
+def _sweep_codes(begin, end, places, logs, table, q, codes, best, kept):
     # one coordinate down its rows
     inverse, r, beta, h = _parameters(table, q)
     code = load(codes, q * LANES)
@@ -166,9 +153,7 @@ def _sweep_codes(
 
 
 @inlined
-def _sweep_levels(
-    begin: Any, end: Any, places: Any, logs: Any, table: Any, q: Any, codes: Any, best: Any, kept: Any, levels: Any
-) -> None:
+def _sweep_levels(begin, end, places, logs, table, q, codes, best, kept, levels):
     # the same, keeping t as well
     inverse, r, beta, h = _parameters(table, q)
     code = load(codes, q * LANES)
@@ -188,22 +173,22 @@ def _sweep_levels(
 
 @kernel
 def sweep_tile(
-    coordinates: Any,
-    starts: Any,
-    places: Any,
-    logs: Any,
-    component: Any,
-    seed: Any,
-    mode: Any,
-    i_bits: Any,
-    with_levels: Any,
-    shifts: Any,
-    table: Any,
-    codes: Any,
-    best: Any,
-    kept: Any,
-    levels: Any,
-) -> None:
+    coordinates,
+    starts,
+    places,
+    logs,
+    component,
+    seed,
+    mode,
+    i_bits,
+    with_levels,
+    shifts,
+    table,
+    codes,
+    best,
+    kept,
+    levels,
+):
     """Sweep a tile of 16 components.
 
     Parameters
@@ -250,42 +235,6 @@ _MODES = {"injective": CODE_LOW, "lowest": CODE_LOW, "signed": CODE_SIGNED, "mix
 _SHIFT_STREAM = np.uint64(STREAM_CODE_SHIFT)
 
 
-@kernel
-def _signed_logs(values: Any, power: Any, logs: Any, negative: Any) -> None:
-    for i in range(values.shape[0]):
-        x = np.float64(values[i])
-        logs[i] = f32(log_scalar(abs(x)) * power)
-        negative[i] = x < 0.0
-
-
-def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Logarithms of magnitudes, and signs.
-
-    Parameters
-    ----------
-    values : ndarray of shape (nnz,), float32 or float64
-        Finite.
-    power : float, default=1.0
-        Power p of the pGMM kernel: the logarithm of ``abs(value)**p`` is meant.
-
-    Returns
-    -------
-    logs : ndarray of shape (nnz,), float32
-        ``power * log(abs(value))`` computed in float64 and rounded once; -inf for a zero.
-    negative : ndarray of shape (nnz,), bool
-
-    Examples
-    --------
-    >>> logs, negative = signed_logs(np.array([1.0, -np.e**2, 0.0]))
-    >>> logs.tolist(), negative.tolist()
-    ([0.0, 2.0, -inf], [False, True, False])
-    """
-    values = owned(values, np.float32 if values.dtype == np.float32 else np.float64)
-    logs, negative = np.empty(len(values), np.float32), np.empty(len(values), np.bool_)
-    _signed_logs(values, float(power), logs, negative)
-    return logs, negative
-
-
 def sample(
     indptr: NDArray,
     columns: NDArray,
@@ -318,6 +267,7 @@ def sample(
 
     Examples
     --------
+    >>> from dkfeat.compiled.sampling.feature_major import signed_logs
     >>> logs, negative = signed_logs(np.array([3.0, -1.0]))
     >>> i_star, t_star = sample(np.array([0, 2, 2]), np.array([4, 9]), logs, negative, 6, seed=0)
     >>> sorted(set(i_star[0].tolist()) - {8, 19}), i_star[1].tolist()
@@ -368,6 +318,7 @@ def encode(
 
     Examples
     --------
+    >>> from dkfeat.compiled.sampling.feature_major import signed_logs
     >>> logs, negative = signed_logs(np.array([3.0, -1.0]))
     >>> packed, empty = encode(np.array([0, 2, 2]), np.array([4, 9]), logs, negative, 6, 0, 8, 0, "injective")
     >>> packed.shape, sorted(set(packed[0].tolist()) - {8, 19}), empty.tolist()

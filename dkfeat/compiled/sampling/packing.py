@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,16 +12,14 @@ f32, u64 = np.float32, np.uint64
 
 
 @inlined
-def _low_bits(t: Any, bits: Any) -> Any:
+def _low_bits(t, bits):
     # t modulo 2**bits of a float32 whole number of any size: no conversion can overflow
     period = f32(1 << bits)
     return u64(t - np.floor(t / period) * period)
 
 
 @kernel
-def pack_tile(
-    kept: Any, levels: Any, i_bits: Any, t_bits: Any, component: Any, n_live: Any, row_bytes: Any, packed: Any
-) -> None:
+def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed):
     """Pack the codes of up to 16 components.
 
     Parameters
@@ -61,7 +57,7 @@ def pack_tile(
 
 
 @kernel
-def pack_bytes(kept: Any, component: Any, row_bytes: Any, packed: Any) -> None:
+def pack_bytes(kept, component, row_bytes, packed):
     """Do what `pack_tile` does for 16 codes of 8 bits: copy them."""
     for row in range(packed.shape[0] // row_bytes):
         store(packed, row * row_bytes + component, load(kept, row * LANES))

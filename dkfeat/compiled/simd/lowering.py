@@ -25,18 +25,18 @@ def load_numbers(code: Code, argument: int, array: Any, at: Any, step: Any, size
     return code.load(argument, array, offsets + imaginary, F64X8)
 
 
-def plus_mirrored(group: Any, other: Any) -> Any:
+def plus_mirrored(group, other):
     """Sum of a group and the conjugate of another of which vectors and lanes are in reverse order."""
     size = len(group) // 2
     return np.concatenate([group[:size] + other[:size][::-1, ::-1], group[size:] - other[size:][::-1, ::-1]])
 
 
-def swapped(group: Any) -> Any:
+def swapped(group):
     """Group with imaginary parts for real ones and vice versa."""
     return np.roll(group, len(group) // 2, axis=0)
 
 
-def transposed(group: Any) -> Any:
+def transposed(group):
     """Group of 8 with vectors for lanes and vice versa."""
     return group.reshape(2, WIDTH, WIDTH).swapaxes(1, 2).reshape(-1, WIDTH)
 
@@ -51,7 +51,7 @@ def load_group(array: Any, at: Any, step: Any, size: int) -> Any:
 
 
 def _loader(size: int) -> Callable:
-    def load(array: Any, at: Any, step: Any) -> Any:
+    def load(array, at, step):
         return load_group(array, at, step, size)
 
     load.__name__ = f"load_{size}"  # numba looks a function up by its name
@@ -67,7 +67,7 @@ def _emit_numbers(code: Code, array: Any, at: Any, step: Any, size: int) -> list
 
 
 def _dealer(size: int) -> Callable:
-    def deal(row: Any, choice: Any, at: Any, step: Any, first: Any) -> Any:
+    def deal(row, choice, at, step, first):
         values, chosen = _places(row, at, step, size), _places(choice, at, step, size)
         return np.concatenate([np.where(chosen == k, values, np.float32(0)) for k in (first, first + 1)]).astype(float)
 
@@ -93,14 +93,14 @@ deal_4, deal_8, deal_16 = (_dealer(size) for size in (4, 8, 16))
 """Groups of a float32 row's numbers: real where `choice`, uint16, is `first`, imaginary where the next, else 0."""
 
 
-def store(array: Any, at: Any, step: Any, group: Any) -> None:
+def store(array, at, step, group):
     """Write a group's vectors to ``array[at]``, ``array[at + step]``, ... ."""
     size = len(group) // 2
     for i in range(size):
         array[at + i * step : at + i * step + 2 * WIDTH] = group[[i, i + size]].reshape(-1)
 
 
-def store_single(array: Any, at: Any, step: Any, vectors: Any) -> None:
+def store_single(array, at, step, vectors):
     """Write vectors of real numbers, rounded to float32, to ``array[at]``, ``array[at + step]``, ... ."""
     for i, vector in enumerate(vectors):
         array[at + i * step : at + i * step + WIDTH] = vector

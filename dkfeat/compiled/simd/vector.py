@@ -161,22 +161,22 @@ def _register_operators() -> None:
 _register_operators()
 
 
-def load(array: Any, offset: Any) -> Any:
+def load(array, offset):
     """Vector of ``array[offset:offset + 16]``, whose kind follows the array's dtype."""
     return array[offset : offset + LANES].copy()
 
 
-def broadcast(array: Any, offset: Any) -> Any:
+def broadcast(array, offset):
     """Vector with ``array[offset]`` in each lane, of the kind that `load` gives."""
     return np.full(LANES, array[offset])
 
 
-def store(array: Any, offset: Any, vector: Any) -> None:
+def store(array, offset, vector):
     """Write a vector to ``array[offset:offset + 16]``."""
     array[offset : offset + LANES] = vector
 
 
-def prefetch(array: Any, offset: Any) -> None:
+def prefetch(array, offset):
     """Ask for the cache line of ``array[offset]``, which will be read and written soon; has no other effect."""
 
 
@@ -201,7 +201,7 @@ def _of_array(array: Any, *_: Any) -> Any:
     return _OF_ELEMENT[array.dtype]
 
 
-def _none_for_its_vector(array: Any, _: Any, vector: Any) -> Any:
+def _none_for_its_vector(array, _, vector):
     return types.none if vector == _OF_ELEMENT[array.dtype] else None
 
 
@@ -236,12 +236,12 @@ def repeat(builder: Any, vector: ir.VectorType, value: Any) -> Any:
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, vector.count), None))
 
 
-def splat(value: Any) -> Any:
+def splat(value):
     """Vector with a float32 or uint32 `value` in each lane."""
     return np.full(LANES, value)
 
 
-def splat64(value: Any) -> Any:
+def splat64(value):
     """Vector u64x8 with a uint64 `value` in each lane."""
     return np.full(LANES // 2, value)
 
@@ -251,7 +251,7 @@ for _vector, _scalar in ((f32x16, types.float32), (u32x16, types.uint32)):
 register(splat64, (types.uint64,), lambda code, value: repeat(code.builder, u64x8.backend, value), u64x8)
 
 
-def count_up(step: Any) -> Any:
+def count_up(step):
     """Vector u64x8 of 0, `step`, ... , 7 `step`, for a uint64 `step`."""
     return np.arange(LANES // 2, dtype=np.uint64) * step
 
@@ -264,7 +264,7 @@ def _emit_count_up(code: Code, step: Any) -> Any:
 register(count_up, (types.uint64,), _emit_count_up, u64x8)
 
 
-def multiply_low(x: Any, y: Any) -> Any:
+def multiply_low(x, y):
     """Products, of 64 bits, of the low 32 bits of each lane of two u64x8."""
     low = np.uint64(0xFFFFFFFF)
     return (x & low) * (y & low)
@@ -278,7 +278,7 @@ def _emit_multiply_low(code: Code, x: Any, y: Any) -> Any:
 register(multiply_low, (u64x8, u64x8), _emit_multiply_low, u64x8)
 
 
-def interleave(even: Any, odd: Any) -> Any:
+def interleave(even, odd):
     """u32x16 that has the low 32 bits of two u64x8 in its even and odd lanes."""
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)
 
@@ -293,17 +293,17 @@ def _emit_interleave(code: Code, even: Any, odd: Any) -> Any:
 register(interleave, (u64x8, u64x8), _emit_interleave, u32x16)
 
 
-def bits_of(x: Any) -> Any:
+def bits_of(x):
     """u32x16 of the bit patterns of a f32x16."""
     return x.view(np.uint32)
 
 
-def float_of(bits: Any) -> Any:
+def float_of(bits):
     """f32x16 that has the bit patterns of a u32x16; inverse of `bits_of`."""
     return bits.view(np.float32)
 
 
-def to_float(x: Any) -> Any:
+def to_float(x):
     """f32x16 of the values of a u32x16 taken as signed numbers, rounded to nearest."""
     return x.view(np.int32).astype(np.float32)
 
@@ -313,12 +313,12 @@ register(float_of, (u32x16,), lambda code, bits: code.builder.bitcast(bits, f32x
 register(to_float, (u32x16,), lambda code, x: code.builder.sitofp(x, f32x16.backend), f32x16)
 
 
-def floor(x: Any) -> Any:
+def floor(x):
     """Largest whole number that is not above each lane of a f32x16."""
     return np.floor(x)
 
 
-def square_root(x: Any) -> Any:
+def square_root(x):
     """Square roots of a f32x16, rounded to nearest."""
     return np.sqrt(x)
 
@@ -327,7 +327,7 @@ register(floor, (f32x16,), lambda code, x: call_intrinsic(code.builder, "floor",
 register(square_root, (f32x16,), lambda code, x: call_intrinsic(code.builder, "sqrt", x), f32x16)
 
 
-def select(mask: Any, x: Any, y: Any) -> Any:
+def select(mask, x, y):
     """Lanes of `x` where `mask` is true and of `y` elsewhere."""
     return np.where(mask, x, y)
 
@@ -336,7 +336,7 @@ for _vector in _OF_ELEMENT.values():
     register(select, (mask16, _vector, _vector), _instruction("select"), _vector)
 
 
-def minimum(x: Any, y: Any) -> Any:
+def minimum(x, y):
     """``select(x < y, x, y)`` for two f32x16."""
     return np.where(x < y, x, y)
 
@@ -348,7 +348,7 @@ def _emit_minimum(code: Code, x: Any, y: Any) -> Any:
 register(minimum, (f32x16, f32x16), _emit_minimum, f32x16)
 
 
-def narrowed(x: Any, array: Any) -> Any:
+def narrowed(x, array):
     """Low bits of each lane of a u32x16, in the kind that a uint8, uint16 or uint32 `array` stores."""
     return x.astype(array.dtype)
 

@@ -13,8 +13,6 @@ Operations are strict IEEE and a row's result does not depend on other rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +40,7 @@ _GAP = 16
 
 
 @kernel
-def _spectrum(work: Any, splits: Any) -> None:
+def _spectrum(work, splits):
     n, radix = len(work) // 2, splits.radices[0]
     step = n // radix
     split(work, 0, 2 * step, step // WIDTH, radix, splits.roots, 0)
@@ -53,19 +51,7 @@ def _spectrum(work: Any, splits: Any) -> None:
 
 
 @kernel
-def _convolve(
-    x: Any,
-    n_features: Any,
-    choice: Any,
-    spectra: Any,
-    splits: Any,
-    scratch: Any,
-    singles: Any,
-    out: Any,
-    to: Any,
-    width: Any,
-    out_step: Any,
-) -> None:
+def _convolve(x, n_features, choice, spectra, splits, scratch, singles, out, to, width, out_step):
     n, radix, roots, at_last = len(choice), splits.radices[0], splits.roots, splits.starts[-1]
     n_pairs, size = len(spectra) // (2 * n), n // radix
     stride, count = 2 * size + _GAP, size // WIDTH
@@ -165,7 +151,7 @@ def convolve_rows(
 
 
 @inlined
-def _add(x: Any, at: Any, factors: Any, first: Any, weight: Any, out: Any, to: Any, count: Any) -> None:
+def _add(x, at, factors, first, weight, out, to, count):
     if count > 0:
         sums, values, some = out[to : to + count], x[at + first : at + first + count], factors[first : first + count]
         for k in range(count):
@@ -173,9 +159,7 @@ def _add(x: Any, at: Any, factors: Any, first: Any, weight: Any, out: Any, to: A
 
 
 @kernel
-def add_shifted(
-    x: Any, sizes: Any, factors: Any, places: Any, weights: Any, out: Any, to: Any, width: Any, step: Any
-) -> None:
+def add_shifted(x, sizes, factors, places, weights, out, to, width, step):
     """Add ``weights[q] * factors[j] * x[i, j]`` to ``out[i, (places[q] + j) % n]`` for all i, j and q.
 
     Parameters

@@ -47,13 +47,13 @@ class _Emitted(NamedTuple):
     builder: Any
     value: Any
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other):
         return _Emitted(self.builder, self.builder.fadd(self.value, other.value))
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other):
         return _Emitted(self.builder, self.builder.fsub(self.value, other.value))
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other):
         factor = ir.Constant(f64x8.backend, [other] * WIDTH) if isinstance(other, float) else other.value
         return _Emitted(self.builder, self.builder.fmul(self.value, factor))
 
@@ -62,15 +62,15 @@ class _Emitted(NamedTuple):
 _NOTHING = (None, None)
 
 
-def _sum(x: Any, y: Any) -> Any:
+def _sum(x, y):
     return x if y is _NOTHING else (x[0] + y[0], x[1] + y[1])
 
 
-def _difference(x: Any, y: Any) -> Any:
+def _difference(x, y):
     return x if y is _NOTHING else (x[0] - y[0], x[1] - y[1])
 
 
-def _product(x: Any, y: Any) -> Any:
+def _product(x, y):
     return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
 
 
@@ -135,27 +135,27 @@ def _each(function: Callable, parts: list, others: list) -> list:
     return _flat(first + done)
 
 
-def fourier(group: Any) -> Any:
+def fourier(group):
     """Forward transform of each lane's column of a group; lanes do not meet."""
     return np.stack(_transform(list(group)))
 
 
-def fourier_half(group: Any) -> Any:
+def fourier_half(group):
     """Imaginary parts, of shape (2 * size - 2, 8), of the transform of 3, 5 or 9 vectors, and 0 up to a power of 2."""
     return np.stack(_transform_half(list(group)))
 
 
-def times(group: Any, other: Any) -> Any:
+def times(group, other):
     """Complex products of two groups, number by number."""
     return np.stack(_each(_product, list(group), list(other)))
 
 
-def plus(group: Any, other: Any) -> Any:
+def plus(group, other):
     """Sum of two groups."""
     return group + other
 
 
-def turned(group: Any, roots: Any, at: Any) -> Any:
+def turned(group, roots, at):
     """All vectors but a group's first times those at ``roots[at]``, ``roots[at + 16]``, ... ."""
     others = load_group(roots, at, 2 * WIDTH, len(group) // 2 - 1)
     return np.stack(_each(_product, list(group), list(others)))
@@ -220,7 +220,7 @@ def splits_of(n: int) -> Splits:
 
 
 @inlined
-def split(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, root: Any) -> None:
+def split(work, at, step, count, radix, roots, root):
     """Split a block by `radix` into blocks of `count` vectors that lie `step` apart, in place."""
     for t in range(count):
         place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
@@ -233,7 +233,7 @@ def split(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, roo
 
 
 @inlined
-def _join(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, root: Any) -> None:
+def _join(work, at, step, count, radix, roots, root):
     """Undo `split` on swapped numbers."""
     for t in range(count):
         place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
@@ -246,7 +246,7 @@ def _join(work: Any, at: Any, step: Any, count: Any, radix: Any, roots: Any, roo
 
 
 @inlined
-def split_dealt(row: Any, choice: Any, first: Any, work: Any, stride: Any, count: Any, radix: Any, roots: Any) -> None:
+def split_dealt(row, choice, first, work, stride, count, radix, roots):
     """Split a row's numbers for the first time, dealt to circulants `first` and the next."""
     step = count * WIDTH
     for t in range(count):
@@ -260,7 +260,7 @@ def split_dealt(row: Any, choice: Any, first: Any, work: Any, stride: Any, count
 
 
 @inlined
-def join_half(work: Any, stride: Any, count: Any, radix: Any, roots: Any, result: Any) -> None:
+def join_half(work, stride, count, radix, roots, result):
     """Join swapped numbers for the last time: the real parts of the first half of the blocks and one."""
     step = count * WIDTH
     for t in range(count):
@@ -274,7 +274,7 @@ def join_half(work: Any, stride: Any, count: Any, radix: Any, roots: Any, result
 
 
 @inlined
-def split_block(work: Any, at: Any, size: Any, splits: Any) -> None:
+def split_block(work, at, size, splits):
     """Take a block of the first split down to blocks of 64."""
     radices, left = splits.radices, size
     for p in range(1, len(radices)):
@@ -285,7 +285,7 @@ def split_block(work: Any, at: Any, size: Any, splits: Any) -> None:
 
 
 @inlined
-def join_block(work: Any, at: Any, size: Any, splits: Any) -> None:
+def join_block(work, at, size, splits):
     """Undo `split_block` on swapped numbers."""
     radices, step = splits.radices, LAST
     for p in range(len(radices) - 1, 0, -1):
@@ -296,12 +296,12 @@ def join_block(work: Any, at: Any, size: Any, splits: Any) -> None:
 
 
 @inlined
-def split_last(work: Any, at: Any, roots: Any, root: Any) -> Any:
+def split_last(work, at, roots, root):
     """Transform 64 numbers: across vectors, then across lanes."""
     return fourier(transposed(turned(fourier(load_8(work, at, PAIR)), roots, root)))
 
 
 @inlined
-def join_last(group: Any, roots: Any, root: Any) -> Any:
+def join_last(group, roots, root):
     """Undo `split_last` on swapped numbers."""
     return fourier(turned(transposed(fourier(group)), roots, root))

@@ -22,7 +22,7 @@ _F32X16 = f32x16.backend
 
 
 def _loader(size: int) -> Callable:
-    def load_group(array: Any, at: Any, step: Any) -> Any:
+    def load_group(array, at, step):
         return np.stack([array[at + i * step : at + i * step + LANES] for i in range(size)])
 
     load_group.__name__ = f"load_{size}"  # numba looks a function up by its name
@@ -37,18 +37,18 @@ load_2, load_4, load_8, load_16 = (_loader(size) for size in (2, 4, 8, 16))
 """Groups of the float32 vectors at ``array[at]``, ``array[at + step]``, ... ."""
 
 
-def store_group(array: Any, at: Any, step: Any, group: Any) -> None:
+def store_group(array, at, step, group):
     """Write a group's vectors to ``array[at]``, ``array[at + step]``, ... ."""
     for i in range(len(group)):
         array[at + i * step : at + i * step + LANES] = group[i]
 
 
-def times(group: Any, other: Any) -> Any:
+def times(group, other):
     """Products of two groups of one size, vector by vector."""
     return group * other
 
 
-def across(group: Any) -> Any:
+def across(group):
     """Walsh-Hadamard transform, not normalised, of each lane's column of a group."""
     step = 1
     while step < len(group):
@@ -59,7 +59,7 @@ def across(group: Any) -> Any:
     return group
 
 
-def within(group: Any) -> Any:
+def within(group):
     """Walsh-Hadamard transform, not normalised, of the 16 lanes of each vector of a group."""
     step = 1
     while step < LANES:
@@ -123,7 +123,7 @@ SMALLEST = LANES
 
 
 @inlined
-def _low_bits(source: Any, at: Any, factors: Any, f: Any, target: Any, to: Any, n: Any) -> Any:
+def _low_bits(source, at, factors, f, target, to, n):
     """Multiply by factors and transform the lowest bits, up to eight; gives the step of the next bit."""
     if n >= 16 * LANES:
         for i in range(0, n, 16 * LANES):
@@ -138,7 +138,7 @@ def _low_bits(source: Any, at: Any, factors: Any, f: Any, target: Any, to: Any, 
 
 
 @inlined
-def _high_bits(x: Any, at: Any, n: Any, h: Any) -> None:
+def _high_bits(x, at, n, h):
     """Transform the bits of steps h, 2 h, ... , n / 2 in place."""
     while h < n:
         left = n // h
@@ -163,7 +163,7 @@ def _high_bits(x: Any, at: Any, n: Any, h: Any) -> None:
 
 
 @inlined
-def transform_at(source: Any, at: Any, factors: Any, f: Any, target: Any, to: Any, n: Any) -> None:
+def transform_at(source, at, factors, f, target, to, n):
     """Write H diag(factors) source, with H of +-1 and order n, to ``target[to:to + n]``.
 
     Parameters
@@ -181,7 +181,7 @@ def transform_at(source: Any, at: Any, factors: Any, f: Any, target: Any, to: An
 
 
 @kernel
-def _transform_all(rows: Any, factors: Any, n: Any, out: Any) -> None:
+def _transform_all(rows, factors, n, out):
     for at in range(0, rows.shape[0], n):
         transform_at(rows, at, factors, 0, out, at, n)
 
@@ -234,7 +234,7 @@ class FastfoodTables(NamedTuple):
 
 
 @inlined
-def _take_row(rows: Any, i: Any, row: Any) -> None:
+def _take_row(rows, i, row):
     if rows.indptr.shape[0]:
         row[:] = np.float32(0)
         for at in range(rows.indptr[i], rows.indptr[i + 1]):
@@ -244,7 +244,7 @@ def _take_row(rows: Any, i: Any, row: Any) -> None:
 
 
 @kernel
-def project_fastfood(rows: Any, tables: Any, n: Any, n_components: Any, out: Any) -> None:
+def project_fastfood(rows, tables, n, n_components, out):
     """S H G P H B of each row, for independent blocks of S, G, P and B.
 
     Parameters
@@ -274,7 +274,7 @@ def project_fastfood(rows: Any, tables: Any, n: Any, n_components: Any, out: Any
 
 
 @kernel
-def project_orthogonal(rows: Any, signs: Any, n: Any, n_components: Any, out: Any) -> None:
+def project_orthogonal(rows, signs, n, n_components, out):
     """H D1 H D2 H D3 of each row, for independent blocks.
 
     Parameters

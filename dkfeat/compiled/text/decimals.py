@@ -18,33 +18,33 @@ from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.simd.vector import I1, I8, I64, Code, register
 
 
-def byte_at(text: Any, i: Any) -> Any:
+def byte_at(text, i):
     """Load byte `i` of the array as int64."""
     return int(text[i])
 
 
-def word_at(text: Any, i: Any) -> Any:
+def word_at(text, i):
     """Load bytes ``i .. i + 7`` as one uint64, the first byte lowest."""
     return np.uint64(int.from_bytes(text[i : i + 8].tobytes(), "little"))
 
 
-def trailing_zeros(word: Any) -> Any:
+def trailing_zeros(word):
     """Count the zero bits below the lowest one bit of a uint64, as int64; 64 for zero."""
     word = int(word)
     return (word & -word).bit_length() - 1 if word else 64
 
 
-def bit_length_gap(word: Any) -> Any:
+def bit_length_gap(word):
     """Count the zero bits above the highest one bit of a uint64, as int64; 64 for zero."""
     return 64 - int(word).bit_length()
 
 
-def high_product(a: Any, b: Any) -> Any:
+def high_product(a, b):
     """Upper 64 bits of the 128-bit product of two uint64."""
     return np.uint64((int(a) * int(b)) >> 64)
 
 
-def as_float(bits: Any) -> Any:
+def as_float(bits):
     """Reinterpret 64 bits as a float64."""
     return struct.unpack("<d", struct.pack("<Q", int(bits)))[0]
 
@@ -109,7 +109,7 @@ _POWERS = _powers_of_five()
 
 
 @inlined
-def count_digits(word: Any) -> Any:
+def count_digits(word):
     """Count the leading digits among the eight characters of `word`; also the characters less ``"0"``."""
     digits = word ^ _ZEROS
     others = ((digits + _SIXES) | digits) & _HIGH_NIBBLES
@@ -117,7 +117,7 @@ def count_digits(word: Any) -> Any:
 
 
 @inlined
-def eight_digits(digits: Any, n: Any) -> Any:
+def eight_digits(digits, n):
     """Integer that the first `n` (1 to 8) of the digits from `count_digits` spell."""
     digits = digits << (_U64 - (np.uint64(n) << _U3))
     digits = (digits * _U10 + (digits >> _U8)) & _EVEN_BYTES
@@ -126,7 +126,7 @@ def eight_digits(digits: Any, n: Any) -> Any:
 
 
 @kernel
-def nearest_float(integer: Any, exponent: Any) -> Any:
+def nearest_float(integer, exponent):
     """Float64 nearest to ``integer * 10**exponent`` for an integer in 1 .. 2**64 - 1 ([1], algorithm 1)."""
     if exponent < _LOWEST:
         return 0.0
@@ -164,7 +164,7 @@ def nearest_float(integer: Any, exponent: Any) -> Any:
 
 
 @kernel
-def read_number(text: Any, start: Any) -> Any:
+def read_number(text, start):
     """Read the number that begins at byte `start`.
 
     Parameters

@@ -87,12 +87,12 @@ class Rules(NamedTuple):
 
 
 @inlined
-def _is_end(c: Any) -> Any:
+def _is_end(c):
     return c == _BLANK or c == _LF or c == _TAB or c == _CR or c == _HASH
 
 
 @kernel
-def _read_digits(text: Any, i: Any) -> Any:
+def _read_digits(text, i):
     """Non-negative integer at byte `i` and the byte behind it; -1 beyond 2**63 - 1, and `i` itself without digits."""
     value = 0
     c = byte_at(text, i)
@@ -107,7 +107,7 @@ def _read_digits(text: Any, i: Any) -> Any:
 
 
 @kernel
-def _skip_comment(text: Any, i: Any) -> Any:
+def _skip_comment(text, i):
     """First byte behind the comment's line and no error, or an error and its place."""
     c = byte_at(text, i)
     while c != _LF:

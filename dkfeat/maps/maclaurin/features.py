@@ -16,7 +16,6 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import normalize
-from sklearn.utils.validation import check_is_fitted
 
 from dkfeat.errors import InputError
 from dkfeat.kernels import NamedKernel, named_kernel
@@ -70,9 +69,9 @@ class MaclaurinFeatures(FeatureMap):
         What rows, or with `inner` its kernel's square root, are multiplied by; above 0, at most 1e12: the kernel is
         that of :math:`t = s^2 \langle x, y \rangle`.
     radius : float or None, default=None
-        R, the largest l2 norm of a scaled row, above 0, at most 1e12. Longer rows are refused, by their number.
-        None takes `scale` where rows are normalised or with `inner`; else 1, and rows are refused only where
-        the series is infinite.
+        R, the largest l2 norm of a scaled row, above 0, at most 1e12. A longer row is an error, which names it.
+        None takes `scale` where rows are normalised or with `inner`; else 1, and longer rows are errors only
+        where the series is infinite.
     tolerance : float, default=1e-6
         Where the series is infinite, the largest part of :math:`f(R^2)` that the degrees left out may have (§4.2);
         from 1e-15 to 0.5.
@@ -224,11 +223,6 @@ class MaclaurinFeatures(FeatureMap):
             return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
         return table_bytes(self.n_features_in_, s.draws)
 
-    @property
-    def _fitted(self) -> FittedMaclaurin:
-        check_is_fitted(self)
-        return self._settings
-
     def check_params(self) -> None:
         """See `FeatureMap.check_params`."""
         if self.inner is None:  # an inner map's parameters may fit one width alone
@@ -260,9 +254,9 @@ class MaclaurinFeatures(FeatureMap):
         if s.inner is not None:
             return multiply_inner(X, s.inner, s.draws, s.law.seed)
         rows: Any
-        rows, multipliers = rows_and_multipliers(X, s.normalize)
+        rows, multipliers = rows_and_multipliers(X, s.params["normalize"])
         if s.longest is not None:
-            check_lengths(rows, s.scale, s.longest)
+            check_lengths(rows, s.params["scale"], s.longest)
         features = np.empty((X.shape[0], self.n_features_out), np.float32)
         if s.constant > 0:
             features[:, 0] = s.constant
@@ -340,7 +334,7 @@ class _SeriesKernel:
 
     def of_products(self, products: Values) -> Values:
         """Kernel by t: that of rows of one column."""
-        flat = self.kernel((self.settings.scale**2 * products).reshape(-1, 1), np.ones((1, 1)))
+        flat = self.kernel((self.settings.params["scale"] ** 2 * products).reshape(-1, 1), np.ones((1, 1)))
         return flat.reshape(products.shape)
 
     def products(self, X: Any, Y: Any) -> Values:
@@ -389,7 +383,7 @@ class _SeriesKernel:
         return above
 
     def _paired(self, X: Any, Y: Any) -> tuple[Any, Any]:
-        norm = self.settings.normalize
+        norm = self.settings.params["normalize"]
         if norm is None:
             return paired_rows(X, Y)
         return paired_rows(normalize(X, norm), None if Y is None else normalize(Y, norm))

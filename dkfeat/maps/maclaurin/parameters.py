@@ -225,10 +225,8 @@ class FittedMaclaurin:
 
     params: dict[str, Any]
     law: DegreeLaw
-    normalize: Literal["l1", "l2"] | None
-    scale: float
     longest: float | None
-    """l2 norm of a scaled row beyond which it is refused; None where any is fine."""
+    """l2 norm of a scaled row beyond which it is rejected; None where any is fine."""
     constant: float
     """Value of the column that stands for degree 0 with h01; 0 without one."""
     linear: float
@@ -267,7 +265,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
     coefficients = given["coefficients"]
     inner = None if given["inner"] is None else checked_inner(given["inner"], n_features)
     if inner is not None:
-        _refuse_with_inner(params)
+        _check_with_inner(params)
         params["inner"] = inner_mapping(inner, n_features)
     radius = _radius(params)
     square = radius * radius
@@ -276,7 +274,10 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
     longest = radius if is_infinite or params["radius"] is not None else None
     if callable(coefficients) and inner is None:
         params["radius"] = radius  # the list that a spec keeps is good up to here
-    lowest = _lowest_degree(series, n_features) if params["h01"] else 0
+    lowest = 0
+    if params["h01"]:
+        _check_exact_terms(series, n_features)
+        lowest = 2
     seed = checked_seed(given["random_state"])
     weights = _degree_weights(series.terms, params["measure"], params["p"], lowest)
     reach = radius / params["scale"]  # of rows before they are scaled
@@ -287,13 +288,11 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
         n_components=params["n_components"],
         seed=seed,
     )
-    draw_degrees(law)  # refuses too many factors
+    draw_degrees(law)  # raises for too many factors
     exact = np.sqrt(np.append(series.terms, [0.0, 0.0])[:2]) * (lowest > 0)
     return FittedMaclaurin(
         params=params,
         law=law,
-        normalize=params["normalize"],
-        scale=params["scale"],
         longest=longest if params["normalize"] is None and inner is None else None,
         constant=float(exact[0]),
         linear=float(exact[1]) / reach,
@@ -314,17 +313,11 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
             if kernel == "maclaurin"
             else f"coefficients are given, but kernel={kernel!r} has its own; set kernel='maclaurin'"
         )
-    if check_real(given["coef0"], "coef0", high=1e12) < 0:
-        raise ConfigError(f"coef0={given['coef0']!r}, but it must be from 0 to 1e12; set coef0 in that range")
-    if check_real(given["tolerance"], "tolerance", above=0, high=0.5) < 1e-15:
-        raise ConfigError(
-            f"tolerance={given['tolerance']!r}, but it must be from 1e-15 to 0.5; set tolerance in that range"
-        )
     return {
         "n_components": check_integer(given["n_components"], "n_components", low=1, high=2**24),
         "kernel": kernel,
         "degree": check_integer(given["degree"], "degree", low=1, high=_MAX_DEGREE),
-        "coef0": float(given["coef0"]),
+        "coef0": check_real(given["coef0"], "coef0", low=0, high=1e12),
         "gamma": check_real(given["gamma"], "gamma", above=0, high=1e12),
         "alpha": check_real(given["alpha"], "alpha", above=0, high=1000),
         "coefficients": None,
@@ -333,13 +326,13 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         "normalize": check_choice(given["normalize"], "normalize", (None, "l1", "l2")),
         "scale": check_real(given["scale"], "scale", above=0, high=1e12),
         "radius": None if given["radius"] is None else check_real(given["radius"], "radius", above=0, high=1e12),
-        "tolerance": float(given["tolerance"]),
+        "tolerance": check_real(given["tolerance"], "tolerance", low=1e-15, high=0.5),
         "h01": bool(given["h01"]),
         "inner": None,
     }
 
 
-def _refuse_with_inner(params: dict[str, Any]) -> None:
+def _check_with_inner(params: dict[str, Any]) -> None:
     for name, default, reason in (
         ("normalize", None, "the inner map sees to its rows itself"),
         ("radius", None, "the kernel of the inner map is at most 1, and scale alone sets the radius"),
@@ -378,7 +371,7 @@ def _series(coefficients: Any, params: dict[str, Any], square: float) -> _Series
     return series
 
 
-def _lowest_degree(series: _Series, n_features: int) -> int:
+def _check_exact_terms(series: _Series, n_features: int) -> None:
     if len(series.terms) <= 2:
         raise ConfigError(
             "h01=True leaves nothing to draw: the kernel has no degree above 1; take the rows themselves as features"
@@ -388,4 +381,3 @@ def _lowest_degree(series: _Series, n_features: int) -> int:
             f"h01=True appends all of the {n_features:,} columns to dense features, but at most {_WIDEST_LINEAR:,} are "
             "appended; set h01=False"
         )
-    return 2

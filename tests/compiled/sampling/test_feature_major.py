@@ -4,7 +4,7 @@ import pytest
 
 from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.sampling import feature_major
-from dkfeat.compiled.sampling.feature_major import AHEAD, turn
+from dkfeat.compiled.sampling.feature_major import AHEAD, signed_logs, turn
 
 
 def random_entries(n_rows, n_features, seed=0):
@@ -78,3 +78,15 @@ def test_turn__hashed_coordinates_have_the_ranks_of_small_ones(smallest, monkeyp
     assert np.array_equal(wide.coordinates, 2 * far[near.coordinates // 2] + near.coordinates % 2)
     assert np.array_equal(wide.starts, near.starts)
     assert np.array_equal(wide.places, near.places)
+
+
+def test_signed_logs__float32_and_float64_agree():
+    values = np.array([1.5, -2.25, 1e-40, 0.0, 3e38], np.float32)
+    for power in (1.0, 0.5):
+        logs, negative = signed_logs(values, power)
+        again, signs = signed_logs(values.astype(np.float64), power)
+        assert np.array_equal(logs, again)
+        assert negative.tolist() == signs.tolist() == [False, True, False, False, False]
+        with np.errstate(divide="ignore"):
+            expected = power * np.log(np.abs(values.astype(np.float64)))
+        assert np.allclose(logs, expected, rtol=1e-7)
