@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.sampling import gcws as cws
-from dkfeat.compiled.sampling import gcws as gcws_sweep
 from dkfeat.compiled.sampling.feature_major import signed_logs
 from tests.reference import gcws as oracle
 
@@ -148,7 +147,7 @@ def test_ties__go_to_the_lowest_coordinate(monkeypatch):
 
     if not numba.config.DISABLE_JIT:
         tables_alike = numba.njit(tables_alike)
-    sweep = getattr(gcws_sweep.sweep_tile, "py_func", gcws_sweep.sweep_tile)
+    sweep = getattr(cws.sweep_tile, "py_func", cws.sweep_tile)
     fresh = type(sweep)(sweep.__code__, {**sweep.__globals__, "fill_tables": tables_alike})
     monkeypatch.setattr(cws, "sweep_tile", fresh if numba.config.DISABLE_JIT else numba.njit(fresh))
     i_star, _ = cws.sample(*csr([([70, 4, 9], [2.0, 2.0, 2.0]), ([70, 4, 9], [2.0, 1.0, 2.0])]), 16, 1)
