@@ -19,10 +19,12 @@ class RowBlock:
 
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
-    From shards what these hold: PackedCodes, csr_matrix or ndarray, of features that a map has made."""
+    From shards what these hold: PackedCodes, csr_matrix or ndarray, of features that a map has made; None where only
+    other columns were read."""
     y: Any
     """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. From shards with
-    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes)."""
+    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes). None where there are no labels, or
+    they were not read."""
     label_offsets: NDArray[np.int64] | None = None
     """Multi-label only: row i has the labels ``y[label_offsets[i]:label_offsets[i + 1]]``."""
     qid: NDArray[np.int64] | None = None
@@ -36,26 +38,33 @@ class RowBlock:
     """Number of each row in its file, or among all rows of a data set, where it is needed."""
 
     def __post_init__(self) -> None:
-        rows = self.X.shape[0]
-        lengths = {"label": self.y.shape[0] if self.label_offsets is None else len(self.label_offsets) - 1}
-        lengths |= {
-            name: len(column) for name in ("qid", "weight", "number") if (column := getattr(self, name)) is not None
-        }
-        lengths |= {name: len(column) for name, column in self.kept.items()}
+        lengths = self._lengths()
+        rows = next(iter(lengths.values()), 0)
         wrong = {name: length for name, length in lengths.items() if length != rows}
         if wrong:
             raise ValueError(f"a block of {rows:,} rows came with columns of other lengths: {wrong}")
 
+    def _lengths(self) -> dict[str, int]:
+        lengths = {} if self.X is None else {"features": int(self.X.shape[0])}
+        if self.y is not None:
+            lengths["label"] = self.y.shape[0] if self.label_offsets is None else len(self.label_offsets) - 1
+        columns = {"qid": self.qid, "weight": self.weight, "number": self.number, **self.kept}
+        return lengths | {name: len(column) for name, column in columns.items() if column is not None}
+
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self.X.shape[0])
+        return next(iter(self._lengths().values()), 0)
 
     def take(self, rows: NDArray[Any] | slice) -> RowBlock:
         """Choose rows: by positions in the order wanted, by a mask of shape (n_rows,), or by a slice."""
         y, offsets = self.y, self.label_offsets
         if offsets is None:
-            y = y[rows]
+            y = take_rows(y, rows)
+        elif isinstance(rows, slice) and rows.step is None:
+            start, stop, _ = rows.indices(self.n_rows)
+            offsets = offsets[start : max(start, stop) + 1]
+            y, offsets = y[offsets[0] : offsets[-1]], offsets - offsets[0]
         else:
             lists = csr_matrix((y, np.arange(len(y)), offsets), shape=(self.n_rows, max(len(y), 1)))[rows]
             y, offsets = lists.data, lists.indptr.astype(np.int64, copy=False)
@@ -64,13 +73,13 @@ class RowBlock:
             X=take_rows(self.X, rows),
             y=y,
             label_offsets=offsets,
-            qid=None if self.qid is None else self.qid[rows],
-            weight=None if self.weight is None else self.weight[rows],
+            qid=take_rows(self.qid, rows),
+            weight=take_rows(self.weight, rows),
             kept={
                 name: column[positions] if isinstance(positions, slice) else column.take(positions)
                 for name, column in self.kept.items()
             },
-            number=None if self.number is None else self.number[rows],
+            number=take_rows(self.number, rows),
         )
 
 
@@ -89,7 +98,9 @@ class PackedCodes(NamedTuple):
 
 
 def take_rows(X: Any, rows: Any) -> Any:
-    """Rows of an ndarray, csr_matrix or `PackedCodes`: positions in the order wanted, a slice, or a mask."""
+    """Rows of an ndarray, csr_matrix, `PackedCodes` or None: positions in the order wanted, a slice, or a mask."""
+    if X is None:
+        return None
     return PackedCodes(X.codes[rows], X.empty[rows]) if isinstance(X, PackedCodes) else X[rows]
 
 

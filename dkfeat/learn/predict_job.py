@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
-from dkfeat.blocks import PackedCodes
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_source
@@ -61,7 +61,7 @@ class PredictJob(Job):
         """Return the function that turns rows into columns of predictions."""
         model = _models.get((self.storage.url, self.spec_fp), lambda: _load(self.spec, self.storage))
         is_encoded, scores = self.source.kind == "shards", bool(self.spec["output"]["scores"])
-        return lambda X: prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores)
+        return lambda X: pa.table(prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores))
 
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:
         """Return the columns that the source keeps, and the origin of each row."""
@@ -140,15 +140,16 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
     kept |= {"source_file": "string", "source_split": "int64", "source_row": "int64"}
     n_outputs = model.coef.shape[0]
     single = model.task in ("binary", "regression")
-    table, _ = to_table(
-        "predictions",
-        prediction_columns(model, np.zeros(0 if single else (0, n_outputs), np.float32), scores=scores),
-        np.zeros(0, source.label_dtype) if source.has_labels else None,
-        np.zeros(1, np.int64) if source.has_labels and source.multilabel else None,
-        np.zeros(0, np.int64) if source.query_id else None,
+    no_scores = np.zeros(0 if single else (0, n_outputs), np.float32)
+    block = RowBlock(
+        X=pa.table(prediction_columns(model, no_scores, scores=scores)),
+        y=np.zeros(0, source.label_dtype) if source.has_labels else None,
+        label_offsets=np.zeros(1, np.int64) if source.has_labels and source.multilabel else None,
+        qid=np.zeros(0, np.int64) if source.query_id else None,
         weight=np.zeros(0) if source.has_weights else None,
         kept={name: pa.array([], KEPT_TYPES[kind]) for name, kind in kept.items()},
     )
+    table, _ = to_table("predictions", block)
     return kinds(table.schema)
 
 

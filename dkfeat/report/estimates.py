@@ -149,7 +149,7 @@ def sample_rows(
             continue
         taken = np.sort(rng.permutation(entry.rows)[:each])
         X.append(block[taken])
-        held = reader.read(entry, data.verifies, only=("encoded",)).encoded
+        held = reader.read(entry, data.verifies, only=("encoded",)).X
         encoded.append(RowBlock(X=held, y=np.zeros(entry.rows)).take(taken))
     if not X:
         named = f"{settled.patterns[0]}" if settled.patterns else "the source"

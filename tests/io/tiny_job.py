@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dkfeat.blocks import PackedCodes, SourceFile, Split
+from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.errors import DkfeatError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.publish import existing_entry, publish
@@ -114,7 +114,7 @@ class TinyJob:
             n_empty=int(encoded.empty.sum()),
             versions=shards.versions(),
         )
-        return shards.encode_shard(layout="codes", encoded=encoded, labels=labels, footer=footer)
+        return shards.encode_shard("codes", RowBlock(X=encoded, y=labels), footer)
 
 
 def features(lines: list[bytes], seed: int) -> tuple[PackedCodes, np.ndarray]:

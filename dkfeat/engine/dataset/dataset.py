@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
-from dkfeat.engine.dataset.rows import RowsCache, block_of, cut_batches, prefetch_calls
+from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, with_indicator
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
@@ -390,7 +390,7 @@ class ShardDataset:
         def read() -> RowBlock:
             kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
             data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
-            return block_of(data, self.classes)
+            return with_indicator(data, self.classes)
 
         n_bytes = max(entry.size, entry.rows * int(self.spec["output"]["row_bytes"]))
         return self._cache.get((entry.name, *parts), n_bytes, read)

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,18 +21,15 @@ from dkfeat.io.sources.base import join_blocks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.io.shards.codec import ShardData
-
 Item = TypeVar("Item")
 _END: Any = object()
 
 
-def block_of(data: ShardData, classes: NDArray[Any] | None) -> RowBlock:
-    """Rows of a shard; `classes` are the columns of the indicator matrix where rows have several labels."""
-    y = data.y
-    if data.label_offsets is not None and y is not None:
-        y = indicator(y, data.label_offsets, classes)
-    return RowBlock(X=data.encoded, y=y, qid=data.qid, weight=data.weight, kept=data.kept)
+def with_indicator(block: RowBlock, classes: NDArray[Any] | None) -> RowBlock:
+    """Rows with an indicator matrix, whose columns are `classes`, in place of lists of labels."""
+    if block.label_offsets is None or block.y is None:
+        return block
+    return replace(block, y=indicator(block.y, block.label_offsets, classes), label_offsets=None)
 
 
 def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:

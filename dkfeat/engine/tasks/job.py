@@ -177,17 +177,9 @@ def _publish(
         rows_by_file=piece.rows_by_file,
         bad_rows=piece.bad_rows,
     )
-    shard = shards.encode_shard(
-        layout=output["layout"],
-        encoded=encoded,
-        labels=block.y if job.keeps_labels else None,
-        label_offsets=block.label_offsets,
-        qid=block.qid,
-        weight=block.weight,
-        kept=job.kept(split, piece, before),
-        values=output.get("values", True),
-        footer=footer,
-    )
+    y = block.y if job.keeps_labels else None
+    encoded_block = replace(block, X=encoded, y=y, kept=job.kept(split, piece, before))
+    shard = shards.encode_shard(output["layout"], encoded_block, footer, values=output.get("values", True))
     return publish(job.storage, name, shard, run_id=job.run_id), piece, False
 
 

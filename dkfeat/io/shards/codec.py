@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -17,16 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dkfeat
-from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed
+from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
 from dkfeat.io.manifest.manifest import ShardEntry, check, check_tuples
 from dkfeat.io.shards import columns
 from dkfeat.io.shards.bad_rows import BadRow, count_bad_rows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dkfeat.blocks import Split
+    from dkfeat.blocks import RowBlock, Split
 
 
 FORMAT = 1
@@ -54,32 +52,32 @@ def seal(data: memoryview) -> str:
     sha256 : str
         SHA-256 of the sealed file.
     """
-    place = _find(data)
-    if place is None or bytes(data[place : place + 64]) != BLANK.encode():
+    position = _find(data)
+    if position is None or bytes(data[position : position + 64]) != BLANK.encode():
         raise ValueError(f"the Parquet footer holds no blank {KEY}")
-    prefix = hashlib.sha256(data[:place])
-    digest = _digest(prefix, data, place)
-    data[place : place + 64] = digest.encode()
-    prefix.update(data[place:])
+    prefix = hashlib.sha256(data[:position])
+    digest = _digest(prefix, data, position)
+    data[position : position + 64] = digest.encode()
+    prefix.update(data[position:])
     return prefix.hexdigest()
 
 
 def check_seal(data: memoryview) -> str | None:
     """Return the SHA-256 of a sealed file, or None if its seal is missing or broken."""
-    place = _find(data)
-    if place is None:
+    position = _find(data)
+    if position is None:
         return None
-    prefix = hashlib.sha256(data[:place])
-    if _digest(prefix, data, place).encode() != bytes(data[place : place + 64]):
+    prefix = hashlib.sha256(data[:position])
+    if _digest(prefix, data, position).encode() != bytes(data[position : position + 64]):
         return None
-    prefix.update(data[place:])
+    prefix.update(data[position:])
     return prefix.hexdigest()
 
 
-def _digest(prefix: hashlib._Hash, data: memoryview, place: int) -> str:
+def _digest(prefix: hashlib._Hash, data: memoryview, position: int) -> str:
     state = prefix.copy()
     state.update(BLANK.encode())
-    state.update(data[place + 64 :])
+    state.update(data[position + 64 :])
     return state.hexdigest()
 
 
@@ -90,8 +88,8 @@ def _find(data: memoryview) -> int | None:
     if start < 4:
         return None
     at = bytes(data[start:-8]).rfind(_PATTERN)
-    place = start + at + len(_PATTERN)
-    return place if at >= 0 and place + 64 <= len(data) - 8 else None
+    position = start + at + len(_PATTERN)
+    return position if at >= 0 and position + 64 <= len(data) - 8 else None
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:
@@ -160,9 +158,8 @@ class ShardFooter:
 
     def to_metadata(self) -> dict[str, str]:
         """Key-value pairs of the Parquet footer, in a fixed order."""
-        values = {"format": FORMAT, **{key: getattr(self, key) for key in self.__slots__}}
-        values["versions"] = dict(self.versions)
-        return {PREFIX + key: dumps(value).decode().strip() for key, value in values.items() if value != ()}
+        values = {"format": FORMAT, **without_defaults(self)}
+        return {PREFIX + key: dumps(value).decode().strip() for key, value in values.items()}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None, what: str) -> ShardFooter:
@@ -201,40 +198,21 @@ class EncodedShard:
         return self.footer.entry(name, len(self.data), self.sha256)
 
 
-def encode_shard(
-    *,
-    layout: str,
-    encoded: Any,
-    labels: NDArray[Any] | None,
-    label_offsets: NDArray[np.int64] | None = None,
-    qid: NDArray[np.int64] | None = None,
-    weight: NDArray[np.float64] | None = None,
-    kept: Mapping[str, pa.Array] | None = None,
-    values: bool = True,
-    footer: ShardFooter,
-) -> EncodedShard:
+def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: bool = True) -> EncodedShard:
     """Encode rows as canonical Parquet bytes of one shard, with a seal.
 
     Parameters
     ----------
     layout : {"codes", "sparse", "dense", "predictions"}
         Layout of the features, or "predictions" for columns of predictions.
-    encoded : PackedCodes, csr_matrix, ndarray of float32, or mapping of str to pyarrow.Array
-        Features of the rows as codes, sparse or dense; or columns of predictions.
-    labels : ndarray of int64 or float64, or None
-        Labels of shape (n_rows,), or with `label_offsets` all labels concatenated. None: no label column.
-    label_offsets : ndarray of int64, shape (n_rows + 1,), optional
-        Start of each row's labels. Multi-label only.
-    qid : ndarray of int64, shape (n_rows,), optional
-        Query id of each row.
-    weight : ndarray of float64, shape (n_rows,), optional
-        Weight of each row.
-    kept : mapping of str to pyarrow.Array of n_rows, optional
-        More columns, with types in ``columns.KEPT_TYPES``.
-    values : bool, default=True
-        Store values; sparse layout only. If False, all values must be 1, as in one-hot rows.
+    block : RowBlock
+        Rows, whose ``X`` are their features as the layout holds them: PackedCodes, csr_matrix or ndarray of float32; or
+        a pyarrow.Table of predictions. Kept columns have types in ``columns.KEPT_TYPES``; without labels there is no
+        column for them.
     footer : ShardFooter
         Footer; its counts must be those of the rows.
+    values : bool, default=True
+        Store values; sparse layout only. If False, all values must be 1, as in one-hot rows.
 
     Returns
     -------
@@ -246,43 +224,21 @@ def encode_shard(
     InputError
         If the parts disagree about the rows.
     """
-    table, settings = columns.to_table(
-        layout, encoded, labels, label_offsets, qid, weight=weight, kept=kept, values=values
-    )
+    table, settings = columns.to_table(layout, block, values=values)
     if table.num_rows != footer.rows:
         raise InputError(f"the shard's footer states {footer.rows:,} rows, its columns have {table.num_rows:,}")
-    if layout == "codes" and footer.n_empty != int(encoded.empty.sum()):
-        raise InputError(
-            f"the shard's footer states {footer.n_empty:,} empty rows, its mask has {int(encoded.empty.sum()):,}"
-        )
-    told = footer.to_metadata()
-    footer_bytes = sum(map(len, told.values()))
+    if layout == "codes" and footer.n_empty != (n_empty := int(block.X.empty.sum())):
+        raise InputError(f"the shard's footer states {footer.n_empty:,} empty rows, its mask has {n_empty:,}")
+    metadata = footer.to_metadata()
+    footer_bytes = sum(map(len, metadata.values()))
     # no encoding makes data more than an eighth larger
     buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
     sink = pa.FixedSizeBufferWriter(buffer)
     with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
         writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
-        writer.add_key_value_metadata({**told, KEY: BLANK})
+        writer.add_key_value_metadata({**metadata, KEY: BLANK})
     data = memoryview(buffer)[: sink.tell()].cast("B")
     return EncodedShard(data, seal(data), footer)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardData:
-    """Rows of a shard, or of a part of it."""
-
-    encoded: Any
-    """PackedCodes, csr_matrix or ndarray of float32, by layout; None if not requested."""
-    y: NDArray[Any] | None
-    """Labels, shape (n_rows,), or with `label_offsets` all labels concatenated."""
-    label_offsets: NDArray[np.int64] | None
-    """Start of each row's labels, shape (n_rows + 1,); multi-label only."""
-    qid: NDArray[np.int64] | None
-    """Query id of each row, if stored."""
-    weight: NDArray[np.float64] | None = None
-    """Weight of each row, if stored."""
-    kept: Mapping[str, pa.Array] = field(default_factory=dict)
-    """Kept columns, by name."""
 
 
 def read_footer(data: bytes | memoryview | BinaryIO, what: str) -> ShardFooter:
@@ -325,7 +281,7 @@ def decode(
     n_columns: int,
     only: Sequence[str] | None = None,
     page_checksums: bool = True,
-) -> ShardData:
+) -> RowBlock:
     """Decode rows of a shard whose bytes are verified, and check them against the manifest.
 
     Parameters
@@ -362,7 +318,7 @@ def decode(
         raise ShardError(f"{what}: its columns are {kinds}, the manifest states {dict(schema)}")
     table = _table(file, _chosen(kinds, only), what)
     try:
-        return ShardData(*columns.from_table(table, n_columns))
+        return columns.from_table(table, n_columns)
     except ShardError as fault:
         raise ShardError(f"{what}: {fault}") from fault
 

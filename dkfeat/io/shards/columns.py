@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_matrix
 
-from dkfeat.blocks import PackedCodes
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.errors import InputError, ShardError
 
 if TYPE_CHECKING:
@@ -59,17 +59,7 @@ _OTHER_ENCODING = "DELTA_BINARY_PACKED"  # integers, and dates and times, which 
 _INT32_COLUMNS = 1 << 31
 
 
-def to_table(
-    layout: str,
-    encoded: Any,
-    labels: NDArray[Any] | None,
-    label_offsets: NDArray[np.int64] | None,
-    qid: NDArray[np.int64] | None,
-    *,
-    weight: NDArray[np.float64] | None = None,
-    kept: Mapping[str, pa.Array] | None = None,
-    values: bool = True,
-) -> tuple[pa.Table, dict[str, Any]]:
+def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.Table, dict[str, Any]]:
     """Make the columns of a shard, and the Parquet settings of each column.
 
     Returns
@@ -85,34 +75,32 @@ def to_table(
         For an unknown layout, a type that the layout cannot hold, or a kept column of another type.
     """
     found: dict[str, pa.Array] = {}
-    if labels is not None and labels.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
-        raise InputError(f"labels are {labels.dtype}, a shard keeps int64 or float64")
-    if labels is not None:
-        found["label"] = _label_column(labels, label_offsets)
-    if qid is not None:
-        found["qid"] = pa.array(np.ascontiguousarray(qid, dtype=np.int64))
-    if weight is not None:
-        found["weight"] = pa.array(np.ascontiguousarray(weight, dtype=np.float64))
-    for name, column in (kept or {}).items():
+    if block.y is not None:
+        if block.y.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
+            raise InputError(f"labels are {block.y.dtype}, a shard keeps int64 or float64")
+        labels = pa.array(np.ascontiguousarray(block.y))
+        found["label"] = labels if block.label_offsets is None else lists(block.label_offsets, labels)
+    if block.qid is not None:
+        found["qid"] = pa.array(np.ascontiguousarray(block.qid, dtype=np.int64))
+    if block.weight is not None:
+        found["weight"] = pa.array(np.ascontiguousarray(block.weight, dtype=np.float64))
+    for name, column in block.kept.items():
         if name in RESERVED or column.type not in KEPT_TYPES.values():
             raise InputError(
                 f"column {name!r} of type {column.type} cannot be kept: names {', '.join(RESERVED)} are taken"
             )
         found[name] = column
     if layout == "codes":
-        found["codes"] = _codes_column(encoded)
+        found["codes"] = _codes_column(block.X)
     elif layout == "sparse":
-        found.update(_sparse_columns(encoded, values))
+        found.update(_sparse_columns(block.X, values))
     elif layout == "dense":
-        found["features"] = _dense_column(encoded)
+        found["features"] = _dense_column(block.X)
     elif layout == "predictions":
-        found.update(encoded)
+        found.update(zip(block.X.column_names, block.X.columns, strict=True))
     else:
         raise InputError(f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)} or predictions")
-    lengths = {name: len(column) for name, column in found.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"the columns of a shard have equally many rows, got {lengths}")
-    nullable = {"codes", *(kept or {})}
+    nullable = {"codes", *block.kept}
     schema = pa.schema([pa.field(name, column.type, nullable=name in nullable) for name, column in found.items()])
     return pa.table(list(found.values()), schema=schema), _settings(schema)
 
@@ -150,33 +138,32 @@ def schema_of(
     >>> schema_of("codes", 256, "int64")
     {'label': 'int64', 'codes': 'fixed_size_binary[256]'}
     """
-    rows = np.zeros((0, n_columns if layout != "sparse" else 1), np.uint8 if layout == "codes" else np.float32)
-    encoded: Any = rows
+    X: Any = np.zeros((0, n_columns if layout != "sparse" else 1), np.uint8 if layout == "codes" else np.float32)
     if layout == "codes":
-        encoded = PackedCodes(rows, np.zeros(0, np.bool_))
+        X = PackedCodes(X, np.zeros(0, np.bool_))
     elif layout == "sparse":
-        encoded = csr_matrix((0, n_columns), dtype=np.float32)
-    offsets = np.zeros(1, np.int64) if multilabel else None
-    qid = np.zeros(0, np.int64) if query_id else None
-    weights = np.zeros(0) if weight else None
-    columns = {name: pa.array([], KEPT_TYPES[kind]) for name, kind in (kept or {}).items()}
-    table, _ = to_table(
-        layout, encoded, np.zeros(0, label_dtype), offsets, qid, weight=weights, kept=columns, values=values
+        X = csr_matrix((0, n_columns), dtype=np.float32)
+    block = RowBlock(
+        X=X,
+        y=np.zeros(0, label_dtype),
+        label_offsets=np.zeros(1, np.int64) if multilabel else None,
+        qid=np.zeros(0, np.int64) if query_id else None,
+        weight=np.zeros(0) if weight else None,
+        kept={name: pa.array([], KEPT_TYPES[kind]) for name, kind in (kept or {}).items()},
     )
+    table, _ = to_table(layout, block, values=values)
     return kinds(table.schema)
 
 
 def kinds(schema: pa.Schema) -> dict[str, str]:
     """Names and types of columns, in terms that do not depend on the version of pyarrow."""
-    return {
-        item.name: f"list<{_kind(item.type.value_type)}>" if pa.types.is_list(item.type) else _kind(item.type)
-        for item in schema
-    }
+    return {item.name: _kind(item.type) for item in schema}
 
 
 def _kind(kind: pa.DataType) -> str:
-    names = {pa.float32(): "float32", pa.float64(): "float64"}
-    return names.get(kind, str(kind))
+    if pa.types.is_list(kind):
+        return f"list<{_kind(kind.value_type)}>"
+    return {pa.float32(): "float32", pa.float64(): "float64"}.get(kind, str(kind))
 
 
 def _settings(schema: pa.Schema) -> dict[str, Any]:
@@ -190,11 +177,6 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
             levels[path] = level
         encodings[path] = "PLAIN" if item.name == "codes" else _ENCODINGS.get(kind, _OTHER_ENCODING)
     return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
-
-
-def _label_column(labels: NDArray[Any], offsets: NDArray[np.int64] | None) -> pa.Array:
-    values = pa.array(np.ascontiguousarray(labels))
-    return values if offsets is None else lists(offsets, values)
 
 
 def lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
@@ -236,8 +218,8 @@ def _dense_column(features: NDArray[np.float32]) -> pa.Array:
     return lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))
 
 
-def from_table(table: pa.Table, n_columns: int) -> tuple[Any, ...]:
-    """Read features, labels, label offsets, query ids, weights and kept columns from a table of ``columns.to_table``.
+def from_table(table: pa.Table, n_columns: int) -> RowBlock:
+    """Read the rows of a table of `to_table`.
 
     Parameters
     ----------
@@ -253,30 +235,27 @@ def from_table(table: pa.Table, n_columns: int) -> tuple[Any, ...]:
         If values contradict the layout: wrong width, indices out of order or range, a value that is not finite, a
         weight below 0.
     """
-    parts = {name: _chunk(table, name) for name in table.column_names}
-    encoded: Any = None
+    parts = {name: _array(table, name) for name in table.column_names}
+    X: Any = None
     if "codes" in parts:
-        encoded = _read_codes(parts["codes"], n_columns)
+        X = _read_codes(parts["codes"], n_columns)
     elif "indices" in parts:
-        encoded = _read_sparse(parts["indices"], parts.get("values"), n_columns)
+        X = _read_sparse(parts["indices"], parts.get("values"), n_columns)
     elif "features" in parts:
-        encoded = _read_dense(parts["features"], n_columns)
-    labels, offsets = _read_labels(parts["label"]) if "label" in parts else (None, None)
-    qid = _numbers(parts["qid"]) if "qid" in parts else None
-    weight = _numbers(parts["weight"]) if "weight" in parts else None
+        X = _read_dense(parts["features"], n_columns)
+    y, label_offsets = _read_labels(parts["label"]) if "label" in parts else (None, None)
+    qid, weight = (_numbers(parts[name]) if name in parts else None for name in ("qid", "weight"))
     if weight is not None:
         _check_finite(weight)
         if (weight < 0).any():
             raise ShardError(f"weight {weight.min()} is below 0")
     kept = {name: column for name, column in parts.items() if name not in RESERVED}
-    return encoded, labels, offsets, qid, weight, kept
+    return RowBlock(X=X, y=y, label_offsets=label_offsets, qid=qid, weight=weight, kept=kept)
 
 
-def _chunk(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    array = (
-        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-    )
+def _array(table: pa.Table, name: str) -> pa.Array:
+    chunks = table.column(name).chunks
+    array = chunks[0] if len(chunks) == 1 else table.column(name).combine_chunks()
     if name in RESERVED and name != "codes" and array.null_count:
         raise ShardError(f"column {name}: {array.null_count:,} nulls where none may be")
     return array

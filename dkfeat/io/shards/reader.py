@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
-from dkfeat.blocks import PackedCodes
+from dkfeat.blocks import RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.io.manifest.manifest import Manifest, ShardEntry
 from dkfeat.io.manifest.metadata import landmarks_of, read_manifest, read_sidecar, read_spec
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
-from dkfeat.io.shards.codec import ShardData
 from dkfeat.io.storage.base import DATA, Storage, faults_as
 
 logger = logging.getLogger(__name__)
@@ -66,7 +63,7 @@ class ShardReader:
         self._n_columns = _width(spec, storage.url)
         self._checked: set[str] = set()
 
-    def read(self, entry: ShardEntry, verify: Verify = "sha256", *, only: Sequence[str] | None = None) -> ShardData:
+    def read(self, entry: ShardEntry, verify: Verify = "sha256", *, only: Sequence[str] | None = None) -> RowBlock:
         """Read one shard.
 
         Parameters
@@ -81,7 +78,7 @@ class ShardReader:
 
         Returns
         -------
-        data : ShardData
+        data : RowBlock
             Codes, labels and query ids are views of what was read, not to be written to.
 
         Raises
@@ -105,9 +102,7 @@ class ShardReader:
         self._decode(data, entry, True)
         decoding.check_whole(data, self._where(entry))
 
-    def _decode(
-        self, data: memoryview, entry: ShardEntry, hashed: bool, only: Sequence[str] | None = None
-    ) -> ShardData:
+    def _decode(self, data: memoryview, entry: ShardEntry, hashed: bool, only: Sequence[str] | None = None) -> RowBlock:
         if hashed:
             self._check_hash(data, entry)
         return decoding.decode(
@@ -139,7 +134,7 @@ class ShardReader:
             )
         self._checked.add(entry.name)
 
-    def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[ShardData]:
+    def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[RowBlock]:
         """Consecutive stretches of at most `rows` rows of one shard; memory is that of the shard.
 
         Parameters
@@ -153,14 +148,14 @@ class ShardReader:
 
         Yields
         ------
-        data : ShardData
+        data : RowBlock
             Views; nothing is copied for codes and dense features.
         """
         if rows < 1:
             raise ConfigError(f"rows={rows}, but a batch has at least 1")
         whole = self.read(entry, verify)
         for start in range(0, entry.rows, rows):
-            yield _stretch(whole, start, min(start + rows, entry.rows))
+            yield whole.take(slice(start, min(start + rows, entry.rows)))
 
     def unlisted(self) -> list[str]:
         """Files under ``data/`` that the manifest does not list."""
@@ -241,20 +236,3 @@ def _width(spec: Mapping[str, Any], where: str) -> int:
     if type(width) is not int or width < 1:
         raise ShardError(f"{where}: its spec states no output.{key}")
     return width
-
-
-def _stretch(whole: ShardData, start: int, stop: int) -> ShardData:
-    encoded = whole.encoded
-    if isinstance(encoded, PackedCodes):
-        encoded = PackedCodes(encoded.codes[start:stop], encoded.empty[start:stop])
-    elif encoded is not None:  # as it is where there are predictions
-        encoded = encoded[start:stop]
-    qid = None if whole.qid is None else whole.qid[start:stop]
-    weight = None if whole.weight is None else whole.weight[start:stop]
-    kept = {name: column[start:stop] for name, column in whole.kept.items()}
-    if whole.label_offsets is None or whole.y is None:
-        y, offsets = None if whole.y is None else whole.y[start:stop], None
-    else:
-        offsets = np.asarray(whole.label_offsets[start : stop + 1])
-        y, offsets = whole.y[offsets[0] : offsets[-1]], offsets - offsets[0]
-    return ShardData(encoded, y, offsets, qid, weight, kept)

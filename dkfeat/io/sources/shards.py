@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
-from dkfeat.blocks import RowBlock, SourceFile, Split
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.manifest import ShardEntry
@@ -146,14 +146,7 @@ class ShardSource(Source):
         bounds = [*range(0, max(1, entry.rows), most), entry.rows]
         parts = self.reader.batches(entry, most) if entry.rows else iter([self.reader.read(entry)])
         for number, ((start, stop), data) in enumerate(zip(pairwise(bounds), parts, strict=True)):
-            block = RowBlock(
-                X=data.encoded,
-                y=np.zeros(stop - start) if data.y is None else data.y,
-                label_offsets=data.label_offsets,
-                qid=data.qid,
-                weight=data.weight,
-                kept=data.kept,
-            )
+            block = replace(data, y=np.zeros(stop - start)) if data.y is None else data
             yield Piece(
                 number=number,
                 last=stop == entry.rows,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.publish import existing_entry, publish
@@ -410,9 +411,8 @@ def test_publish__other_bytes_came_first__first_wins(job, caplog):
     storage, run, shard, name = one_shard(job)
     with run:
         older = replace(shard.footer, versions={"pyarrow": "17.0.0"})
-        first = shards.encode_shard(
-            layout="codes", encoded=_features(3), labels=_features(3).codes[:, 0].astype("int64"), footer=older
-        )
+        block = RowBlock(X=_features(3), y=_features(3).codes[:, 0].astype("int64"))
+        first = shards.encode_shard("codes", block, older)
         publish(storage, name, first, run_id=run.id)
         kept = publish(storage, name, shard, run_id=run.id)
     assert kept == first.entry(name) != shard.entry(name)

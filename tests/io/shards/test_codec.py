@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix, random_array
 
-from dkfeat.blocks import PackedCodes, SourceFile, Split
+from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import InputError, ShardError
 from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry
@@ -76,6 +76,11 @@ def parts(layout, rows, *, multilabel=False, qid=False, dtype="int64"):
     }
 
 
+def encode(layout, encoded, labels, footer, *, label_offsets=None, qid=None, weight=None, kept=None, values=True):
+    block = RowBlock(X=encoded, y=labels, label_offsets=label_offsets, qid=qid, weight=weight, kept=kept or {})
+    return shards.encode_shard(layout, block, footer, values=values)
+
+
 def same(layout, left, right):
     if layout == "codes":
         return np.array_equal(left.codes, right.codes) and np.array_equal(left.empty, right.empty)
@@ -99,7 +104,7 @@ def read_back(layout, shard, **options):
 )
 def test_encode__read_back_is_identity(layout, rows, kinds):
     given = parts(layout, rows, **kinds)
-    shard = shards.encode_shard(**given)
+    shard = encode(**given)
     schema = schema_of(
         layout,
         WIDTH[layout],
@@ -108,7 +113,7 @@ def test_encode__read_back_is_identity(layout, rows, kinds):
         query_id="qid" in kinds,
     )
     got = read_back(layout, shard, schema=schema)
-    assert same(layout, got.encoded, given["encoded"])
+    assert same(layout, got.X, given["encoded"])
     assert got.y.dtype == given["labels"].dtype
     assert np.array_equal(got.y, given["labels"])
     for got_part, part in ((got.label_offsets, "label_offsets"), (got.qid, "qid")):
@@ -118,20 +123,20 @@ def test_encode__read_back_is_identity(layout, rows, kinds):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_encode__equal_rows__equal_bytes(layout):
-    first = shards.encode_shard(**parts(layout, 300))
+    first = encode(**parts(layout, 300))
     given = parts(layout, 300)
     if layout != "sparse":
         values = given["encoded"].codes if layout == "codes" else given["encoded"]
         other = np.asfortranarray(values)
         other.flags.writeable = False
         given["encoded"] = PackedCodes(other, given["encoded"].empty) if layout == "codes" else other
-    second = shards.encode_shard(**given)
+    second = encode(**given)
     assert bytes(first.data) == bytes(second.data)
     assert first.sha256 == second.sha256 == hashlib.sha256(first.data).hexdigest()
 
 
 def test_encode__golden_footer_and_columns():
-    shard = shards.encode_shard(**parts("codes", 300))
+    shard = encode(**parts("codes", 300))
     file = pq.ParquetFile(io.BytesIO(shard.data))
     keys = {key.decode() for key in file.metadata.metadata}
     names = [
@@ -167,27 +172,27 @@ def test_encode__size_is_that_of_the_codes(labels):
     encoded = codes(rows, width, every=rows + 1)
     encoded.empty[:] = False
     y = np.random.default_rng(0).choice([-1, 1] if labels == "two" else np.arange(26), rows)
-    shard = shards.encode_shard(layout="codes", encoded=encoded, labels=y, footer=footer(rows))
+    shard = encode(layout="codes", encoded=encoded, labels=y, footer=footer(rows))
     assert len(shard.data) <= rows * (1.02 * width + 1)
 
 
 def test_encode__sparse_ones__need_no_values():
     given = parts("sparse", 40)
     with pytest.raises(InputError, match="ones only"):
-        shards.encode_shard(**given, values=False)
+        encode(**given, values=False)
     given["encoded"].data[:] = 1
-    shard = shards.encode_shard(**given, values=False)
+    shard = encode(**given, values=False)
     schema = schema_of("sparse", WIDTH["sparse"], "int64", values=False)
     assert list(schema) == ["label", "indices"]
-    assert same("sparse", read_back("sparse", shard, schema=schema).encoded, given["encoded"])
+    assert same("sparse", read_back("sparse", shard, schema=schema).X, given["encoded"])
 
 
 def test_encode__sparse_indices__are_int64_beyond_int32():
     wide = csr_matrix((np.ones(2, np.float32), np.array([5, 2**40]), np.array([0, 1, 2])), shape=(2, 2**40 + 1))
-    shard = shards.encode_shard(layout="sparse", encoded=wide, labels=np.zeros(2, np.int64), footer=footer(2))
+    shard = encode(layout="sparse", encoded=wide, labels=np.zeros(2, np.int64), footer=footer(2))
     schema = schema_of("sparse", 2**40 + 1, "int64")
     assert schema["indices"] == "list<int64>"
-    got = read_back("sparse", shard, schema=schema, n_columns=2**40 + 1).encoded
+    got = read_back("sparse", shard, schema=schema, n_columns=2**40 + 1).X
     assert got.indices.tolist() == [5, 2**40]
 
 
@@ -208,12 +213,12 @@ def test_encode__sparse_indices__are_int64_beyond_int32():
     ],
 )
 def test_encode__parts_that_disagree__are_refused(layout, change):
-    with pytest.raises(InputError):
-        shards.encode_shard(**{**parts(layout, 10), **change})
+    with pytest.raises(ValueError, match=r"."):
+        encode(**{**parts(layout, 10), **change})
 
 
 def test_footer__entry_and_back():
-    shard = shards.encode_shard(**parts("codes", 300))
+    shard = encode(**parts("codes", 300))
     entry = shard.entry(NAME)
     assert entry == shard.footer.entry(NAME, len(shard.data), shard.sha256)
     assert decoding.check_whole(shard.data, NAME) == (shard.footer, shard.sha256)
@@ -232,7 +237,7 @@ def test_footer__unknown_keys_are_ignored_and_missing_ones_refused():
 
 def test_seal__blank_or_missing__is_told():
     plain = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(shards.encode_shard(**parts("codes", 3)).data)), plain)
+    pq.write_table(pq.read_table(io.BytesIO(encode(**parts("codes", 3)).data)), plain)
     assert seal.check_seal(memoryview(plain.getvalue())) is None
     with pytest.raises(ValueError, match="no blank"):
         seal.seal(memoryview(bytearray(plain.getvalue())))
@@ -244,7 +249,7 @@ def test_seal__blank_or_missing__is_told():
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_seal__no_bit_flip_passes(layout):
-    whole = bytes(shards.encode_shard(**parts(layout, 20)).data)
+    whole = bytes(encode(**parts(layout, 20)).data)
     for bit in range(len(whole) * 8):
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8

@@ -26,7 +26,7 @@ def job(tmp_path):
 def rows(target):
     it = reader.open_reader(open_storage(target))
     data = [it.read(entry) for entry in it.manifest.shards]
-    return np.concatenate([part.encoded.codes for part in data]), np.concatenate([part.y for part in data])
+    return np.concatenate([part.X.codes for part in data]), np.concatenate([part.y for part in data])
 
 
 @pytest.mark.fault("V-07")

@@ -30,7 +30,7 @@ from dkfeat.io.shards import columns as rows
 from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import LAYOUTS, schema_of
 from dkfeat.io.storage import open_storage
-from tests.io.shards.test_codec import codes, parts, same
+from tests.io.shards.test_codec import codes, encode, parts, same
 from tests.io.tiny_job import ROW_BYTES, TinyJob, features, pieces, write_sources
 
 
@@ -63,8 +63,8 @@ def test_read__gives_the_rows_in_source_order(whole):
     it = opened(whole)
     encoded, labels = expected_rows(whole)
     data = [it.read(entry) for entry in it.manifest.shards]
-    assert np.array_equal(np.concatenate([part.encoded.codes for part in data]), encoded.codes)
-    assert np.array_equal(np.concatenate([part.encoded.empty for part in data]), encoded.empty)
+    assert np.array_equal(np.concatenate([part.X.codes for part in data]), encoded.codes)
+    assert np.array_equal(np.concatenate([part.X.empty for part in data]), encoded.empty)
     assert np.array_equal(np.concatenate([part.y for part in data]), labels)
     assert all(part.qid is None and part.label_offsets is None for part in data)
 
@@ -73,16 +73,16 @@ def test_read__columns_asked_for_alone(whole):
     it = opened(whole)
     entry = it.manifest.shards[0]
     labels = it.read(entry, only=["label"])
-    assert labels.encoded is None
+    assert labels.X is None
     assert np.array_equal(labels.y, it.read(entry).y)
     encoded = it.read(entry, only=["encoded"])
     assert encoded.y is None
-    assert np.array_equal(encoded.encoded.codes, it.read(entry).encoded.codes)
+    assert np.array_equal(encoded.X.codes, it.read(entry).X.codes)
 
 
 def test_read__codes_are_not_copied_out_of_arrow():
     table = pa.table({"codes": pa.array([b"ab", b"cd"], pa.binary(2))})
-    encoded, *_ = rows.from_table(table, 2)
+    encoded = rows.from_table(table, 2).X
     assert encoded.codes.__array_interface__["data"][0] == table["codes"].chunk(0).buffers()[1].address
 
 
@@ -92,7 +92,7 @@ def test_batches__are_stretches_of_the_shard(whole):
     data = it.read(entry)
     batches = list(it.batches(entry, 3))
     assert [len(batch.y) for batch in batches] == [3] * (entry.rows // 3) + [entry.rows % 3] * (entry.rows % 3 > 0)
-    assert np.array_equal(np.concatenate([batch.encoded.codes for batch in batches]), data.encoded.codes)
+    assert np.array_equal(np.concatenate([batch.X.codes for batch in batches]), data.X.codes)
     assert np.array_equal(np.concatenate([batch.y for batch in batches]), data.y)
     with pytest.raises(ConfigError, match="at least 1"):
         list(it.batches(entry, 0))
@@ -104,7 +104,7 @@ def committed(tmp_path, layout, rows, **kinds):
     width = {"codes": 16, "sparse": 50, "dense": 7}[layout]
     spec = {"format": 1, "output": {"layout": layout, "row_bytes": width, "n_features_out": width}}
     given["footer"] = replace(given["footer"], spec_fp=fingerprint(spec), split=0, piece=0)
-    shard = shards.encode_shard(**given)
+    shard = encode(**given)
     name = "part-000000-0000-3f9c2a71b0de.parquet"
     storage = open_storage(tmp_path / "one")
     storage.prepare()
@@ -140,11 +140,11 @@ def test_batches__of_every_layout_with_all_columns(tmp_path, layout):
         assert np.array_equal(batch.y, given["labels"][offsets[start] : offsets[stop]])
         assert np.array_equal(batch.label_offsets, offsets[start : stop + 1] - offsets[start])
         if layout == "sparse":
-            assert same(layout, batch.encoded, given["encoded"][start:stop])
+            assert same(layout, batch.X, given["encoded"][start:stop])
         elif layout == "dense":
-            assert np.array_equal(batch.encoded, given["encoded"][start:stop])
+            assert np.array_equal(batch.X, given["encoded"][start:stop])
         else:
-            assert np.array_equal(batch.encoded.codes, given["encoded"].codes[start:stop])
+            assert np.array_equal(batch.X.codes, given["encoded"].codes[start:stop])
 
 
 def test_reader__other_spec__is_a_conflict(whole):
@@ -268,7 +268,7 @@ def test_read__page_checksums__find_what_size_alone_would_not(job):
     it = opened(job)
     entry = it.manifest.shards[1]
     path = job.target / "data" / entry.name
-    place = path.read_bytes().index(it.read(entry).encoded.codes[0].tobytes())
+    place = path.read_bytes().index(it.read(entry).X.codes[0].tobytes())
     damaged(job, lambda data: data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     with pytest.raises(ShardError, match=f"{entry.name}.*(?i:crc|checksum)"):
         opened(job).read(entry, "size")
@@ -300,14 +300,12 @@ def test_read__shard_replaced_by_a_link__is_refused(job, tmp_path):
 def substituted(it, entry, **changes):
     """Put another whole shard in place of one, and return an entry that vouches for its bytes."""
     good = it.read(entry)
-    given = {"layout": "codes", "encoded": good.encoded, "labels": good.y}
+    given = {"layout": "codes", "encoded": good.X, "labels": good.y}
     keys = ("split", "piece", "last", "source", "range", "source_sha256", "rows", "nnz", "n_empty")
     stated = {"spec_fp": it.manifest.spec_fp, **{key: getattr(entry, key) for key in keys}}
     footer_keys = {key: value for key, value in changes.items() if key in (*keys, "spec_fp")}
     given |= {key: value for key, value in changes.items() if key not in footer_keys}
-    made = shards.encode_shard(
-        **given, footer=shards.ShardFooter(**{**stated, **footer_keys}, versions=shards.versions())
-    )
+    made = encode(**given, footer=shards.ShardFooter(**{**stated, **footer_keys}, versions=shards.versions()))
     (Path(it.storage.url) / "data" / entry.name).write_bytes(made.data)
     return replace(entry, size=len(made.data), sha256=made.sha256)
 
@@ -331,7 +329,7 @@ def test_read__whole_but_wrong_shard__is_refused(job, change, reason):
     values = {
         "rows": np.zeros(n_rows, np.int64),
         "floats": np.zeros(n_rows),
-        "wide": codes(n_rows, ROW_BYTES + 1, every=7)._replace(empty=it.read(entry).encoded.empty),
+        "wide": codes(n_rows, ROW_BYTES + 1, every=7)._replace(empty=it.read(entry).X.empty),
     }
     change = {key: values.get(value, value) if isinstance(value, str) else value for key, value in change.items()}
     entry = substituted(it, entry, **change)
@@ -368,7 +366,7 @@ def test_rows__that_contradict_the_layout__are_refused(columns, reason):
 
 
 def test_rows__without_values__are_ones():
-    matrix, *_ = rows.from_table(pa.table({"indices": lists([[0, 4], [], [2]], pa.int32())}), 5)
+    matrix = rows.from_table(pa.table({"indices": lists([[0, 4], [], [2]], pa.int32())}), 5).X
     assert (matrix != csr_matrix([[1, 0, 0, 0, 1], [0] * 5, [0, 0, 1, 0, 0]])).nnz == 0
 
 
@@ -384,7 +382,7 @@ def test_sparse_shards__without_values__from_commit_to_reader(tmp_path):
             given["encoded"].data[:] = 1
             own = {"spec_fp": run.spec_fp, "split": split.number, "piece": 0, "source": split.file.name}
             given["footer"] = replace(given["footer"], **own)
-            shard = shards.encode_shard(**given, values=False)
+            shard = encode(**given, values=False)
             name = shards.shard_name(run.spec_fp, split, 0)
             entries.append(publish(storage, name, shard, run_id=run.id))
             assert existing_entry(storage, name, run.spec_fp, split.number, 0, run_id=run.id) == entries[-1]
@@ -394,18 +392,18 @@ def test_sparse_shards__without_values__from_commit_to_reader(tmp_path):
     it = opened(job)
     assert reader.verify(storage).problems == []
     for entry, matrix in zip(it.manifest.shards, made, strict=True):
-        whole = it.read(entry).encoded
+        whole = it.read(entry).X
         assert (whole.dtype, whole.indices.dtype) == (np.float32, np.int32)
         assert same("sparse", whole, matrix)
-        assert same("sparse", it.read(entry, only=["encoded"]).encoded, matrix)
-        assert same("sparse", vstack([part.encoded for part in it.batches(entry, 2)], "csr"), matrix)
+        assert same("sparse", it.read(entry, only=["encoded"]).X, matrix)
+        assert same("sparse", vstack([part.X for part in it.batches(entry, 2)], "csr"), matrix)
     assert pyarrow.dataset.dataset(job.target / "data").schema.names == ["label", "indices"]
 
 
 def test_rows__of_several_chunks_and_hidden_null_bytes():
     hidden = pa.FixedSizeBinaryArray.from_buffers(pa.binary(2), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(b"abcd")])
     column = pa.chunked_array([hidden, pa.array([b"ef"], pa.binary(2))])
-    encoded, *_ = rows.from_table(pa.table({"codes": column}), 2)
+    encoded = rows.from_table(pa.table({"codes": column}), 2).X
     assert encoded.codes.tobytes() == b"ab\0\0ef"
     assert encoded.empty.tolist() == [False, True, False]
 
