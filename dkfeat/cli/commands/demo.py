@@ -181,7 +181,7 @@ def _digit_lines() -> list[bytes]:
 
 def _lines_of(data: str) -> Iterator[bytes]:
     """Rows of a file as lines, decompressed, without blank and comment lines."""
-    from dkfeat.io.files.find import open_content
+    from dkfeat.io.files.contents import open_content
     from dkfeat.io.libsvm.source import LibsvmSource
 
     for file in LibsvmSource(data).files():

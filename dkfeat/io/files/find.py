@@ -1,22 +1,22 @@
-"""Input files: listed by path, glob or URL, compared with what was listed, and opened."""
+"""Lookup of input files by path, glob or URL."""
 
 from __future__ import annotations
 
 import glob
-import io
 import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from dkfeat.blocks import SourceFile
-from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.files.decompress import MAGIC_BYTES, DecompressedStream, compression_of_magic, compression_of_name
-from dkfeat.io.files.lines import ByteStream
-from dkfeat.io.files.remote import RemoteFile, gone, identity_now, list_files, read_heads, unreadable
-from dkfeat.io.storage.urls import is_url, printable
+from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
+from dkfeat.io.files.contents import local_identity, open_bytes, remote_identity, source_errors
+from dkfeat.io.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
+from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, protocol_of
+
+_WITH_BUCKETS = ("s3", "gs")
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -51,67 +51,25 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     ConfigError
         A file is named twice, or files are on several file systems.
     """
-    found: dict[str, _Found] = {}
+    matches: dict[str, _Match] = {}
     for urlpath in urlpaths:
         is_local = os.path.lexists(urlpath) or not is_url(urlpath)
-        matches = _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options)
-        for match in matches:
-            if match.url in found:
+        for match in _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options):
+            if match.url in matches:
                 raise ConfigError(f"{printable(match.url)} is named twice by the source; name each file once")
-            found[match.url] = match
-    systems = {match.system for match in found.values()}
+            matches[match.url] = match
+    systems = {match.system for match in matches.values()}
     if len(systems) > 1:
         raise ConfigError("the files of a source must be on one file system; got " + ", ".join(sorted(systems)))
-    roots = {match.root for match in found.values()}
+    roots = {match.root for match in matches.values()}
     root = os.path.commonpath(roots) if roots else ""
-    files = sorted((match.pinned(root) for match in found.values()), key=lambda file: os.fsencode(file.name))
+    files = sorted((match.pinned(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
     for file, head in zip(files, _heads(files, storage_options), strict=True):
         _check_magic(file, head)
     return tuple(files)
 
 
-def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Compare a file with what is known of it.
-
-    Raises
-    ------
-    SpecConflictError
-        Its size or time of change differs, or it is gone.
-    """
-    try:
-        remote = is_url(file.url)
-        now = identity_now(file.url, storage_options) if remote else _local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
-    except FileNotFoundError:
-        raise gone(file) from None
-    except OSError as error:
-        raise unreadable(file.url, error) from error
-    changed = [
-        f"{key} {file.identity[key]} became {value}" for key, value in now.items() if file.identity[key] != value
-    ]
-    if changed:
-        raise SpecConflictError(f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})")
-
-
-@contextmanager
-def open_content(
-    file: SourceFile, start: int = 0, storage_options: Mapping[str, Any] | None = None
-) -> Iterator[ByteStream]:
-    """Stream of a file's text, decompressed, from byte `start` of plain files on."""
-    with _open(file, start, storage_options) as raw:
-        if file.compression is None:
-            yield raw  # type: ignore[misc]  # every raw file that we open can readinto
-        else:
-            yield DecompressedStream(raw, file.compression, printable(file.url))
-
-
-@contextmanager
-def open_bytes(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
-    """Open a file as it is stored, for random access; unbuffered."""
-    with _open(file, 0, storage_options) as raw:
-        yield raw
-
-
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     """A file that exists; small, for there may be a million."""
 
     system: str
@@ -137,7 +95,7 @@ class _Found(NamedTuple):
         )
 
 
-def _find_local(pattern: str) -> Iterator[_Found]:
+def _find_local(pattern: str) -> Iterator[_Match]:
     is_literal = os.path.lexists(pattern)
     paths: Iterable[str] = [pattern]
     n_found = 0
@@ -147,16 +105,16 @@ def _find_local(pattern: str) -> Iterator[_Found]:
         root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # as above
         paths = glob.iglob(pattern, recursive=True)  # noqa: PTH207  # keeps "./"
     for path in paths:
-        try:
-            status = os.stat(path)  # noqa: PTH116  # as above
-        except FileNotFoundError:
-            raise SourceNotFoundError(f"{printable(path)} is a symbolic link to a file that does not exist") from None
-        except OSError as error:
-            raise unreadable(path, error) from error
+        with source_errors(path):
+            try:
+                status = os.stat(path)  # noqa: PTH116  # as above
+            except FileNotFoundError:
+                reason = f"{printable(path)} is a symbolic link to a file that does not exist"
+                raise SourceNotFoundError(reason) from None
         if stat.S_ISDIR(status.st_mode):
             if not is_literal:
                 continue
-            raise _is_folder(path)
+            raise _folder_error(path)
         if not stat.S_ISREG(status.st_mode):
             raise SourceNotFoundError(f"{printable(path)} is not a regular file; a source is read several times")
         full = os.path.abspath(path)  # noqa: PTH100  # does not follow links
@@ -165,26 +123,40 @@ def _find_local(pattern: str) -> Iterator[_Found]:
         except UnicodeEncodeError:
             raise SourceError(f"{printable(path)}: the name is not UTF-8; rename the file") from None
         n_found += 1
-        yield _Found("local", full, root, full, **_local_identity(status))
+        yield _Match("local", full, root, full, **local_identity(status))
     if not n_found:
         raise SourceNotFoundError(f"no file matches {printable(pattern)}")
 
 
-def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Found]:
-    try:
-        listing = list_files(urlpath, storage_options)
-    except IsADirectoryError:
-        raise _is_folder(urlpath) from None
-    except OSError as error:
-        raise unreadable(urlpath, error) from error
-    if not listing.found:
-        bucket = None if listing.missing_bucket is None else printable(listing.missing_bucket)
-        why = "" if bucket is None else f": there is no bucket {bucket}, or these credentials do not show it"
-        raise SourceNotFoundError(f"no file matches {printable(urlpath)}{why}")
-    path = listing.path
-    root = "/" + (os.path.dirname(path) if listing.is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
-    for name, url, identity in listing.found:
-        yield _Found(listing.system, "/" + name.lstrip("/"), root, url, **identity)
+def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:
+    """Look a URL up, as it stands if there is such a file, else as a pattern."""
+    system, path = open_filesystem(urlpath, storage_options)
+    retries = open_retries(urlpath, storage_options or {})
+
+    def look_up() -> tuple[bool, list[Mapping[str, Any]]]:
+        system.invalidate_cache()
+        try:
+            return True, [system.info(path)]
+        except FileNotFoundError:
+            with suppress(FileNotFoundError):  # no such bucket
+                matches = system.glob(path, detail=True)
+                return False, [matches[name] for name in sorted(matches)]
+            return False, []
+
+    with source_errors(urlpath):
+        is_literal, infos = retries.call("list", look_up)
+        if is_literal and infos[0]["type"] == "directory":
+            raise _folder_error(urlpath)
+        files = [info for info in infos if info["type"] == "file"]
+        if not files:
+            bucket, why = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
+            if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
+                why = f": there is no bucket {printable(bucket)}, or these credentials do not show it"
+            raise SourceNotFoundError(f"no file matches {printable(urlpath)}{why}")
+    root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
+    for info in files:
+        name, url = "/" + info["name"].lstrip("/"), system.unstrip_protocol(info["name"])
+        yield _Match(str(system.protocol), name, root, url, **remote_identity(info))
 
 
 def _fixed_part(pattern: str) -> str:
@@ -194,61 +166,35 @@ def _fixed_part(pattern: str) -> str:
     return fixed or "/" * pattern.startswith("/")
 
 
-def _local_identity(status: os.stat_result) -> dict[str, Any]:
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-class _LocalFile(io.FileIO):
-    """A file on a disk, named by the errors of each read: a network disk may fail at any of them."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "rb")
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """As a raw file."""
-        with self._named():
-            return super().read(-1 if size is None else size)
-
-    def readinto(self, buffer: Any, /) -> int:
-        """As a raw file."""
-        with self._named():
-            return super().readinto(buffer)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unreadable(str(self.name), error) from error
-
-
-@contextmanager
-def _open(file: SourceFile, start: int, storage_options: Mapping[str, Any] | None) -> Iterator[BinaryIO]:
-    try:
-        if is_url(file.url):
-            raw: Any = RemoteFile(file, storage_options)
-        else:
-            raw = _LocalFile(file.url)  # closed below
-        raw.seek(start)
-    except FileNotFoundError:
-        raise gone(file) from None
-    except OSError as error:
-        raise unreadable(file.url, error) from error
-    with raw:
-        yield raw
-
-
 def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
     """First bytes of each file."""
     if files and is_url(files[0].url):  # then all are, and a store answers many requests at a time
-        try:
-            yield from read_heads(files, MAGIC_BYTES, storage_options)
-        except OSError as error:
-            raise unreadable(files[0].url, error) from error
+        with source_errors(files[0].url):
+            heads = _remote_heads([file for file in files if file.size], storage_options)
+        yield from (heads.get(file.url, b"") for file in files)
         return
     for file in files:
-        with _open(file, 0, storage_options) as raw:
+        with open_bytes(file, storage_options) as raw:
             yield raw.read(MAGIC_BYTES)
+
+
+def _remote_heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """First bytes of files behind URLs, by URL."""
+    if not files:
+        return {}
+    opened = [open_filesystem(file.url, storage_options) for file in files]
+    system, paths = opened[0][0], [path for _, path in opened]
+
+    def read() -> list[bytes]:
+        ends = [min(MAGIC_BYTES, file.size) for file in files]
+        heads = system.cat_ranges(paths, [0] * len(paths), ends, on_error="return")
+        for head in heads:  # older versions of fsspec return errors whatever `on_error` is
+            if isinstance(head, Exception):
+                raise head
+        return heads
+
+    heads = open_retries(files[0].url, storage_options or {}).call("read the beginnings of files", read)
+    return {file.url: bytes(head) for file, head in zip(files, heads, strict=True)}
 
 
 def _check_magic(file: SourceFile, head: bytes) -> None:
@@ -262,6 +208,6 @@ def _check_magic(file: SourceFile, head: bytes) -> None:
         )
 
 
-def _is_folder(path: str) -> SourceNotFoundError:
+def _folder_error(path: str) -> SourceNotFoundError:
     where = printable(path)
     return SourceNotFoundError(f"{where} is a folder; name files or a pattern such as {where.rstrip('/')}/*.svm")

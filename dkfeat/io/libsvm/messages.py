@@ -9,7 +9,7 @@ from typing import Any
 from dkfeat.blocks import SourceFile
 from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
-from dkfeat.io.files.find import open_content
+from dkfeat.io.files.contents import open_content
 from dkfeat.io.storage.urls import printable
 
 _SHOWN_CHARACTERS = 60

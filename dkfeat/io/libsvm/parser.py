@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
-from dkfeat.io.files.find import check_unchanged, open_content
+from dkfeat.io.files.contents import check_unchanged, open_content
 from dkfeat.io.files.lines import LineTooLongError, LineWindow
 from dkfeat.io.libsvm.messages import REASONS, message_of, parse_error, quoted
 from dkfeat.io.shards.bad_rows import MOST_BAD_ROWS, BadRow, cut_message, shown_text

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ParquetError
-from dkfeat.io.files.find import check_unchanged
+from dkfeat.io.files.contents import check_unchanged
 from dkfeat.io.parquet.files import Footer, may_match, open_parquet, reading
 from dkfeat.io.parquet.options import ParquetOptions, condition_of
 from dkfeat.io.parquet.schema import Schema, check_schema

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
-from dkfeat.io.files.find import open_bytes
+from dkfeat.io.files.contents import open_bytes
 from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
 
 ENDINGS = (".parquet", ".parq", ".pq")

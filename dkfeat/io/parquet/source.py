@@ -15,7 +15,8 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
-from dkfeat.io.files.find import check_unchanged, find_files
+from dkfeat.io.files.contents import check_unchanged
+from dkfeat.io.files.find import find_files
 from dkfeat.io.parquet.batches import Batch, RowError, footer_of, open_split
 from dkfeat.io.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, is_hidden, open_parquet

@@ -15,7 +15,7 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import CommitError, DkfeatError, ShardError, SourceError
-from dkfeat.io.files import find as files
+from dkfeat.io.files import contents as files
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
 
@@ -128,10 +128,10 @@ def test_source_that_fails_while_it_is_read__is_named_and_the_run_resumes_identi
         if (state.stage, state.tasks) == ("featurize", 5):
             armed.append(True)
 
-    class FailingFile(files._LocalFile, FailingRaw):
+    class FailingFile(files.LocalFile, FailingRaw):
         pass
 
-    monkeypatch.setattr(files, "_LocalFile", FailingFile)
+    monkeypatch.setattr(files, "LocalFile", FailingFile)
     with pytest.raises(SourceError, match=r"[ab]\.svm cannot be read: Stale file handle") as caught:
         featurized(source, target, scheduler="synchronous", progress=arm)
     monkeypatch.undo()

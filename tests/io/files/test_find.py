@@ -9,7 +9,8 @@ import fsspec
 import pytest
 
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.files.find import _fixed_part, check_unchanged, find_files, open_content
+from dkfeat.io.files.contents import check_unchanged, open_content
+from dkfeat.io.files.find import _fixed_part, find_files
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.storage.urls import printable
 
@@ -172,7 +173,7 @@ def test_files__no_permission(tmp_path, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dkfeat.io.files.find._LocalFile", refuse)
+    monkeypatch.setattr("dkfeat.io.files.contents.LocalFile", refuse)
     with pytest.raises(SourceError, match=r"a\.svm cannot be read: Permission denied") as caught:
         find_files([str(tmp_path / "a.svm")])
     assert caught.value.exit_code == 3

@@ -1,0 +1,190 @@
+"""Contents of input files, on disks and behind URLs: opened, and compared with what was listed."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from dkfeat.blocks import SourceFile
+from dkfeat.errors import DkfeatError, SourceError, SpecConflictError, cause_of
+from dkfeat.io.files.decompress import DecompressedStream
+from dkfeat.io.files.lines import ByteStream
+from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
+
+READ_AHEAD_BYTES = 4 << 20
+
+
+def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Compare a file with its record.
+
+    Raises
+    ------
+    SpecConflictError
+        Its size, its time of change or its version tag differs, or it is gone.
+    """
+    with source_errors(file.url, listed=file):
+        if is_url(file.url):
+            system, path = open_filesystem(file.url, storage_options)
+
+            def info() -> Mapping[str, Any]:
+                system.invalidate_cache(path)
+                return system.info(path)
+
+            now = remote_identity(open_retries(file.url, storage_options or {}).call("look up", info))
+        else:
+            now = local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
+    changed = [
+        f"{key} {file.identity[key]} became {value}" for key, value in now.items() if file.identity[key] != value
+    ]
+    if changed:
+        raise SpecConflictError(f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})")
+
+
+@contextmanager
+def open_content(
+    file: SourceFile, start: int = 0, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[ByteStream]:
+    """Open a file's text, decompressed, from byte `start` of plain files on."""
+    with open_bytes(file, storage_options, start) as raw:
+        if file.compression is None:
+            yield raw  # type: ignore[misc]  # every raw file that we open can readinto
+        else:
+            yield DecompressedStream(raw, file.compression, printable(file.url))
+
+
+@contextmanager
+def open_bytes(
+    file: SourceFile, storage_options: Mapping[str, Any] | None = None, start: int = 0
+) -> Iterator[BinaryIO]:
+    """Open a file as it is stored, for random access from byte `start` on; unbuffered."""
+    with source_errors(file.url, listed=file):
+        raw: Any = RemoteFile(file, storage_options) if is_url(file.url) else LocalFile(file.url)
+        raw.seek(start)
+    with raw:
+        yield raw
+
+
+@contextmanager
+def source_errors(path: str, *, listed: SourceFile | None = None) -> Iterator[None]:
+    """Turn errors of the operating system or a store into errors about a source; a listed file may be gone."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as error:
+        if listed is not None and isinstance(error, FileNotFoundError):
+            raise SpecConflictError(
+                f"{printable(path)} is gone since the source was listed; restore it or start afresh"
+            ) from None
+        raise SourceError(f"{printable(path)} cannot be read: {cause_of(error)}") from error
+
+
+class LocalFile(io.FileIO):
+    """A file on a disk, named by the errors of each read: a network disk may fail at any of them."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As a raw file."""
+        with source_errors(str(self.name)):
+            return super().read(-1 if size is None else size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """As a raw file."""
+        with source_errors(str(self.name)):
+            return super().readinto(buffer)
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of a store, read by ranges while it is as it was listed.
+
+    Parameters
+    ----------
+    file : SourceFile
+        As it was listed. Where it has an ETag, the store is asked for ranges of that version alone.
+    options : mapping, optional
+        For fsspec.
+
+    Raises
+    ------
+    SpecConflictError
+        The file changed or is gone; also from reading.
+    OSError
+        As the store answers.
+    """
+
+    def __init__(self, file: SourceFile, options: Mapping[str, Any] | None) -> None:
+        super().__init__()
+        self._file = file
+        self._retries = open_retries(file.url, options or {})
+        system, path = open_filesystem(file.url, options)
+
+        def opened() -> Any:
+            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead")
+
+        self._raw = self._retries.call("open", opened)
+        now = remote_identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}
+        if now.get("etag") and file.etag and (now["etag"], now["size"]) != (file.etag, file.size):
+            self._raw.close()
+            raise self._changed()
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to another byte; nothing is read."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Position of the next byte."""
+        return self._raw.tell()
+
+    def readinto(self, view: Any, /) -> int:
+        """Fill the front of `view` and return how far; 0 at the end."""
+
+        def read() -> int:
+            try:
+                return self._raw.readinto(view)
+            except OSError as fault:
+                if type(fault).__name__ == "FileExpired":  # s3fs noticed by itself
+                    raise FileExistsError from fault
+                raise
+
+        with source_errors(self._file.url, listed=self._file):
+            try:
+                return self._retries.call("read", read)
+            except FileExistsError:  # a condition of the request failed: it has another ETag
+                raise self._changed() from None
+
+    def close(self) -> None:
+        """Free what reading needs."""
+        if not self.closed and hasattr(self, "_raw"):
+            self._raw.close()
+        super().close()
+
+    def _changed(self) -> SpecConflictError:
+        return SpecConflictError(
+            f"{printable(self._file.url)} has changed since the source was listed; its ETag was {self._file.etag}"
+        )
+
+
+def local_identity(status: os.stat_result) -> dict[str, Any]:
+    """Part of ``SourceFile.identity`` that a disk knows."""
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Part of ``SourceFile.identity`` that a store knows, of what fsspec returns about a file."""
+    changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
+    if isinstance(changed, datetime):
+        changed = changed.timestamp()
+    etag = info.get("ETag") or info.get("etag")
+    mtime_ns = None if changed is None or etag else int(changed * 1e9)
+    return {"size": int(info["size"]), "mtime_ns": mtime_ns, "etag": etag}
