@@ -17,6 +17,12 @@ import dkfeat
 
 ROOT = Path(dkfeat.__file__).parent.parent
 COMMAND = "from dkfeat.cli import main; main()"
+STOPPING = """
+import runpy, signal, sys, types
+from dkfeat.io.storage import crash_points
+crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
+"""
+SCRIPT = "sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 class Ended(NamedTuple):
@@ -54,6 +60,15 @@ def start(words: list[str], *, cwd: Path | None = None, **variables: str) -> sub
         text=True,
         start_new_session=True,
     )
+
+
+def start_until(at: str, words: list[str], **options: Any) -> subprocess.Popen[str]:
+    """Start a process that stops itself by SIGSTOP at a crash point, and wait for that."""
+    program, first, *others = words
+    code = [STOPPING + others.pop(0)] if first == "-c" else [STOPPING + SCRIPT, first]
+    process = start([program, "-c", *code, *others], DKFEAT_KILL_AT=at, **options)
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, process)
+    return process
 
 
 def end(process: subprocess.Popen[str]) -> Ended:

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -15,6 +14,7 @@ from dkfeat import __version__, errors
 from dkfeat.cli import cli
 from dkfeat.cli import group as _group
 from dkfeat.cli.commands.demo import HELD_OUT
+from tests import programs
 
 COMMANDS = (
     "abort",
@@ -53,14 +53,6 @@ def run(*arguments, status=0):
         assert re.match(r"dkfeat: error: \S+: \S", outcome.stderr), outcome.stderr
         assert ("Traceback" in outcome.stderr) == (status == 1)
     return outcome
-
-
-def process(*arguments, **options):
-    program = "from dkfeat.cli import main; main()"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
-    )
 
 
 def stamps(folder):
@@ -457,12 +449,10 @@ def test_demo__stops_at_the_first_error(tmp_path):
 
 
 def test_process__a_mistake_has_its_status_and_no_traceback(tmp_path):
-    done = process("train", tmp_path / "none")
-    out, err = done.communicate(timeout=60)
-    assert done.returncode == 3
-    assert out == ""
-    assert err.startswith("dkfeat: error: train: ")
-    assert "Traceback" not in err
+    done = programs.run(programs.command("train", tmp_path / "none"))
+    assert (done.status, done.out) == (3, "")
+    assert done.err.startswith("dkfeat: error: train: ")
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow
@@ -491,12 +481,14 @@ def test_process__interrupted_then_resumed(tmp_path, number, status, where):
         for i in range(200_000):
             file.write(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n")
     options = ("featurize", source, *SMALL, "--blocksize", "32KiB", "--out", target)
-    done = process(*options, *where)
-    deadline = time.monotonic() + 60
-    while not list(target.glob("data/*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    if "synchronous" in where:
+        done = programs.start_until("after_publish:9", programs.command(*options, *where))
+    else:  # workers, which cannot be stopped that way, publish the shards
+        done = programs.start(programs.command(*options, *where))
+        programs.wait_until(lambda: list(target.glob("data/*.parquet")), done)
     os.killpg(done.pid, number)  # as a terminal does: workers get it too
-    _, err = done.communicate(timeout=60)
+    os.killpg(done.pid, signal.SIGCONT)
+    _, err = done.communicate(timeout=240)
     assert done.returncode == status, err
     assert "Traceback" not in err
     assert not (target / "_SUCCESS").exists()

@@ -254,7 +254,6 @@ def test_local_cluster__nannies_that_fail_to_stop_hide_no_error(monkeypatch):
     assert psutil.wait_procs(workers, timeout=30)[1] == []
 
 
-@pytest.mark.slow
 @pytest.mark.fault("P-04")
 def test_local_runner__dead_process_is_a_cluster_error():
     with (

@@ -213,6 +213,7 @@ def test_workers_join_and_leave__run_completes_identical(pattern, golden, tmp_pa
     assert dataset_state(target) == golden
 
 
+@pytest.mark.quick
 @pytest.mark.fault("C-11")
 @pytest.mark.cluster
 def test_two_jobs_on_one_cluster__both_identical(pattern, golden, tmp_path, cluster_client):

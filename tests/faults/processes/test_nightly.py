@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import dkfeat
 from dkfeat.config import load_config
 from tests.invariants import assert_dataset_whole
-from tests.programs import ROOT, Ended, job, run, start, wait_until
+from tests.programs import ROOT, Ended, job, run, start_until
 
 CONF = ROOT / "conf" / "nightly.yaml"
 MAIN = runpy.run_path(str(ROOT / "jobs" / "nightly.py"))["main"]
@@ -255,14 +255,11 @@ def test_nightly__logs_no_secrets_and_no_control_characters(nights, monkeypatch)
     assert "\\u001b" not in text
 
 
-@pytest.mark.slow
 @pytest.mark.fault("C-08")
 def test_nightly__overlapping_firings(nights):
-    nights.day(1, rows=20_000)
-    first = start(nights.words())
+    nights.day(1, rows=1_000)
+    first = start_until("after_publish:4", nights.words())
     try:
-        wait_until(lambda: list(nights.target.glob("data/*.parquet")), first)
-        first.send_signal(signal.SIGSTOP)
         nights.day(2)
         second = nights.fire(4)
     finally:
@@ -272,7 +269,7 @@ def test_nightly__overlapping_firings(nights):
     skipped = event(second, "skipped")
     assert (skipped["level"], skipped["reason"]) == ("warning", "busy")
     assert f"pid {first.pid}" in skipped["message"]
-    assert event(Ended(0, out, err).lines, "committed")["rows"] == 20_000
+    assert event(Ended(0, out, err).lines, "committed")["rows"] == 1_000
     assert event(nights.fire(), "committed")["new_rows"] == 300
     assert_dataset_whole(nights.target, committed=True)
 
@@ -294,16 +291,16 @@ def test_nightly__killed_firing_is_gone_on_with(nights):
 @pytest.mark.slow
 @pytest.mark.fault("P-05")
 def test_nightly__stopped_by_its_scheduler(nights):
-    nights.day(1, rows=50_000)
-    first = start(nights.words())
-    wait_until(lambda: list(nights.target.glob("data/*.parquet")), first)
+    nights.day(1, rows=1_000)
+    first = start_until("after_publish:4", nights.words())
     first.send_signal(signal.SIGTERM)
+    first.send_signal(signal.SIGCONT)
     out, err = first.communicate(timeout=240)
     assert (first.returncode, err) == (143, "")
     last = Nights.checked(out, 143)[-1]
     assert "terminated; run the same command again to go on" in last["message"]
     assert_dataset_whole(nights.target, committed=False)
-    assert event(nights.fire(), "committed")["rows"] == 50_000
+    assert event(nights.fire(), "committed")["rows"] == 1_000
 
 
 @pytest.mark.fault("V-05")

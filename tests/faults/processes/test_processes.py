@@ -287,12 +287,13 @@ def test_error_that_does_not_travel__arrives_from_a_process(kind):
 
 @pytest.mark.fault("P-12")
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["stubborn", "forgetful", "long"])
+@pytest.mark.parametrize("kind", [pytest.param("stubborn", marks=pytest.mark.quick), "forgetful", "long"])
 def test_error_that_does_not_travel__arrives_from_a_worker(kind, cluster_client):
     with pytest.raises(Exception, match="on purpose"), open_runner(cluster_client) as runner:
         runner.run(Fail(kind), fake_splits(8), lambda *_: None)
 
 
+@pytest.mark.quick
 @pytest.mark.fault("P-12", "X-10")
 def test_error_of_many_characters__is_shown_cut(monkeypatch):
     def fail(*_, **__):
@@ -320,8 +321,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "where",
     [
-        ("--scheduler", "threads"),
-        pytest.param(("--scheduler", "processes", "--n-workers", "2")),
+        pytest.param(("--scheduler", "threads"), marks=pytest.mark.quick),
+        ("--scheduler", "processes", "--n-workers", "2"),
         pytest.param(("--n-workers", "2"), marks=pytest.mark.cluster),
     ],
     ids=["threads", "processes", "cluster"],

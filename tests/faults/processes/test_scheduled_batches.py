@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.programs import command, run, start, wait_until
+from tests.programs import command, run, start_until
 
 OPTIONS = ("--n-components", 8, "--i-bits", 4, "--n-features", 64, "--zero-based", "false", "--label-dtype", "int64")
 RUN = ("--blocksize", "4KiB", "--scheduler", "synchronous")
@@ -191,11 +191,9 @@ def test_batches__spec_of_the_first_holds(feed):
 @pytest.mark.fault("C-01", "C-08")
 def test_batches__fired_while_the_one_before_runs(feed):
     feed.run()
-    write_day(feed.days, "3.svm", rows=20_000)
-    first = start(command(*feed.arguments))
+    write_day(feed.days, "3.svm")
+    first = start_until("after_plan:1", command(*feed.arguments))
     try:
-        wait_until((feed.target / "_dkfeat" / "plan-000002.json").exists, first)
-        first.send_signal(signal.SIGSTOP)  # so that it is surely under way while it is looked at
         write_day(feed.days, "4.svm")
         refused = run(command(*feed.arguments))
         status = json.loads(run(command("status", feed.target, "--json")).out)
