@@ -1,7 +1,8 @@
-"""A linear model together with the feature map it was trained on: predictions from raw rows or from codes."""
+"""Linear model together with the feature map that it was trained on: predictions from raw rows or from codes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,20 +29,25 @@ if TYPE_CHECKING:
     from dkfeat.maps._base import FeatureMap
 
 
-TASKS = ("binary", "multiclass", "multilabel", "regression")
-
+TASKS: Mapping[str, tuple[int, float, str]] = {
+    "binary": (2, 2, "two"),
+    "multiclass": (2, math.inf, "two or more"),
+    "multilabel": (1, math.inf, "one or more"),
+    "regression": (0, 0, "none"),
+}
+"""Tasks, each with its minimum and maximum number of classes and these in words."""
 SHOWN_EPOCHS = 20
-"""Epochs of the history that a notebook shows."""
+"""Number of epochs of the history shown in a notebook."""
 SCORED_BYTES = 32 << 20
-"""Features decoded at a time while scoring."""
+"""Features decoded at a time while scoring, in bytes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinearModel:
     """Linear model over the features of one map.
 
-    The scores of a row are ``coef @ features + intercept``, where the features are those of ``map.transform``, ones as
-    they are: whatever training scales is already in the weights. What they mean is the `task`:
+    The scores of a row are ``coef @ features + intercept``, where the features are those of ``map.transform`` without
+    any scaling, which training has folded into the weights. Their meaning depends on the `task`:
 
     ========== ==================================== ====================================================
     task       rows of `coef`                       prediction
@@ -66,24 +72,24 @@ class LinearModel:
     map_spec: Mapping[str, Any]
     """Spec of the feature map, as ``map.to_spec()`` gives it."""
     classes: NDArray[Any]
-    """Labels in ascending order, int64 or float64, shape (n_classes,): at least two, multi-label at least one, for
-    regression none."""
+    """Labels in ascending order, int64 or float64, shape (n_classes,): at least two, or at least one if rows have lists
+    of labels, and none for regression."""
     coef: NDArray[np.floating[Any]]
-    """Weights of shape (1 or n_classes, n_features_out), see above."""
+    """Weights, shape (1 or n_classes, n_features_out)."""
     intercept: NDArray[np.floating[Any]]
-    """One for each row of `coef`."""
+    """Intercept of each row of `coef`."""
     task: str = ""
-    """One of `TASKS`; empty stands for "binary" with two classes and for "multiclass" with more."""
+    """One of `TASKS`; empty means "binary" for two classes and "multiclass" for more."""
     input_spec: Mapping[str, Any] = field(default_factory=dict)
-    """Options by which the source of the training rows was read, as ``LibsvmSource.to_mapping()`` gives it."""
+    """Options with which the training rows were read, as returned by ``LibsvmSource.to_mapping()``."""
     training: Mapping[str, Any] = field(default_factory=dict)
-    """Loss, alpha, epochs, average and random_state that made the weights."""
+    """Loss, alpha, epochs, average, random_state and other options of the training."""
     history: tuple[Mapping[str, Any], ...] = ()
-    """One entry an epoch: its number, rows seen and the held-out accuracy, a fraction, if there were test shards."""
+    """Entry of each epoch: its number, its rows, and scores on held-out and test rows, if any."""
     manifest_sha256: str | None = None
-    """Hash of the canonical JSON of the training shards' list."""
+    """SHA-256 of the manifest of the training shards, as canonical JSON."""
     map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
-    """Arrays of ``map.fitted_arrays()``: the landmarks that the spec of a Nyström map names by their hash."""
+    """Arrays returned by ``map.fitted_arrays()``: the landmarks whose hash is in the spec of a Nyström map."""
 
     def __post_init__(self) -> None:
         classes = np.ascontiguousarray(self.classes)
@@ -115,7 +121,7 @@ class LinearModel:
         return f"LinearModel({self.task!r}{classes}, {features} of {self.map_spec['map']})"
 
     def _repr_html_(self) -> str:
-        # a model that predicts needs no Dask
+        # late import: loads Dask, which predictions do not need
         from dkfeat.engine.dataset.dataset import map_shown
 
         n_rows, n_columns = self.coef.shape
@@ -138,7 +144,7 @@ class LinearModel:
 
     @classmethod
     def of_shards(cls, data: ShardDataset, **facts: Any) -> LinearModel:
-        """Model of the map and rows of opened shards."""
+        """Make a model with the map and the input options of opened shards."""
         return cls(
             map_spec=data.map.to_spec(),
             map_arrays=data.map.fitted_arrays(),
@@ -149,8 +155,8 @@ class LinearModel:
 
     @cached_property
     def map(self) -> FeatureMap:
-        """The fitted feature map, made from its spec and, where it has some, its landmarks."""
-        # scikit-learn and numba come with the maps; a model that is only inspected needs neither
+        """Fitted feature map, made from its spec and, for a Nyström map, its landmarks."""
+        # late import: loads scikit-learn and numba, which inspecting a model does not need
         from dkfeat.maps import from_spec
 
         fitted = from_spec(self.map_spec, self.map_arrays)
@@ -176,56 +182,56 @@ class LinearModel:
         return self.intercept
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Scores of rows.
+        """Compute the scores of rows.
 
         Parameters
         ----------
         X : array or sparse matrix of shape (n_samples, n_features), or PackedCodes
-            Raw rows, or rows that the model's map has encoded.
+            Raw rows, or rows encoded by the model's map.
 
         Returns
         -------
         scores : ndarray of float32
-            Shape (n_samples,) for two classes, positive for the second, and for regression; (n_samples, n_classes) for
-            more classes and for lists of labels.
+            Shape (n_samples,) for two classes, where positive scores mean the second class, and for regression;
+            (n_samples, n_classes) for more classes and for lists of labels.
 
         Raises
         ------
         InputError
-            For rows of another width, or codes of another number of bytes a row.
+            For rows with another number of columns, or codes with another number of bytes per row.
         """
         if not isinstance(X, PackedCodes):
             X = self.map.encode(X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes
-            raise InputError(f"codes of shape {X.codes.shape} came, but the model's map packs {expected} bytes a row")
+            raise InputError(f"codes have shape {X.codes.shape}, but the model's map packs {expected} bytes a row")
         held = 8 * getattr(self.map, "n_components", 1) if self.map.layout == "codes" else self.map.encoded_row_bytes
         most = max(1, SCORED_BYTES // held)
         parts = [take_rows(X, slice(start, start + most)) for start in range(0, X.shape[0], most)] or [X]
         return np.concatenate([self.score_features(self.map.decode(part)) for part in parts])
 
     def score_features(self, features: Any) -> NDArray[np.float32]:
-        """Scores of rows that the model's map has transformed, as `decision_function` gives them."""
+        """Compute the scores of rows transformed by the model's map; see `decision_function`."""
         scores = np.asarray(features @ self.coef.T, dtype=np.float32) + self.intercept
         return scores[:, 0] if self.task in ("binary", "regression") else scores
 
     def predict(self, X: Any) -> Any:
-        """Predictions for rows; see `decision_function` for what X may be.
+        """Predict for rows; `X` is as in `decision_function`.
 
         Returns
         -------
         predictions : ndarray of shape (n_samples,), or csr_matrix of uint8, shape (n_samples, n_classes)
-            Labels of the type of `classes`; for lists of labels their indicator matrix, as shards give it; for
-            regression float32 numbers.
+            Labels with the dtype of `classes`; for lists of labels their indicator matrix; for regression float32
+            numbers.
         """
         return self.label(self.decision_function(X))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes, for a model trained with log_loss.
+        """Compute the probabilities of the classes, for a model trained with log_loss.
 
-        Two classes: the logistic function of the score. More are trained one against the rest: the logistic function of
-        each class's score, divided by their sum, as scikit-learn's ``SGDClassifier`` does it; with lists of labels it
-        is not divided, as each label has a probability of its own.
+        For two classes, the probability is the logistic function of the score. More classes are trained one against the
+        rest: the logistic functions of their scores are divided by their sum, as in scikit-learn's ``SGDClassifier``.
+        With lists of labels they are not divided, because each label has its own probability.
 
         Parameters
         ----------
@@ -240,7 +246,7 @@ class LinearModel:
         Raises
         ------
         ConfigError
-            If the model was trained with another loss, whose scores are no probabilities.
+            If the model was trained with another loss.
         InputError
             As from `decision_function`.
         """
@@ -248,46 +254,42 @@ class LinearModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """True for a model trained with log_loss, whose scores stand for probabilities."""
+        """True for a model trained with log_loss."""
         return self.task != "regression" and self.training.get("loss") == "log_loss"
 
     def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Probabilities that belong to scores, as `predict_proba` gives them, which see."""
+        """Turn scores into probabilities; see `predict_proba`."""
         if not self.has_probabilities:
             loss = self.training.get("loss")
             raise ConfigError(f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}")
         scores = scores.astype(np.float64)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
-        if self.task == "multilabel":
-            independent: NDArray[np.float64] = expit(scores)
-            return independent
-        # the softmax of logarithms is that quotient, without 0 / 0 where all are tiny
-        probabilities: NDArray[np.float64] = softmax(log_expit(scores), axis=1)
-        return probabilities
+        # the softmax of logarithms is the quotient, without 0 / 0 if all are tiny
+        return np.asarray(expit(scores) if self.task == "multilabel" else softmax(log_expit(scores), axis=1))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of rows that get their own label; for regression the coefficient of determination R².
+        """Compute the accuracy; for regression the coefficient of determination R².
 
-        With lists of labels a row counts if all of its labels are right and none is missing, as scikit-learn has it.
+        With lists of labels, a row is correct if exactly its labels are predicted, as in scikit-learn.
 
         Parameters
         ----------
         X
             As for `decision_function`.
         y : array of shape (n_samples,), or indicator matrix of shape (n_samples, n_classes)
-            Labels; one that the model does not know counts as a miss.
+            Labels. Rows with a label that the model does not know count as wrong.
 
         Raises
         ------
         InputError
-            For no rows, or another number of labels than of rows.
+            If there are no rows, or the numbers of labels and rows differ.
         """
         predicted = self.predict(X)
         own = y if issparse(y) else np.asarray(y)
         if own.shape != predicted.shape or not own.shape[0]:
             raise InputError(
-                f"labels of shape {own.shape} came where predictions have shape {predicted.shape}; "
+                f"labels have shape {own.shape}, but predictions have shape {predicted.shape}; "
                 "give the labels of one or more rows"
             )
         score = Score(self.task)
@@ -295,24 +297,23 @@ class LinearModel:
         return float("nan") if score.value is None else score.value
 
     def label(self, scores: NDArray[np.float32]) -> Any:
-        """Predictions that belong to scores, as `predict` gives them; equal scores go to the lower label."""
+        """Turn scores into predictions; see `predict`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
     def save(self, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with the options of its store.
+        """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with options of fsspec.
 
-        On disk: ``model.json``, and the weights and intercepts as plain ``.npy`` files that it names by their hash; the
-        landmarks of a Nyström map beside them.
-        An earlier model there is replaced in one step, by the rename of the new ``model.json``, in a store by one
-        request: a reader, or a reader after a crash, finds the whole old model or the whole new one. Saving again is
-        safe.
+        The folder has ``model.json``, which names the other files by their hash: weights and intercepts as plain
+        ``.npy`` files, and the landmarks of a Nyström map. An earlier model is replaced in one step, by the rename of
+        the new ``model.json``, or one request to an object store. Readers find the whole old model or the whole new
+        one, also after a crash. Saving again is safe.
 
         Raises
         ------
         ConfigError
             If the folder holds something that is not a model.
         OSError
-            If the files cannot be written; a `CommitError` where that can be told beforehand.
+            If the files cannot be written; a `CommitError` if the check before writing finds that.
         """
         facts = {
             "map": dict(self.map_spec),
@@ -333,22 +334,23 @@ def load_model(folder: str | PathLike[str], *, storage_options: Mapping[str, Any
     Parameters
     ----------
     folder : str or path
-        Where it was saved: a folder or a URL.
+        Folder or URL of the model.
     storage_options : mapping or None
-        For a URL, as fsspec takes them.
+        Options of fsspec for a URL.
 
     Returns
     -------
     model : LinearModel
+        Equal to the saved model.
 
     Raises
     ------
     SourceNotFoundError
         If there is no model.
     ShardError
-        If a file is damaged: its hash, shape or type is not what ``model.json`` says, or that cannot be a model.
+        If a file does not have the hash, shape or type in ``model.json``, or the values cannot be those of a model.
     SpecConflictError
-        If a newer dkfeat wrote it.
+        If a newer dkfeat wrote the model.
     """
     facts, arrays, map_arrays = read_model(folder, storage_options)
     kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
@@ -365,22 +367,21 @@ def load_model(folder: str | PathLike[str], *, storage_options: Mapping[str, Any
             history=tuple(facts["history"]),
             manifest_sha256=facts["manifest_sha256"],
         )
-    except (TypeError, ValueError, OverflowError) as error:  # the files are whole, but what they say cannot be
+    except (TypeError, ValueError, OverflowError) as error:  # intact files with impossible values
         raise ShardError(f"{folder}: not a model that dkfeat saved: {error}") from error
 
 
 def _check_classes(task: str, classes: NDArray[Any]) -> None:
     if task not in TASKS:
         raise InputError(f"task={task!r}, but a model's task is one of {', '.join(TASKS)}")
-    least, most = {"binary": (2, 2), "multiclass": (2, None), "multilabel": (1, None), "regression": (0, 0)}[task]
-    if (
-        classes.ndim != 1
-        or len(classes) < least
-        or (most is not None and len(classes) > most)
-        or (len(classes) and classes.dtype not in (np.int64, np.float64))
-        or not (np.diff(classes) > 0).all()
-    ):
-        wanted = {0: "none", 1: "one or more", 2: "two or more" if most is None else "two"}[least]
+    least, most, wanted = TASKS[task]
+    is_valid = (
+        classes.ndim == 1
+        and least <= len(classes) <= most
+        and (not len(classes) or classes.dtype in (np.int64, np.float64))
+        and (np.diff(classes) > 0).all()
+    )
+    if not is_valid:
         raise InputError(
             f"classes of a {task} model must be {wanted} ascending int64 or float64 labels, got {classes!r:.200}"
         )

@@ -139,13 +139,13 @@ def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, A
 
 
 def _files_of(target: ModelFolder) -> set[str]:
-    """Names of the arrays that ``model.json`` lists; none if the file is missing or damaged."""
+    """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
     with suppress(ShardError):
         facts = parse_object(read_facts(target) or b"{}", MODEL_FILE)
         listed, sha256 = facts.get("arrays"), landmarks_of(facts)
         entries = listed.values() if isinstance(listed, dict) else ()
-        files = [entry.get("file") for entry in entries if isinstance(entry, dict)]
-        names = {name for name in files if isinstance(name, str) and ARRAY_NAME.fullmatch(name)}
+        files = {str(entry.get("file")) for entry in entries if isinstance(entry, dict)}
+        names = {name for name in files if ARRAY_NAME.fullmatch(name)}
         return names if sha256 is None else {*names, sidecar_name("landmarks", sha256)}
     return set()
 
@@ -153,7 +153,7 @@ def _files_of(target: ModelFolder) -> set[str]:
 def _read_array(target: ModelFolder, name: str, entry: Any) -> Any:
     file = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(file, str) or not ARRAY_NAME.fullmatch(file) or not file.startswith(f"{name}-"):
-        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a name that dkfeat gives")
+        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
     path, size = f"{target.url}/{file}", target.size(file)
     if size is None:
         raise ShardError(f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file")

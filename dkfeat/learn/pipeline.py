@@ -74,7 +74,7 @@ class TrainedLinear(BaseEstimator):
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Compute scores of rows transformed by the map; see `LinearModel.decision_function`."""
         if len(getattr(X, "shape", ())) != 2:
-            raise InputError(f"features of shape {getattr(X, 'shape', None)} came, but they need rows and columns")
+            raise InputError(f"features have shape {getattr(X, 'shape', None)}, but they need rows and columns")
         check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
         return self.model.score_features(X)
 

@@ -129,10 +129,8 @@ def train(
         seed = check_seed(random_state)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    data = opened(shards, storage_options)
-    others = {"validation": validation, "test": test}
-    scored = {name: None if given is None else opened(given, storage_options) for name, given in others.items()}
-    options: dict[str, Any] = {"class_weight": class_weight, "seed": seed, "progress": progress}
+    data, validation, test = (_opened(given, storage_options) for given in (shards, validation, test))
+    options: dict[str, Any] = {"test": test, "class_weight": class_weight, "seed": seed, "progress": progress}
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used
         from dkfeat.learn.liblinear import train_liblinear
@@ -142,17 +140,16 @@ def train(
         foreign = [name for name, value in unused.items() if value is not None] + ["task"] * (task == "regression")
         if foreign:
             raise ConfigError(foreign_options(foreign))
-        return train_liblinear(data, solver, test=scored["test"], **options)
-    return train_sgd(
-        open_training(data, solver, **scored, task=task, checkpoint=checkpoint, resume=resume, client=client, **options)
-    )
+        return train_liblinear(data, solver, **options)
+    options |= {"validation": validation, "task": task, "checkpoint": checkpoint, "resume": resume, "client": client}
+    return train_sgd(open_training(data, solver, **options))
 
 
-def opened(shards: Any, options: Mapping[str, Any] | None = None) -> Any:
-    """Open shards given by folder or URL; open shards are returned unchanged."""
-    if isinstance(shards, str | os.PathLike):
-        # late import: callers that pass open shards have loaded it already
-        from dkfeat.engine.dataset.dataset import open_shards
+def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
+    """Open shards given by folder or URL; anything else is returned unchanged."""
+    if not isinstance(shards, str | os.PathLike):
+        return shards
+    # late import: callers that pass open shards have loaded it already
+    from dkfeat.engine.dataset.dataset import open_shards
 
-        return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
-    return shards
+    return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)

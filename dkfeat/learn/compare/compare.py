@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,6 @@ from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.models import (
     KERNELS,
     MAPS,
-    ComparedRows,
     FitSettings,
     choose_gamma,
     fit_exact,
@@ -149,14 +148,23 @@ def compare(
     )
     n_rows = len(rows.y)
     n_validation = int(split_held_out(rows.y, solver.validation_fraction, settings.seed).sum())
-    able = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
-    if not any(able.values()):
+    sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
+    if not any(sizes_of.values()):
         raise ConfigError(
             f"k={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give a smaller k"
         )
     store = ResultStore(out, {**asdict(settings), **rows.identity}, progress)
-    with_exact = exact is True or (exact == "auto" and n_rows <= EXACT_ROWS)
-    _fit_all(store, rows, settings, able, linear=linear, exact=with_exact)
+    if linear:
+        store.result("linear", None, partial(fit_linear, rows, settings))
+    if exact is True or (exact == "auto" and n_rows <= EXACT_ROWS):
+        for kernel in dict.fromkeys(KERNELS[name] for name in names):
+            store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
+    for name, own_sizes in sizes_of.items():
+        chosen: float | None = None
+        if KERNELS[name] == "rbf_cosine" and own_sizes:
+            chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
+        for size in own_sizes:
+            store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
     comparison = Comparison(
         results=store.results,
         within=within,
@@ -168,28 +176,6 @@ def compare(
     if out is not None:
         comparison.save(out)
     return comparison
-
-
-def _fit_all(
-    store: ResultStore,
-    rows: ComparedRows,
-    settings: FitSettings,
-    sizes: Mapping[str, Sequence[int]],
-    *,
-    linear: bool,
-    exact: bool,
-) -> None:
-    """Fit all compared models, with the `sizes` of each map, in the order of display."""
-    if linear:
-        store.result("linear", None, partial(fit_linear, rows, settings))
-    for kernel in dict.fromkeys(KERNELS[name] for name in sizes) if exact else ():
-        store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
-    for name, own in sizes.items():
-        chosen: float | None = None
-        if KERNELS[name] == "rbf_cosine" and own:
-            chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
-        for size in own:
-            store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
 
 
 def _source(given: Any) -> Source:

@@ -286,6 +286,6 @@ def _whole_lines(path: Path) -> list[Any]:
         except ValueError:
             value = None
         if not isinstance(value, dict) or value.keys() != ({"settings"} if number == 1 else {"what", "value"}):
-            raise ShardError(f"{path}, line {number}: not a result that dkfeat wrote; remove the file to begin anew")
+            raise ShardError(f"{path}, line {number}: not a result that dkfeat wrote; remove the file to start again")
         values.append(value)
     return values

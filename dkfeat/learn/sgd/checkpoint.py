@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one file that checks itself, with the one before it kept beside it."""
+"""Checkpoints of a training: a file with its own checksum, and the one before it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from numpy.typing import NDArray
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.storage.crash_points import passed
+from dkfeat.io.storage.local import flush_folder
 from dkfeat.io.storage.urls import is_url
 
 CURRENT, FORMER = "checkpoint", "checkpoint.former"
 FORMAT = 1
 EVERY_SECONDS = 30.0
-"""Time between two checkpoints."""
+"""Minimum time between two checkpoints."""
 _DIGEST, _COUNT = 32, 8
 _LONGEST_HEADER = 1 << 26
 
 
 class Checkpoints:
-    """The checkpoints of one training in a local folder.
+    """Checkpoints of one training in a local folder.
 
-    A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, and ends with the SHA-256 of all
-    that. It is written under a temporary name, flushed to disk and renamed, after the file before it was renamed to
-    ``checkpoint.former``: whenever the process dies, one of the two is whole.
+    A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, followed by their SHA-256. It is
+    written under a temporary name, flushed to disk and renamed, after the file before it was renamed to
+    ``checkpoint.former``, so that one of the two is intact whenever the process is killed.
 
     Parameters
     ----------
     folder : str or path
-        Made if missing.
+        Folder of the checkpoints; created if missing.
     pins : mapping
-        Plain JSON values that a training must share with a checkpoint to go on from it.
+        Plain JSON values that a checkpoint and the training that continues from it must share.
 
     Raises
     ------
     ConfigError
-        The folder is a URL.
+        If the folder is a URL.
     CommitError
-        The folder cannot be made.
+        If the folder cannot be created.
     """
 
     def __init__(self, folder: str | os.PathLike[str], pins: Mapping[str, Any]) -> None:
@@ -62,7 +63,7 @@ class Checkpoints:
 
     @property
     def is_due(self) -> bool:
-        """True if the last checkpoint was so long ago that another one is worth its time."""
+        """True if the last checkpoint was saved `EVERY_SECONDS` ago or earlier."""
         return time.monotonic() - self._saved >= EVERY_SECONDS
 
     def save(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -73,7 +74,7 @@ class Checkpoints:
         state : mapping
             Plain JSON values.
         arrays : mapping of str to ndarray
-            float32, float64 or int64.
+            Arrays of float32, float64 or int64.
         """
         temporary = self._folder / f".{CURRENT}.tmp"
         header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
@@ -94,24 +95,24 @@ class Checkpoints:
             temporary.replace(self._folder / CURRENT)
         finally:
             temporary.unlink(missing_ok=True)
-        _flush_folder(self._folder)
+        flush_folder(self._folder)
         self._saved = time.monotonic()
         passed("after_checkpoint")
 
     def load(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-        """Read the newest checkpoint that is whole.
+        """Read the newest intact checkpoint.
 
         Returns
         -------
         state, arrays : dict
-            What was saved; None if nothing was.
+            Arguments of `save`; None if there is no checkpoint.
 
         Raises
         ------
         SpecConflictError
-            It belongs to other shards or settings, or to a newer dkfeat.
+            If the checkpoint belongs to other shards or settings, or a newer dkfeat wrote it.
         ShardError
-            There are checkpoints, but none is whole.
+            If all checkpoints are damaged.
         """
         damaged = []
         for path in (self._folder / CURRENT, self._folder / FORMER):
@@ -133,10 +134,10 @@ class Checkpoints:
     def _check_pins(self, pins: Mapping[str, Any]) -> None:
         other = [key for key in sorted({*pins, *self._pins}) if pins.get(key) != self._pins.get(key)]
         if other:
-            told = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
+            changes = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
             raise SpecConflictError(
-                f"{self._folder}: the checkpoint belongs to another training ({told}); "
-                "choose another folder, or train with resume=False to begin anew"
+                f"{self._folder}: the checkpoint belongs to another training ({changes}); "
+                "choose another folder, or train with resume=False to start again"
             )
 
 
@@ -155,9 +156,9 @@ class _Hashed:
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-    """Header and arrays; None if the file is not whole."""
+    """Read header and arrays; None if the file is damaged."""
     size = os.fstat(file.fileno()).st_size
-    if size < _COUNT + _DIGEST or not _holds(file, size - _DIGEST):
+    if size < _COUNT + _DIGEST or not _is_intact(file, size - _DIGEST):
         return None
     file.seek(0)
     length = int.from_bytes(file.read(_COUNT), "little")
@@ -172,27 +173,14 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | No
     return header, arrays
 
 
-def _holds(file: BinaryIO, stop: int) -> bool:
+def _is_intact(file: BinaryIO, stop: int) -> bool:
     """Compare the SHA-256 of the first `stop` bytes with the one that follows them."""
     digest = hashlib.sha256()
-    file.seek(0)
-    while stop:
-        part = file.read(min(stop, 1 << 20))
-        if not part:
-            return False
-        digest.update(part)
-        stop -= len(part)
+    for start in range(0, stop, 1 << 20):
+        digest.update(file.read(min(stop - start, 1 << 20)))
     return digest.digest() == file.read()
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -254,7 +254,7 @@ class Descent:
                 self._end_window()
 
     def weights(self) -> Weights:
-        """Weights after the rows so far. Ends the window; copy the arrays, which the descent goes on changing."""
+        """Return the weights after the rows so far and end the window; later rows change the arrays, so copy them."""
         self._end_window()
         lanes, mean = self._lanes, self._mean if self._config.average else None
         return Weights(self._coef, lanes.intercepts, mean, lanes.mean_intercepts, lanes.mean_losses, self._steps)
