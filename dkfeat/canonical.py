@@ -150,7 +150,7 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
     what : str
         Name of the file, for the message.
     max_bytes : int, default=512 MiB
-        Longer text is refused unread.
+        Longer text is rejected unread.
 
     Returns
     -------

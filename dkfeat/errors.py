@@ -10,11 +10,11 @@
         ParseError (ValueError)      bad text; carries the place
         ParquetError (ValueError)    a damaged Parquet file, or one that holds what it may not; carries the place
       ShardError (OSError)           a shard or manifest cannot be written or read back
-      CommitError (OSError)          publishing was refused by the storage
+      CommitError (OSError)          publishing was rejected by the storage
         CommitConflictError          another run published there first
           TargetBusyError            another run holds the target; try again when it has ended
       PlanError (ValueError)         a task's projected bytes exceed the worker's limit
-      SpecConflictError (ValueError) the target's spec, the source or the model disagree with what is asked
+      SpecConflictError (ValueError) the target's spec, the source or the model disagree with the request
       ClusterError (RuntimeError)    workers or the scheduler were lost
 
 Each class also inherits the built-in that a newcomer would catch. ``exit_code`` is the exit status of
@@ -165,7 +165,7 @@ class ShardError(DkfeatError, OSError):
 
 
 class CommitError(DkfeatError, OSError):
-    """Publishing was refused by the storage."""
+    """Publishing was rejected by the storage."""
 
     exit_code = 3
 
@@ -187,7 +187,7 @@ class PlanError(DkfeatError, ValueError):
 
 
 class SpecConflictError(DkfeatError, ValueError):
-    """The target's spec, the source or the model disagree with what is asked."""
+    """The target's spec, the source or the model disagree with the request."""
 
     exit_code = 4
 

@@ -163,7 +163,7 @@ def check_rows(X: Any, *, first_row: int = 0) -> None:
 def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix:
     """Finite rows in canonical form: columns ascending in each row, none twice, no explicit zeros.
 
-    `X` itself is never changed; a canonical CSR matrix is handed on without a copy.
+    `X` itself is never changed; a canonical CSR matrix is returned without a copy.
 
     Parameters
     ----------

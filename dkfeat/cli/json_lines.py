@@ -11,16 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, TextIO
 
 from dkfeat.engine.progress import LINE_SECONDS, ProgressState
 from dkfeat.io.storage.urls import printable
-
-
-class _Stream(Protocol):
-    def write(self, text: str, /) -> object: ...
-
-    def flush(self) -> object: ...
 
 
 class LogLines:
@@ -44,7 +38,7 @@ class LogLines:
     {"time": "...", "level": "info", "event": "committed", "run": "...", "rows": 3, "target": "features/day\\x1b[2J"}
     """
 
-    def __init__(self, stream: _Stream, **always: Any) -> None:
+    def __init__(self, stream: TextIO, **always: Any) -> None:
         self.run = secrets.token_hex(16)
         """128 random bits, in hexadecimal, that tell these lines from those of another process."""
         self._stream = stream
@@ -67,16 +61,8 @@ class LogLines:
         if now < self._next and state.tasks < state.total_tasks:
             return
         self._next = now + LINE_SECONDS
-        self(
-            "progress",
-            stage=state.stage,
-            tasks=state.tasks,
-            total_tasks=state.total_tasks,
-            rows=state.rows,
-            source_bytes=state.source_bytes,
-            total_bytes=state.total_bytes,
-            seconds=round(state.seconds, 3),
-        )
+        names = ("stage", "tasks", "total_tasks", "rows", "source_bytes", "total_bytes")
+        self("progress", **{name: getattr(state, name) for name in names}, seconds=round(state.seconds, 3))
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

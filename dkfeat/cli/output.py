@@ -19,7 +19,7 @@ QUIET, JSON = "dkfeat.quiet", "dkfeat.json"
 """Keys of ``--quiet`` and ``--json`` in click's shared context data."""
 
 
-def is_asked(key: str) -> bool:
+def is_given(key: str) -> bool:
     """Return True if ``--quiet`` or ``--json`` was given to the command or to its group."""
     ctx = click.get_current_context(silent=True)
     return bool(ctx and ctx.meta.get(key))
@@ -27,18 +27,18 @@ def is_asked(key: str) -> bool:
 
 def is_quiet() -> bool:
     """Return True if ``--quiet`` was given."""
-    return is_asked(QUIET)
+    return is_given(QUIET)
 
 
-def answer(known: Mapping[str, Any]) -> None:
+def print_result(record: Mapping[str, Any]) -> None:
     """Print a result as a JSON object if ``--json`` was given; the functions below then print nothing."""
-    if is_asked(JSON):
-        as_object(known)
+    if is_given(JSON):
+        as_object(record)
 
 
 def echo(text: str = "") -> None:
     """Print a line of a result as text."""
-    if not is_asked(JSON):
+    if not is_given(JSON):
         click.echo(text)
 
 
@@ -49,9 +49,9 @@ def facts(**values: str) -> None:
         echo(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
-def summary(known: Mapping[str, Any], shown: Mapping[str, str]) -> None:
-    """Print the result of a command: `known` as a JSON object, or else `shown` as two columns."""
-    answer(known)
+def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:
+    """Print the result of a command: `record` as a JSON object, or else `shown` as two columns."""
+    print_result(record)
     if not is_quiet():
         facts(**shown)
 
@@ -59,12 +59,12 @@ def summary(known: Mapping[str, Any], shown: Mapping[str, str]) -> None:
 def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
     """Print what a run committed to the target, under the key `name`; `more` is added to the JSON object."""
     size = sum(entry.size for entry in manifest.shards)
-    known = {"rows": manifest.rows, "bad_rows": manifest.n_bad_rows, "shards": len(manifest.shards), "size": size}
+    record = {"rows": manifest.rows, "bad_rows": manifest.n_bad_rows, "shards": len(manifest.shards), "size": size}
     shown = {"rows": f"{manifest.rows:,}"}
     if manifest.n_bad_rows:
         shown["bad rows"] = f"{manifest.n_bad_rows:,}, see `dkfeat quarantine {target}`"
     shown |= {"shards": f"{len(manifest.shards):,}", "size": show_size(size, manifest.rows), name: target}
-    summary(known | {"manifest": manifest.number, name: target, **more}, shown)
+    summary(record | {"manifest": manifest.number, name: target, **more}, shown)
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
@@ -77,13 +77,13 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
 
 def note(text: str, *, err: bool = False) -> None:
     """Print a line that is not part of the result; on standard error also together with JSON."""
-    if not is_quiet() and (err or not is_asked(JSON)):
+    if not is_quiet() and (err or not is_given(JSON)):
         click.echo(text, err=err)
 
 
-def as_object(known: Mapping[str, Any]) -> None:
+def as_object(record: Mapping[str, Any]) -> None:
     """Print plain values as one line of JSON; non-finite numbers become null."""
-    click.echo(json.dumps(_finite(known), sort_keys=True))
+    click.echo(json.dumps(_finite(record), sort_keys=True))
 
 
 def _finite(value: Any) -> Any:

@@ -106,23 +106,23 @@ class DefaultsConfig(PlacementConfig):
         dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key in Dask's configuration; did you mean 'memory-limit'?
         """
 
-        def refuse(message: str, key: str) -> ConfigError:
+        def rejected(message: str, key: str) -> ConfigError:
             place = origin(key)
             return ConfigError(f"{message} (set by {place})" if place else message)
 
         if not isinstance(mapping, Mapping | None):
-            raise refuse(f"dkfeat: expected keys and values in Dask's configuration, got {mapping!r:.100}", "")
+            raise rejected(f"dkfeat: expected keys and values in Dask's configuration, got {mapping!r:.100}", "")
         values, known = {}, cls.keys()
         for key, value in (mapping or {}).items():
             dashed = _dashed(str(key))
             name = dashed.replace("-", "_")
             if dashed not in known:
                 hint = nearest(dashed, known, "keys")
-                raise refuse(f"dkfeat.{key}: unknown key in Dask's configuration; {hint}", dashed)
+                raise rejected(f"dkfeat.{key}: unknown key in Dask's configuration; {hint}", dashed)
             try:
                 cls.from_mapping({name: value})
             except ConfigError as error:
-                raise refuse(f"dkfeat.{str(error).replace(name, dashed)}", dashed) from None
+                raise rejected(f"dkfeat.{str(error).replace(name, dashed)}", dashed) from None
             values[name] = value
         return cls.from_mapping(values, place="dkfeat in Dask's configuration")
 
@@ -332,7 +332,7 @@ def load_cluster(path: str | Path) -> ClusterConfig:
     Raises
     ------
     ConfigError
-        If the file cannot be read, or holds settings that `read_cluster` refuses. The text starts with the file's name.
+        If the file cannot be read, or holds settings that `read_cluster` rejects. The text starts with the file's name.
     """
     with errors_at(str(path)):
         return read_cluster(read_yaml(path, "a cluster file"))

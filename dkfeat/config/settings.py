@@ -29,7 +29,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 class Settings:
-    """Base of settings. Unknown keys are refused with the nearest known one; values must have the declared type."""
+    """Base of settings. Unknown keys are rejected with the nearest known one; values must have the declared type."""
 
     __slots__ = ()
 
@@ -201,7 +201,7 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
-        """Safe loader that also refuses a key given twice."""
+        """Safe loader that also rejects a key given twice."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]

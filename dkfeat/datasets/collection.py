@@ -34,7 +34,7 @@ class DataFile:
     path: str
     """Path below the collection's address; its ending is that of the compression."""
     rows: int
-    """Rows it holds; a file with another number of them is refused."""
+    """Rows it holds; a file with another number of them is rejected."""
     size: int | None = None
     """Size in bytes as stored there, where that is known for certain."""
     sha256: str | None = None
@@ -129,18 +129,18 @@ class FetchedDataset:
     info: DatasetInfo
     """Its entry in the registry."""
     train: Path | None
-    """Rows to learn from; None if only the others were asked for."""
+    """Rows to learn from; None if only the others were requested."""
     test: Path | None
-    """Held-out rows; None where the collection has no file of them, or they were not asked for."""
+    """Held-out rows; None where the collection has no file of them, or they were not requested."""
 
     @property
     def paths(self) -> dict[str, Path]:
-        """The files that were asked for, by part."""
+        """The files that were requested, by part."""
         return {part: path for part, path in (("train", self.train), ("test", self.test)) if path is not None}
 
     @property
     def files(self) -> list[Path]:
-        """The files that were asked for."""
+        """The files that were requested."""
         return list(self.paths.values())
 
 
@@ -308,7 +308,7 @@ class _File:
     def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
         there = download.bytes_there
         kept = f"{there:,} bytes are here, and the same call goes on with them; " if there else ""
-        if download.has_answer:
+        if download.has_response:
             to_do = f"see {self._info.page} whether it has moved"
         else:
             to_do = f"is this machine online? If not, fetch it elsewhere and put it at {self._path}"

@@ -107,8 +107,8 @@ def _unusable(folder: Path, fault: OSError) -> SourceError:
     )
 
 
-class _Answer(OSError):
-    """Answer of the server other than the file."""
+class _Response(OSError):
+    """Response of the server other than the file."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -129,7 +129,7 @@ class _Version:
 
     @property
     def condition(self) -> str | None:
-        """Value of If-Range in a request for the rest; None: only the whole can be asked for."""
+        """Value of If-Range in a request for the rest; None: only the whole can be requested."""
         return self.etag or self.modified
 
 
@@ -151,7 +151,7 @@ class Download:
 
     def __init__(self, url: str, part: Path, report: Callable[[int, int | None], None] | None = None) -> None:
         self._url, self._part, self._report = url, part, report
-        self.has_answer = False
+        self.has_response = False
         """True if the server said anything at all."""
         self._note = part.with_name(f"{part.name}.json")
 
@@ -170,7 +170,7 @@ class Download:
         Returns
         -------
         version : dict
-            Headers of the answer: url, etag, modified, size; None for those it did not have.
+            Headers of the response: url, etag, modified, size; None for those it did not have.
 
         Raises
         ------
@@ -210,15 +210,15 @@ class Download:
         try:
             response = urllib.request.build_opener(_Redirects).open(request, timeout=SILENT_SECONDS)
         except urllib.error.HTTPError as fault:
-            self.has_answer = True
+            self.has_response = True
             fault.close()
             if fault.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not there:
-                raise _Answer(fault.code, str(fault.reason)) from None
+                raise _Response(fault.code, str(fault.reason)) from None
             self.forget()  # it is shorter now
             return self._ask()
         except urllib.error.URLError as fault:
             raise (fault.reason if isinstance(fault.reason, OSError) else fault) from None
-        self.has_answer = True
+        self.has_response = True
         return response
 
     def _keep(self, response: Any) -> Exception | None:
@@ -289,7 +289,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
         if not newurl.startswith(allowed):
             fp.close()
-            raise _Answer(code, f"leads to {shown_url(newurl)[:200]}, which is no {' or '.join(allowed)} address")
+            raise _Response(code, f"leads to {shown_url(newurl)[:200]}, which is no {' or '.join(allowed)} address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -304,7 +304,7 @@ def _version_of(url: str, response: Any) -> _Version:
 
 
 def _goes_on(response: Any, there: int, version: _Version) -> bool:
-    """Tell whether a partial answer begins where we stopped, and is of the same version."""
+    """Return True if a partial response begins where we stopped, and is of the same version."""
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     etag = response.headers.get("ETag")
     return (

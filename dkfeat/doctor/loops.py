@@ -71,9 +71,9 @@ def _cpu() -> Check:
     found = f"{host}{f' with {has[0]}' if has else ''}; loops use vectors of {width} bits"
     variables = [name for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES") if os.environ.get(name)]
     if variables:
-        told = ", ".join(f"{name}={os.environ[name]:.40}" for name in variables)
+        flags = ", ".join(f"{name}={os.environ[name]:.40}" for name in variables)
         to_do = f"unset {' and '.join(variables)} for full speed; the results are the same"
-        return Check("cpu", "warn", f"{found}, compiled for {told}", to_do)
+        return Check("cpu", "warn", f"{found}, compiled for {flags}", to_do)
     return Check("cpu", "ok", found)
 
 
@@ -111,7 +111,7 @@ def _cache(loaded: int, compiled: int, seconds: float) -> Check:
     if not folders:
         found = f"no folder can be written: every process compiles its loops, those of GCWS in {seconds:.1f} s"
         return Check(name, "warn", found, to_do)
-    told = ", ".join(sorted(map(str, folders)))
+    paths = ", ".join(sorted(map(str, folders)))
     for folder in folders:
         try:
             with tempfile.TemporaryFile(dir=folder):
@@ -120,8 +120,8 @@ def _cache(loaded: int, compiled: int, seconds: float) -> Check:
             return Check(name, "warn", f"{folder}: {cause_of(fault)}", to_do)
     if compiled:
         made = f"{counted(compiled, 'loop')} compiled in {seconds:.1f} s, and kept"
-        return Check(name, "ok", f"{told}: was cold; {made}")
-    return Check(name, "ok", f"{told}: warm; {counted(loaded, 'loop')} read")
+        return Check(name, "ok", f"{paths}: was cold; {made}")
+    return Check(name, "ok", f"{paths}: warm; {counted(loaded, 'loop')} read")
 
 
 def _bits(digest: str) -> Check:

@@ -153,12 +153,12 @@ def check_settings() -> Iterator[Check]:
         yield Check(NAME, "fail", str(error), to_do, exit_code=error.exit_code)
         return
     found = origins()
-    told = [
+    listed = [
         f"{key} {value}" + (f" by {found[key]}" if key in found else "")
         for name, value in defaults.to_mapping().items()
         if value is not None and (key := name.replace("_", "-"))
     ]
-    yield Check(NAME, "ok", "; ".join(told) or "no defaults are set")
+    yield Check(NAME, "ok", "; ".join(listed) or "no defaults are set")
 
 
 def default_scheduler() -> tuple[str | None, str | None]:

@@ -81,8 +81,8 @@ def _checked(
     arrays += [] if deviations is None else [np.asarray(deviations, dtype=np.float64)]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or not arrays[0].size:
-        told = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"arrays of shapes {told} came, but they must be of one shape and hold a pair or more")
+        listed = ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(f"arrays of shapes {listed} came, but they must be of one shape and hold a pair or more")
     true, found, *rest = (array.reshape(-1) for array in arrays)
     return true, found, rest[0] if rest else None
 

@@ -54,8 +54,8 @@ def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_lab
         axes.stairs(values, edges, fill=True, color=MARK, alpha=0.18)
         axes.stairs(values, edges, color=MARK, linewidth=1.6)
         mean = float(np.average(values, weights=np.diff(edges)))
-        told = f"mean {mean:,.0f}" if mean >= 100 else f"mean {mean:.3g}"
-        axes.axhline(mean, color=TEXT, linestyle="--", linewidth=1, label=told)
+        label = f"mean {mean:,.0f}" if mean >= 100 else f"mean {mean:.3g}"
+        axes.axhline(mean, color=TEXT, linestyle="--", linewidth=1, label=label)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)  # above the chart
         axes.set(xlabel=x_label, xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * max(values) or 1))
         axes.yaxis.set_major_formatter(_short())

@@ -128,7 +128,7 @@ def sample_rows(
         Something cannot be read.
     """
     reader, spec = data.shards, data.spec
-    settled, files = resolved_source(reader.storage, spec, data.manifest, source, storage_options)
+    resolved, files = resolved_source(reader.storage, spec, data.manifest, source, storage_options)
     if unchanged:
         stated = [entry.identity for entry in data.manifest.sources]
         files = {name: file for name, file in files.items() if file.identity in stated}
@@ -144,7 +144,7 @@ def sample_rows(
     each = -(-rows // max(1, len(chosen)))
     X, encoded = [], []
     for entry in (able[place] for place in chosen):
-        block = _first_piece(settled, splits[entry.split].with_files(files), entry, spec["split"]["max_piece_rows"])
+        block = _first_piece(resolved, splits[entry.split].with_files(files), entry, spec["split"]["max_piece_rows"])
         if block is None:
             continue
         taken = np.sort(rng.permutation(entry.rows)[:each])
@@ -152,7 +152,7 @@ def sample_rows(
         held = reader.read(entry, data.verifies, only=("encoded",)).X
         encoded.append(RowBlock(X=held, y=np.zeros(entry.rows)).take(taken))
     if not X:
-        named = f"{settled.patterns[0]}" if settled.patterns else "the source"
+        named = f"{resolved.patterns[0]}" if resolved.patterns else "the source"
         raise SpecConflictError(f"{named}: no split of it that was looked at is what the shards were made from")
     stacked = sparse.csr_matrix(sparse.vstack(X)) if sparse.issparse(X[0]) else np.concatenate(X)
     return RowSample(X=stacked, encoded=join_blocks(encoded).X, n_shards=len(X))

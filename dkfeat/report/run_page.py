@@ -198,10 +198,10 @@ class Labels:
         of = "" if self.n_shards == n_shards else f", of {self.n_shards:,} shards spread over the data set"
         if not self.counts:
             return f"Labels of {self.rows:,} rows{of}."
-        told = f"Rows of each label, {self.rows:,} in all{of}"
-        told += "; a row may have several" if self.multilabel else ""
-        told += f"; the {MOST_SHOWN} most frequent of {len(self.counts):,}" if len(self.counts) > MOST_SHOWN else ""
-        return f"{told}."
+        text = f"Rows of each label, {self.rows:,} in all{of}"
+        text += "; a row may have several" if self.multilabel else ""
+        text += f"; the {MOST_SHOWN} most frequent of {len(self.counts):,}" if len(self.counts) > MOST_SHOWN else ""
+        return f"{text}."
 
     def most_frequent(self) -> list[tuple[str, int]]:
         """Labels in the chart and their numbers of rows, in order of labels, or the most frequent if there are many."""

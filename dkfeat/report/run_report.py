@@ -61,8 +61,8 @@ class RunReport:
 
     def __repr__(self) -> str:
         figures = list(self.figures.items())[:3]
-        told = ", ".join(f"{value} {name.removesuffix('s') if value == '1' else name}" for name, value in figures)
-        return f"RunReport({self.target!r}, {self.status.state}{', ' * bool(told)}{told})"
+        listed = ", ".join(f"{value} {name.removesuffix('s') if value == '1' else name}" for name, value in figures)
+        return f"RunReport({self.target!r}, {self.status.state}{', ' * bool(listed)}{listed})"
 
     def _repr_html_(self) -> str:
         return card(f"Report of {printable(self.target)}", self.figures, note=self.status.state)

@@ -1,1 +1,1 @@
-"""Commands of the command line, one module for each."""
+"""Commands of the command line; those of one concept share a module."""

@@ -16,7 +16,7 @@ from dkfeat.cli.options.shared import (
     progress_option,
     source_options,
 )
-from dkfeat.cli.output import JSON, as_object, is_asked, is_quiet, note
+from dkfeat.cli.output import JSON, as_object, is_given, is_quiet, note
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 
 
@@ -102,7 +102,7 @@ def compare(
         progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
         **{name: options[name] for name in ("k", "gamma", "linear", "test_fraction")},
     )
-    if output == "json" or is_asked(JSON):
+    if output == "json" or is_given(JSON):
         as_object(comparison.to_mapping())
     elif output == "csv" or not is_quiet():
         click.echo(comparison.to_csv() if output == "csv" else comparison.to_text(), nl=False)

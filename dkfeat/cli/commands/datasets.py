@@ -12,7 +12,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, log_of
 from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.output import JSON, answer, echo, is_asked, is_quiet, note, table
+from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, table
 from dkfeat.messages import show_bytes
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def list_(folder: str | None) -> None:
     for name, info in DATASETS.items():
         paths = {part: place / name / file.name for part, file in info.files.items()}
         here = {part: str(path) for part, path in paths.items() if path.exists()}
-        answer(_known(info) | {"files": here})
+        print_result(_known(info) | {"files": here})
         counts = [f"{info.train.rows:,}", "" if info.test is None else f"{info.test.rows:,}"]
         is_here = "" if not here else "yes" if len(here) == len(paths) else next(iter(here))
         rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
     table(rows, right=range(1, 5))
-    if not is_asked(JSON):
+    if not is_given(JSON):
         note(f"\n`dkfeat datasets fetch NAME` downloads one to {place}", err=True)
 
 
@@ -114,7 +114,7 @@ def fetch(
     for name in names:
         with _Progress(ctx) as progress:
             one = bring(name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=progress)
-        answer(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
+        print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
         for path in one.files:
             echo(str(path))
 

@@ -15,7 +15,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import LOCAL_FOLDER
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.output import JSON, answer, is_asked, is_quiet, note
+from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_result
 from dkfeat.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
     """
     import shlex
 
-    silence = ["--quiet"] if is_quiet() or is_asked(JSON) else []
+    silence = ["--quiet"] if is_quiet() or is_given(JSON) else []
     assert ctx.parent is not None  # the group that has this command
 
     def run(arguments: list[str]) -> None:
@@ -64,7 +64,7 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
             ctx.exit(status)
 
     group = ctx.parent.command
-    answer(run_demo(run, **options))
+    print_result(run_demo(run, **options))
 
 
 def run_demo(

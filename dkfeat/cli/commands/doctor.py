@@ -15,7 +15,7 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.output import answer, echo, is_quiet, note, shown
+from dkfeat.cli.output import echo, is_quiet, note, print_result, shown
 from dkfeat.config import ExecutionConfig
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def doctor(
         if check.state != "ok" or not is_quiet():
             _show(check)
     failed = [check for check in found if check.state == "fail"]
-    answer({"state": _worst(found), "checks": [asdict(check) for check in found]})
+    print_result({"state": _worst(found), "checks": [asdict(check) for check in found]})
     counts = Counter(check.state for check in found)
     note(", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state]))
     if failed:

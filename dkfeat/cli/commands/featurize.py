@@ -22,7 +22,7 @@ from dkfeat.cli.options.shared import (
     source_options,
 )
 from dkfeat.cli.options.storage import target_option
-from dkfeat.cli.output import answer, echo, summary_of
+from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.config import FeaturizeConfig
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ def plan(
     from dkfeat.engine.tasks.bad_row_limit import suggesting_quarantine
 
     feature_map = _feature_map(ctx, out, like, options)
-    asked = make_source(source, options)
-    asked = asked.replaced(on_bad_row=options["on_bad_row"]) if asked.can_quarantine else asked
-    with suggesting_quarantine(asked):
-        cut = asked if like is not None else with_configured_blocksize(asked)  # the same as for a new target
+    given = make_source(source, options)
+    given = given.replaced(on_bad_row=options["on_bad_row"]) if given.can_quarantine else given
+    with suggesting_quarantine(given):
+        cut = given if like is not None else with_configured_blocksize(given)  # the same as for a new target
         found = scan(cut, progress=progress_of(ctx)) if with_scan else None
     to = options["target_options"]
-    made = make_plan(asked, out, feature_map, like=like, layout=options["layout"], scan=found, target_options=to)
-    known = {
+    made = make_plan(given, out, feature_map, like=like, layout=options["layout"], scan=found, target_options=to)
+    record = {
         "target": made.target,
         "files": len(made.files),
         "source_size": made.source_bytes,
@@ -146,5 +146,5 @@ def plan(
         "needs_landmarks": made.needs_landmarks,
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
     }
-    answer(known)
+    print_result(record)
     echo(made.describe())

@@ -10,7 +10,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import holds_model, storage_option
-from dkfeat.cli.output import answer, echo, facts, is_quiet, note, show_size, shown
+from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, shown
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def inspect(target: str, storage_options: dict[str, Any] | None) -> None:
       dkfeat inspect model --json
     """
     describe = _of_model if holds_model(target, storage_options) else _of_shards
-    known = describe(target, storage_options)
-    answer(known)
-    shown = {key: _readable(key, value, known) for key, value in known.items()}
+    record = describe(target, storage_options)
+    print_result(record)
+    shown = {key: _readable(key, value, record) for key, value in record.items()}
     facts(**{key: value for key, value in shown.items() if value})
 
 
@@ -82,14 +82,14 @@ def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _readable(key: str, value: Any, known: Mapping[str, Any]) -> str:
+def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if key == "labels" and value is None:
         return "more than 10,000 values"
     if key == "map":
         shown = {"n_features": value["n_features"], **value.get("params", {}), "seed": value["seed"]}
         return f"{value['map']} version {value['version']}: {_settings(shown)}"
     if key == "size":
-        return show_size(value, known["rows"])
+        return show_size(value, record["rows"])
     if key == "test_accuracy":
         return "" if value is None else f"{value:.2%}"
     if isinstance(value, Mapping):
@@ -136,7 +136,7 @@ def status(ctx: click.Context, /, target: str, check: bool, storage_options: dic
     from dkfeat.io.commit.status import status as look
 
     found = look(target, storage_options=storage_options)
-    answer(found.to_mapping())
+    print_result(found.to_mapping())
     if not is_quiet():
         facts(**{name: value for name, value in _of_state(found).items() if value})
     if check and found.state == "damaged":
@@ -196,5 +196,5 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
     if not data.manifest.n_bad_rows:
         note(f"{target}: no rows were set aside", err=True)
     for row in data.quarantine():
-        answer(row.to_mapping())
+        print_result(row.to_mapping())
         echo(f"{row.place}: {row.message}: {row.text}")

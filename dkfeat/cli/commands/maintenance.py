@@ -11,7 +11,7 @@ from dkfeat.cli.group import DkfeatCommand, apply_options
 from dkfeat.cli.options.from_settings import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.output import answer, note, shown
+from dkfeat.cli.output import note, print_result, shown
 from dkfeat.config import RunConfig
 from dkfeat.messages import counted, show_bytes
 
@@ -46,7 +46,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
     from dkfeat.io.commit.maintenance import abort as run
 
     done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
-    answer({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
+    print_result({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
     if done.number is None:
         note(f"{target}: no batch is unfinished; nothing to give up")
         return
@@ -74,8 +74,8 @@ def clean(
     from dkfeat.io.commit.maintenance import clean as run
 
     done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
-    known = {"target": target, "removed": done.removed, "size": done.size, "refused": done.refused}
-    answer(known | {"dry_run": dry_run})
+    record = {"target": target, "removed": done.removed, "size": done.size, "refused": done.refused}
+    print_result(record | {"dry_run": dry_run})
     _list(done.removed, dry_run=dry_run)
     for name in done.refused:
         note(f"left alone, not made by dkfeat: {shown(name)}")
@@ -105,7 +105,7 @@ def break_lock(target: str, run_id: str, storage_options: Mapping[str, Any] | No
     from dkfeat.io.commit.maintenance import break_lock as run
 
     broken = run(target, run_id, target_options=storage_options)
-    answer({"target": target, "run_id": run_id, "broken": broken})
+    print_result({"target": target, "run_id": run_id, "broken": broken})
     note(f"{target}: the lock of run {run_id} is removed" if broken else f"{target}: there is no lock")
 
 

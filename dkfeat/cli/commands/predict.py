@@ -24,7 +24,7 @@ from dkfeat.cli.options.shared import (
     source_options,
 )
 from dkfeat.cli.options.storage import target_option
-from dkfeat.cli.output import JSON, answer, echo, facts, is_asked, is_quiet, note, summary_of, table
+from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
         raise click.UsageError(
             f"{', '.join(given.values())} is for predictions into a folder; give --out DIR, or leave it out", ctx
         )
-    if out is None and is_asked(JSON):
+    if out is None and is_given(JSON):
         raise click.UsageError(
             "--json tells what became of --out; without it, labels go to standard output, one a line", ctx
         )
@@ -132,14 +132,14 @@ def _to_file(model: LinearModel, rows: Any, out: str | None) -> None:
     from dkfeat.learn.predict import predict_file
 
     outcome = predict_file(model, rows, sys.stdout if out is None else out)
-    known = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
-    answer(known)
-    if is_asked(JSON):
+    record = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
+    print_result(record)
+    if is_given(JSON):
         return
-    told = f"{outcome.n_rows:,} rows labelled"
+    text = f"{outcome.n_rows:,} rows labelled"
     if outcome.accuracy is not None:
-        told += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
-    note(told, err=True)
+        text += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
+    note(text, err=True)
 
 
 CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
@@ -176,7 +176,7 @@ def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: st
     found = run(loaded, rows, **run_arguments(ctx, options))
     if out is not None:
         found.save(out, f"{model} on {', '.join(source)}")
-    answer(found.to_mapping())
+    print_result(found.to_mapping())
     if is_quiet():
         return
     _show(found)
@@ -187,17 +187,17 @@ def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: st
 def _show(found: Evaluation) -> None:
     unknown = {"rows of unknown label": f"{found.n_unknown:,}, left out"} if found.n_unknown else {}
     facts(rows=f"{found.n_rows:,}", **unknown, **{name: f"{value:.4f}" for name, value in found.summary.items()})
-    known = found.to_mapping()
-    if known["per_class"]:
+    record = found.to_mapping()
+    if record["per_class"]:
         echo()
         rows: list[tuple[str, ...]] = [("class", "precision", "recall", "f1", "rows")]
-        for entry in known["per_class"][:CLASSES_SHOWN]:
+        for entry in record["per_class"][:CLASSES_SHOWN]:
             rates = (f"{entry[name]:.4f}" for name in rows[0][1:4])
             rows.append((str(entry["label"]), *rates, f"{entry['support']:,}"))
         table(rows, right=range(5))
-        if len(known["per_class"]) > CLASSES_SHOWN:
-            echo(f"… and {len(known['per_class']) - CLASSES_SHOWN:,} more, see --json")
-    wrong = [cell for cell in known["confusion"] if cell["label"] != cell["prediction"]]
+        if len(record["per_class"]) > CLASSES_SHOWN:
+            echo(f"… and {len(record['per_class']) - CLASSES_SHOWN:,} more, see --json")
+    wrong = [cell for cell in record["confusion"] if cell["label"] != cell["prediction"]]
     if wrong:
         echo()
         for cell in wrong[:ERRORS_SHOWN]:

@@ -67,10 +67,10 @@ def report(
         target_options=options,
     )
     found.save(out)
-    known = found.to_mapping()
-    shown: dict[str, Any] = {"report": out, "state": known["state"]}
-    if "rows" in known:
-        size = show_size(known["size"], known["rows"])
-        shown |= {"rows": f"{known['rows']:,}", "shards": f"{known['shards']:,}, {size}"}
+    record = found.to_mapping()
+    shown: dict[str, Any] = {"report": out, "state": record["state"]}
+    if "rows" in record:
+        size = show_size(record["size"], record["rows"])
+        shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
     shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
-    summary({**known, "report": out}, shown)
+    summary({**record, "report": out}, shown)

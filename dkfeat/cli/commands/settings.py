@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup
 from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.output import answer, note, shown, table
+from dkfeat.cli.output import note, print_result, shown, table
 
 BUILT_IN = {
     "scheduler": "threads",
@@ -63,7 +63,7 @@ def show() -> None:
     where = {key: origin for key, origin in origins().items() if values.get(key) is not None}
     settings = {key: {"value": value, "from": where.get(key)} for key, value in values.items()}
     files = configuration_files()
-    answer({"settings": settings, "places": files})
+    print_result({"settings": settings, "places": files})
     processes = values["n-workers"] is not None or values["memory-limit"] is not None
     built_in = BUILT_IN | {"scheduler": "worker processes"} if processes else BUILT_IN
     rows = [("setting", "value", "set by")]
@@ -91,9 +91,9 @@ def check(files: tuple[str, ...]) -> None:
       dkfeat config check conf/*.yaml conf/cluster/*.yaml
     """
     for path in files:
-        known = _check(path)
-        answer({"file": path, **known})
-        note(f"{shown(path)}: {_describe(known)}")
+        record = _check(path)
+        print_result({"file": path, **record})
+        note(f"{shown(path)}: {_describe(record)}")
 
 
 def _check(path: str) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _check(path: str) -> dict[str, Any]:
     return {"kind": "job", "train": int(job.train is not None), **runs}
 
 
-def _describe(known: Mapping[str, Any]) -> str:
-    if known["kind"] == "cluster":
-        return f"a cluster of kind {known['cluster']}, all right"
-    parts = [f"{name} {known[name]}" for name in ("featurize", "train", "predict", "evaluate") if known[name]]
+def _describe(record: Mapping[str, Any]) -> str:
+    if record["kind"] == "cluster":
+        return f"a cluster of kind {record['cluster']}, all right"
+    parts = [f"{name} {record[name]}" for name in ("featurize", "train", "predict", "evaluate") if record[name]]
     return f"a job of {', '.join(parts)}, all right" if parts else "a job of nothing, all right"
 
 

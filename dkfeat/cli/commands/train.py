@@ -107,7 +107,7 @@ def train(
                 shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
     if out is not None:
         model.save(out, storage_options=storage_options)
-    known = {
+    record = {
         "model": out,
         "task": model.task,
         "rows": last["rows"],
@@ -116,7 +116,7 @@ def train(
         "training": dict(model.training),
         "scores": {name: value for name, value in last.items() if name.startswith(("validation_", "test_"))},
     }
-    summary(known, shown | {"model": out or "not saved; give --out MODEL to keep it"})
+    summary(record, shown | {"model": out or "not saved; give --out MODEL to keep it"})
 
 
 def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:

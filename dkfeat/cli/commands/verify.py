@@ -10,7 +10,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
 from dkfeat.cli.options.storage import holds_model, options_at, storage_option
-from dkfeat.cli.output import answer, echo, note, show_size, shown
+from dkfeat.cli.output import echo, note, print_result, show_size, shown
 from dkfeat.messages import counted
 
 
@@ -39,26 +39,26 @@ def verify(
       dkfeat verify model
       dkfeat verify features/train --json
     """
-    known: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     try:
         if not holds_model(target, storage_options):
-            _verify_shards(target, storage_options, known)
+            _verify_shards(target, storage_options, record)
             if inputs:
-                _verify_inputs(target, inputs, storage_options, run_arguments(ctx, where), known)
+                _verify_inputs(target, inputs, storage_options, run_arguments(ctx, where), record)
         elif inputs:
             raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
         else:
-            _verify_model(target, storage_options, known)
+            _verify_model(target, storage_options, record)
     finally:  # what was found, whatever is raised for it
-        if known:
-            answer(known)
+        if record:
+            print_result(record)
 
 
-def _verify_model(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
+def _verify_model(target: str, options: Mapping[str, Any] | None, record: dict[str, Any]) -> None:
     from dkfeat.errors import ConfigError, InputError, ShardError
     from dkfeat.learn.model import load_model
 
-    known |= {"kind": "model", "target": target}
+    record |= {"kind": "model", "target": target}
     try:
         model = load_model(target, storage_options=options)
         try:
@@ -66,19 +66,19 @@ def _verify_model(target: str, options: Mapping[str, Any] | None, known: dict[st
         except (ConfigError, InputError) as error:
             raise ShardError(f"{target}: {error}") from error
     except ShardError as error:
-        known["problems"] = [str(error)]
+        record["problems"] = [str(error)]
         raise
-    known |= {"classes": len(model.classes), "features": n_features, "problems": []}
+    record |= {"classes": len(model.classes), "features": n_features, "problems": []}
     note(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
 
 
-def _verify_shards(target: str, options: Mapping[str, Any] | None, known: dict[str, Any]) -> None:
+def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[str, Any]) -> None:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.errors import ShardError
 
     report = open_shards(target, storage_options=options_at(target, options)).verify()
-    known |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
-    known |= {"problems": report.problems, "not_listed": report.unlisted}
+    record |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
+    record |= {"problems": report.problems, "not_listed": report.unlisted}
     _list("problem", report.problems)
     _list("not listed, ignored by readers", report.unlisted)
     if report.problems:
@@ -94,15 +94,15 @@ def _verify_inputs(
     source: tuple[str, ...],
     options: Mapping[str, Any] | None,
     where: dict[str, Any],
-    known: dict[str, Any],
+    record: dict[str, Any],
 ) -> None:
     from dkfeat.engine.verify_inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
 
     at_target = options_at(target, options)
     report = verify_inputs(target, source, storage_options=options, target_options=at_target, **where)
-    known["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
-    known["inputs"] |= {"touched": report.touched, "new": report.new}
+    record["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
+    record["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)
     _list("same bytes, but another time of change, which a run would refuse", report.touched)
     _list("not committed yet", report.new)

@@ -147,9 +147,9 @@ class Text(click.ParamType):
     name : str
         Shown in help pages in place of a value.
     parse : callable
-        Gives the value; a KeyError or ValueError refuses the text.
+        Gives the value; a KeyError or ValueError rejects the text.
     expected : str
-        Follows the text in the error of one that is refused, such as "is not a number".
+        Follows the text in the error of one that is rejected, such as "is not a number".
     words : sequence of str
         Words that are completed.
 
@@ -196,7 +196,7 @@ def words(values: Mapping[str, Any], expected: str) -> Text:
 
 
 def numbers(kind: type[int] | type[float], example: str) -> Text:
-    """Type of numbers between commas, as a tuple; the example is named where others are refused."""
+    """Type of numbers between commas, as a tuple; the example is named where others are rejected."""
     return Text(
         "numbers",
         lambda text: tuple(kind(item) for item in text.split(",")),
@@ -205,7 +205,7 @@ def numbers(kind: type[int] | type[float], example: str) -> Text:
 
 
 class _LocalPath(click.Path):
-    """Path of this machine to write to; a URL, or what is there of the other kind, is refused before any work."""
+    """Path of this machine to write to; a URL, or what is there of the other kind, is rejected before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take the path as it is."""

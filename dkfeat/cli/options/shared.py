@@ -191,7 +191,7 @@ def break_lock_first(target: str, options: dict[str, Any]) -> None:
         break_lock(target, options["break_lock"], target_options=options["target_options"])
 
 
-def _asked(key: str) -> dict[str, Any]:
+def _flag(key: str) -> dict[str, Any]:
     """Keywords of a flag that is kept in the context of click rather than given to commands."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -204,10 +204,10 @@ def _asked(key: str) -> dict[str, Any]:
 quiet_option = click.option(
     "-q",
     "--quiet",
-    **_asked(QUIET),
+    **_flag(QUIET),
     help="Print no progress and no summary, only warnings, errors and what is asked for.",
 )
-_json_option = click.option("--json", "as_json", **_asked(JSON), help="Print JSON: one object; of a list, one a line.")
+_json_option = click.option("--json", "as_json", **_flag(JSON), help="Print JSON: one object; of a list, one a line.")
 
 
 def output_options(command: Command) -> Command:
