@@ -79,7 +79,7 @@ class LocalFolder:
         except FileNotFoundError:
             return []
         except NotADirectoryError:
-            return [self.url]
+            return [self.url] if self._root.exists() else []  # a file above the folder is no content of it
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
