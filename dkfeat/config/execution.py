@@ -27,8 +27,8 @@ class PlacementConfig(Settings):
     scheduler_file: str | None = None
     """File of a running scheduler, written by ``dask scheduler --scheduler-file``."""
     cluster: str | None = None
-    """File of a cluster to start, such as those of conf/cluster for SLURM, Kubernetes and SSH; the numbers below
-    replace those of the file."""
+    """File of a cluster to start, such as those of conf/cluster for SLURM, Kubernetes and SSH; the options
+    below override its values."""
     n_workers: Positive | None = None
     """Number of threads or worker processes. Left out: one for each core."""
     threads_per_worker: Positive | None = None
@@ -41,10 +41,10 @@ class PlacementConfig(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionConfig(PlacementConfig):
-    """Where tasks run; nothing here changes a byte of the result."""
+    """Settings of where tasks run; they do not change a byte of the result."""
 
     performance_report: str | None = None
-    """HTML file for Dask's report of what the cluster did."""
+    """HTML file for Dask's performance report of the cluster."""
 
     @classmethod
     def gather(cls, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class SourceConfig(Settings):
     multilabel: bool = False
     """Labels are comma-separated lists, as in 1,5,7."""
     query_id: bool | str = False
-    """Keep the query ids of rows: from ``qid:n`` in text; from the column qid, or the column named here, in Parquet."""
+    """Keep query ids: from ``qid:n`` in text; from the column qid, or the column named here, in Parquet."""
     labels: tuple[float, ...] | None = None
     """Allowed labels, such as -1 and 1; any other is an error."""
     label_dtype: Literal["auto", "int64", "float64"] = "auto"
@@ -45,7 +45,7 @@ class SourceConfig(Settings):
     features_as: Literal["auto", "columns", "vector", "sparse"] = "auto"
     """Layout of Parquet features: a column for each, one column of vectors, or one of sparse pairs."""
     label: str | None = "label"
-    """Parquet column of labels; null: rows have no labels, and get 0."""
+    """Parquet column of labels; null: rows have no labels, and 0 is stored."""
     weight: str | None = None
     """Parquet column of weights, kept in shards."""
     id: str | None = None
@@ -108,7 +108,7 @@ class FeaturizeConfig(Settings):
     layout: Literal["codes", "sparse", "dense"] | None = None
     """Layout of the features in shards. Left out: the map's own."""
     on_bad_row: Literal["raise", "quarantine"] = "raise"
-    """At a bad row, end the run, or set the row aside; ``dkfeat quarantine DIR`` lists rows set aside."""
+    """At a bad row, end the run, or store the row apart; ``dkfeat quarantine DIR`` lists such rows."""
     max_bad_rows: int | float | str = 0.01
     """Bad rows allowed with quarantine: a number such as 100, or a share such as 1% or 0.01."""
     on_changed_source: Literal["raise", "keep"] = "raise"

@@ -29,7 +29,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 class Settings:
-    """Base of settings. Unknown keys are rejected with the nearest known one; values must have the declared type."""
+    """Base of settings. An unknown key is an error that names the nearest key; values must have the declared type."""
 
     __slots__ = ()
 

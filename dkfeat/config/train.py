@@ -23,22 +23,22 @@ C_TEXT = ",".join(f"{C:g}" for C in DEFAULT_C)
 class SGD(Settings):
     """Stochastic gradient descent over shards that need not fit in memory.
 
-    Every epoch goes over all shards in a new seeded order, rows mixed in a bounded buffer, and shows each row once to
-    all models that are trained: one against the rest for each class, for each `loss` and each `alpha`, side by side.
+    Every epoch reads all shards in a new seeded order and shuffles rows in a bounded buffer. Each row takes one step in
+    every model: one-vs-rest models of all classes, for each `loss` and each `alpha`.
 
     Parameters
     ----------
     loss : str or sequence of str, optional
-        Loss or several, for classes squared_hinge (the default), hinge or log_loss, for regression squared_error (the
+        Loss, or several: for classes squared_hinge (the default), hinge or log_loss, for regression squared_error (the
         default) or huber. With "squared_hinge" the model is a linear support vector machine, as ``LinearSVC``; "hinge"
-        heeds wrong labels less, "log_loss" is logistic regression, "huber" hardly heeds outliers.
+        is less sensitive to wrong labels, "log_loss" is logistic regression, "huber" is robust to outliers.
     alpha : float or sequence of float, default=1e-6
-        Strength of the l2 penalty, above 0; of several, trained side by side, the best is kept. It is
-        ``1 / (n_rows * C)`` in the terms of ``LinearSVC``; averaging and a bounded number of steps regularise more than
-        it does: raise it for noisy labels. The held-out rows choose; of equal models the one with the larger alpha is
-        returned. ``model.training["grid"]`` records all.
+        Strength of the l2 penalty, above 0; several are trained together, and the best is kept. It is
+        ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Averaging and the bounded number of steps regularise more
+        than the penalty: increase it for noisy labels. The best model on held-out rows is kept, of equal ones that with
+        the larger alpha. ``model.training["grid"]`` records all.
     epochs : int, optional
-        Passes over the shards, by default as many as show 150,000 rows a class, from 5 to 40.
+        Passes over the shards; by default enough for 150,000 rows per class, but between 5 and 40.
     average : bool, default=True
         Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th epoch
         count t times.
@@ -46,23 +46,22 @@ class SGD(Settings):
         Stop after so many epochs in a row without a better held-out score. The model of the best epoch is then
         returned. By default all epochs are trained and the last one counts.
     validation_fraction : float, optional
-        Share of the rows that is held out to choose, by default 0.1 where there is something to choose. It is in (0,
-        1), and takes the place of validation shards. Which rows these are depends on the seed and a row's place in the
-        source alone.
+        Share of the rows held out to choose among models; by default 0.1 if there is a choice. It is in (0, 1), and
+        replaces validation shards. The choice of rows depends only on the seed and the position of a row in the source.
     refit : bool, default=False
-        Train what the held-out rows chose once more, on all rows. As in `GridSearchCV`, loss, alpha and, with
-        `patience`, epochs are kept; it costs a second training, of one model. Otherwise the model has not seen the rows
-        held out, as with ``SGDClassifier(early_stopping=True)``.
+        Train once more on all rows, with the settings chosen on held-out rows. As in `GridSearchCV`, these are loss,
+        alpha and, with `patience`, epochs; it costs a second training, of one model. Otherwise the model is not trained
+        on held-out rows, as with ``SGDClassifier(early_stopping=True)``.
     shuffle_rows : int, optional
-        Rows that are mixed in memory, by default as many as take 64 MiB in their shards. They should be enough to hold
-        several shards where a source is sorted by label.
+        Rows that are shuffled in memory; by default as many as take 64 MiB in their shards. If a source is sorted by
+        label, the buffer should hold several shards.
     loaders : int, default=1
         Shards that are read at the same time. Weights do not depend on it.
     parts : int, optional
-        Train so many parts of the shards side by side, and average their weights after each epoch. Every part has
-        about equally many rows. The same seed and number of parts give the same weights, bit for bit, wherever parts
-        run and whatever workers are lost. By default, where a client is given, as many as tasks run at a time, but no
-        more than there are shards; otherwise rows are shown one after another.
+        Number of parts of the shards that are trained in parallel; weights are averaged after each epoch. All parts
+        have about the same number of rows. The same seed and number of parts give the same weights, bit for bit, even
+        on other workers or if workers are lost. By default, with a client, the number of tasks that run at a time, but
+        at most the number of shards; without a client, training is sequential.
 
     Raises
     ------
@@ -206,9 +205,9 @@ class TrainConfig(Settings):
     shards: str
     """Folder of training shards."""
     test: str | None = None
-    """Shards to score the model on after each epoch; they decide nothing."""
+    """Shards to score the model on after each epoch; they do not affect training."""
     validation: str | None = None
-    """Shards that decide among alphas, losses and epochs."""
+    """Shards that select alpha, loss and number of epochs."""
     out: str | None = None
     """Folder to save the model in, or its URL."""
     task: Literal["auto", "classification", "regression"] = "auto"

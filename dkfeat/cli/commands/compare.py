@@ -25,7 +25,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 @heading("Comparison")
 @click.option("--test", multiple=True, metavar="SOURCE2", help="Rows to test on.  [default: a part of SOURCE, by seed]")
 @click.option(
-    "--maps", default="gcws,nrff,nystroem-gmm,nystroem-rbf", show_default=True, help="Feature maps; rff is another one."
+    "--maps", default="gcws,nrff,nystroem-gmm,nystroem-rbf", show_default=True, help="Feature maps; also: rff."
 )
 @click.option(
     "--k", type=numbers(int, "32,64"), default="32,64,128,256,512,1024", show_default=True, help="Components."
@@ -39,16 +39,18 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
     help="Widths of the RBF kernel.",
 )
 @option_of(Liblinear, "loss", type=Choice(CLASS_LOSSES))
-@click.option("--linear/--no-linear", default=True, show_default=True, help="Also a linear model on the raw rows.")
-@click.option("--exact/--no-exact", default=None, help="Also exact kernel machines.  [default: up to 3,000 rows]")
-@click.option("--within", type=float, default=0.5, show_default=True, help="Points that a cheaper map may be worse.")
+@click.option("--linear/--no-linear", default=True, show_default=True, help="Include a linear model on the raw rows.")
+@click.option("--exact/--no-exact", default=None, help="Include exact kernel machines.  [default: up to 3,000 rows]")
+@click.option(
+    "--within", type=float, default=0.5, show_default=True, help="Percentage points that a cheaper map may be worse."
+)
 @option_of(Liblinear, "validation_fraction")
 @click.option(
     "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
 @heading("Report")
-@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results to resume from.")
+@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results of finished models.")
 @click.option(
     "--output",
     type=Choice(["text", "json", "csv"]),
@@ -77,10 +79,10 @@ def compare(
     """Compare feature maps on the rows of SOURCE and recommend one.
 
     A linear model is trained on the features of each map and size. A part of
-    the training rows is held out. It decides on C, on gamma of RBF kernels, and
-    on the recommendation: the cheapest map, by bytes and then by time per row, of
-    those within half a point of the best. Rows to test on decide nothing; they
-    measure the result. All rows are held in memory.
+    the training rows is held out to select C, gamma of RBF kernels, and the
+    recommended map: the cheapest one, by bytes and then by time per row, whose
+    accuracy is within half a point of the best. Test rows are only scored. All
+    rows are held in memory.
 
     With --out, the same command again continues an interrupted comparison.
 

@@ -25,10 +25,10 @@ REPORT_SECONDS = {True: 0.2, False: 10.0}
 
 @click.group(cls=DkfeatGroup)
 def datasets() -> None:
-    """Download public data sets to try things on.
+    """Download public data sets.
 
-    They are those of the LIBSVM collection that papers on kernels use. Files are
-    kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and not
+    They are part of the LIBSVM collection, and used in papers on kernels. Files
+    are kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and not
     downloaded again.
 
     For example:
@@ -41,7 +41,7 @@ def datasets() -> None:
 @click.option("--folder", metavar="DIR", help="Folder of the files, if not the cache folder.")
 @output_options
 def list_(folder: str | None) -> None:
-    """List the data sets that can be fetched, and those that are here.
+    """List the data sets, and whether they are downloaded.
 
     Rows, columns and classes are as the collection states them. A data set
     without test rows is one file, to be divided by you.
@@ -94,7 +94,7 @@ def fetch(
     mirror: str | None,
     retry_seconds: float,
 ) -> None:
-    """Fetch data sets, or find them in the cache, and print the paths of their files.
+    """Download data sets that are not in the cache, and print the paths of their files.
 
     An interrupted download is continued, by the same command too. A file that is
     here is checked against its size and SHA-256, which are kept beside it. Without

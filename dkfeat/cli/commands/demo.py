@@ -1,4 +1,4 @@
-"""``dkfeat demo``: the commands of a first experiment on real data, and a table of what they gained."""
+"""``dkfeat demo``: the commands of a first experiment on real data, and a table of accuracies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_TIMED_SECONDS = 0.5
 @output_options
 @click.pass_context
 def demo(ctx: click.Context, /, **options: Any) -> None:
-    """Featurize real data, train on it and show what it gained.
+    """Run all steps on real data and compare accuracies.
 
     A linear model on the features is compared with one on the raw columns. The
     commands that run are shown as you would type them.

@@ -47,13 +47,12 @@ def doctor(
     stores: tuple[str, ...],
     storage_options: dict[str, Any] | None,
 ) -> None:
-    """Check whether dkfeat can work here, and name a remedy where it cannot.
+    """Check this machine, a cluster or a store, and suggest remedies.
 
-    Each line is ok, warn (it works, but not as well as it could) or fail. The
-    exit status is 0 unless a check fails; then it is the one that a run would end
-    with. Loops that were never compiled on this machine are compiled, which takes
-    a while, once. A store is checked with files that are deleted again, a
-    scheduler with a small task on each worker.
+    Each line is ok, warn (runs work, but slower or less safely) or fail (runs end
+    with an error). The exit status is that of this error, otherwise 0. Loops are
+    compiled if their cache is empty, which takes a while. A store is checked with
+    files that are deleted again, a scheduler with a small task on each worker.
 
     For example:
       dkfeat doctor

@@ -102,7 +102,9 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
 @click.command(cls=DkfeatCommand)
 @_target
-@click.option("--scan", "with_scan", is_flag=True, help="Read the source first, to know rows and open options.")
+@click.option(
+    "--scan", "with_scan", is_flag=True, help="Scan the source, to find the number of rows and unset options."
+)
 @map_options
 @source_options
 @on_bad_row

@@ -125,7 +125,7 @@ UNFINISHED = 4
 def status(ctx: click.Context, /, target: str, check: bool, storage_options: dict[str, Any] | None) -> None:
     """Show the state of folder TARGET: complete, running or unfinished.
 
-    Nothing is written, and a run that is going on is not disturbed. The exit
+    Nothing is written, and a run in progress is not affected. The exit
     status is 0 in any state, unless --check is given.
 
     For example:
@@ -180,10 +180,10 @@ def _some(names: tuple[str, ...]) -> str:
 @storage_option("TARGET")
 @output_options
 def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
-    """List the rows that were set aside when folder TARGET was made.
+    """List the bad rows that were left out of the shards in TARGET.
 
-    Each line has the place of the row (file, line and column; of Parquet file,
-    row group, row and column), what is wrong, and the row itself.
+    Each line has the position of the row (file, line and column; for Parquet
+    file, row group, row and column), the error, and the row itself.
 
     For example:
       dkfeat featurize 'day-*.svm' --on-bad-row quarantine --out features/days

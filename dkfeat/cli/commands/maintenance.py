@@ -34,10 +34,10 @@ def _options(command: Command) -> Command:
 def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: Mapping[str, Any] | None) -> None:
     """Give up a batch in TARGET that was interrupted and cannot be finished.
 
-    The plan of the batch and its shards are deleted. What is committed stays; if
-    nothing is, the next run may have other settings. Use it when sources or
-    settings have to change; otherwise the same run again finishes the batch. A
-    run that is going on is not touched.
+    The plan of the batch and its shards are deleted. Committed shards stay; if
+    there are none, the next run may have other settings. Use it if sources or
+    settings must change; otherwise the same command finishes the batch. A run in
+    progress is not affected.
 
     For example:
       dkfeat abort features/days --dry-run
@@ -62,7 +62,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
 def clean(
     target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: Mapping[str, Any] | None
 ) -> None:
-    """Delete what dead runs left in TARGET: stray shards and temporary files.
+    """Delete leftovers of dead runs in TARGET: stray shards and temporary files.
 
     Only files with names that dkfeat gives, and that no manifest or plan lists,
     are deleted. Other files, links and folders are listed and left alone.
@@ -94,10 +94,10 @@ def clean(
 def break_lock(target: str, run_id: str, storage_options: Mapping[str, Any] | None) -> None:
     """Remove the lock of run RUN_ID on DIR, if the run on another host has ended.
 
-    A run locks its target. If its host died, the lock stays, and other runs are
-    refused with an error that names RUN_ID, as `dkfeat status DIR` does. Make
-    sure that the run has ended: two runs must not write to one target. The lock
-    of a run that has ended on this host needs no command.
+    A run locks its target. If its host died, the lock stays, and other runs end
+    with an error that names RUN_ID; `dkfeat status DIR` shows it too. Make sure
+    that the run has ended: two runs must not write to one target. The lock of a
+    run that has ended on this host is removed without this command.
 
     For example:
       dkfeat break-lock features/days 7f3a9c

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     metavar="DIR|FILE",
-    help="Target: a folder or URL for predictions, scores and the place of each row, or a file in .parquet, .csv or "
+    help="Target: a folder or URL for predictions, scores and the origin of each row, or a file in .parquet, .csv or "
     ".txt for labels alone.  [default: labels on standard output]",
 )
 @option_of(PredictConfig, "scores")
@@ -57,11 +57,11 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     model's map. Files are read with the options of the model's training rows and
     featurized on the fly.
 
-    A folder as --out gets Parquet files with label, prediction, scores and the
-    place of each row. Tasks write them in parallel, and the same command again
+    If --out is a folder, it gets Parquet files with label, prediction, scores and
+    the origin of each row. Tasks write them in parallel, and the same command
     continues an interrupted run. Without --out, labels go to standard output, one
-    a line. If SOURCE has labels that the model knows, the accuracy is printed on
-    standard error; `dkfeat evaluate` computes more.
+    per line. If SOURCE has labels, the accuracy is printed on standard error;
+    `dkfeat evaluate` computes more.
 
     For example:
       dkfeat predict model new.svm > labels.txt

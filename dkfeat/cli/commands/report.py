@@ -42,8 +42,8 @@ def report(
 
     The page shows the source and the settings, rows per second over time, rows
     and bytes of each shard, labels, empty and bad rows, and the error of the
-    kernel estimates beside the error that theory expects. It is one file that
-    needs no other. A run that is going on is not disturbed.
+    kernel estimates beside the error that theory expects. It is a single file. A
+    run in progress is not affected.
 
     For the kernel, some rows of SOURCE are read again. Without SOURCE, files of
     this machine are read where the last run found them.

@@ -28,7 +28,7 @@ BUILT_IN = {
 
 @click.group(cls=DkfeatGroup)
 def config() -> None:
-    """Show the defaults that hold here; check files of settings.
+    """Show the current defaults; check settings files.
 
     Defaults are the keys under `dkfeat` in Dask's configuration, as in the file
     ~/.config/dask/dkfeat.yaml:
@@ -39,7 +39,7 @@ def config() -> None:
         blocksize: 32MiB
 
     or environment variables, DASK_DKFEAT__N_WORKERS=4. Command lines, job files
-    and arguments in Python go before them. The variable DASK_CONFIG names another
+    and arguments in Python override them. The variable DASK_CONFIG names another
     folder or file.
 
     For example:
@@ -51,7 +51,7 @@ def config() -> None:
 @config.command(cls=DkfeatCommand)
 @output_options
 def show() -> None:
-    """Show each default, and the place where it was set.
+    """Show each default, and the file or variable that sets it.
 
     For example:
       dkfeat config show

@@ -31,7 +31,7 @@ def verify(
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
     anything is wrong. With --inputs, the source is read again and compared byte
     by byte with what the shards were made from; the exit status is 4 if it has
-    changed. Options of tasks and progress are for that comparison.
+    changed. The options for tasks and progress apply only to that comparison.
 
     For example:
       dkfeat verify features/train

@@ -100,7 +100,7 @@ _FLAGS = {
     "gamma": _Flag("fourier maclaurin", "Width of the RBF kernel (fourier); rate of the exponential one (maclaurin)."),
     "normalize": _Flag(
         "gcws fourier maclaurin",
-        "Scale input rows to this norm; of fourier, true scales rows of features to unit length.",
+        "Scale input rows to this norm; for fourier, true scales rows of features to unit length.",
         _NORMALIZE,
     ),
     "projection": _Flag(
@@ -120,7 +120,7 @@ _FLAGS = {
     "radius": _Flag("maclaurin", "Largest norm of a scaled row."),
     "tolerance": _Flag("maclaurin", "Share of an infinite series that may be left out."),
     "h01": _Flag("maclaurin", "Keep constant and linear terms exact.", None, (("is_flag", True),)),
-    "inner": _Flag("maclaurin", "Map whose kernel is composed: gcws, fourier or laplace.", _INNER),
+    "inner": _Flag("maclaurin", "Map whose kernel replaces the inner product: gcws, fourier or laplace.", _INNER),
     "kernel_params": _Flag(
         "nystroem", "Parameter of the kernel. Repeatable.", _KERNEL_PARAMETER, (("multiple", True),)
     ),

@@ -49,7 +49,7 @@ def source_options(command: Command) -> Command:
         options_of(SourceConfig, "format", "n_features"),
         of("zero_based", type=zero_based),
         options_of(SourceConfig, "blocksize", "dtype", "multilabel"),
-        of("query_id", type=None, is_flag=True, help="Keep the query ids of rows: qid:n, of Parquet the column qid."),
+        of("query_id", type=None, is_flag=True, help="Keep query ids: qid:n in text, the column qid in Parquet."),
         click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
         of("labels", type=numbers(float, "-1,1"), multiple=False),
         of("label_dtype"),
@@ -59,7 +59,7 @@ def source_options(command: Command) -> Command:
         of("features", **names, help="Columns of features, as in a,b. Left out: all numeric ones. Repeatable."),
         of("features_as"),
         of("label", metavar="NAME", help="Column of labels."),
-        click.option("--no-label", is_flag=True, help="Rows have no labels, and get 0."),
+        click.option("--no-label", is_flag=True, help="Rows have no labels; 0 is stored."),
         of("weight", metavar="NAME", help="Column of weights, kept in shards."),
         of("id", metavar="NAME", help="Column that shards keep as id."),
         of("keep", **names, help="More columns that shards keep, as in a,b. Repeatable."),
@@ -205,9 +205,11 @@ quiet_option = click.option(
     "-q",
     "--quiet",
     **_flag(QUIET),
-    help="Print no progress and no summary, only warnings, errors and what is asked for.",
+    help="Print no progress and no summary, only warnings, errors and requested results.",
 )
-_json_option = click.option("--json", "as_json", **_flag(JSON), help="Print JSON: one object; of a list, one a line.")
+_json_option = click.option(
+    "--json", "as_json", **_flag(JSON), help="Print JSON: one object, or one per line for lists."
+)
 
 
 def output_options(command: Command) -> Command:

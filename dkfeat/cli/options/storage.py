@@ -41,8 +41,8 @@ def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
         Arguments of the command that may be URLs.
     """
     text = (
-        f"Storage setting for {names} at a URL, as in endpoint_url=http://host:9000; a credential as the name of "
-        "its variable, secret=env:NAME. Repeatable."
+        f"Storage setting for a URL as {names}, such as endpoint_url=http://host:9000; give a credential by an "
+        "environment variable, as in secret=env:NAME. Repeatable."
     )
     return _option("--storage-option", "storage_options", text)
 
@@ -52,7 +52,7 @@ def _option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
 
 
 target_option = _option(
-    "--target-option", "target_options", "Storage setting for the target at a URL, in the same form. Repeatable."
+    "--target-option", "target_options", "Storage setting for a URL as target, as in --storage-option. Repeatable."
 )
 """Give a command ``--target-option``, likewise as `target_options`."""
 
