@@ -28,8 +28,8 @@ def datasets() -> None:
     """Download public data sets.
 
     They are part of the LIBSVM collection, and used in papers on kernels. Files
-    are kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and not
-    downloaded again.
+    are kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and
+    not downloaded again.
 
     For example:
       dkfeat datasets list
