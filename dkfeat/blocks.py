@@ -89,7 +89,7 @@ class PackedCodes(NamedTuple):
     codes: NDArray[np.uint8]
     """Shape (n_rows, ceil(n_components * bits / 8)): codes in component order, least significant bit first."""
     empty: NDArray[np.bool_]
-    """Shape (n_rows,): rows without features, whose bytes are zero and mean nothing."""
+    """Shape (n_rows,): mask of the rows without features, whose bytes are zero and mean nothing."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,12 +106,12 @@ def take_rows(X: Any, rows: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file of a source, pinned by what tells whether it has changed."""
+    """A file of a source, with the properties by which a change of it is noticed."""
 
     name: str
     """Path relative to the source's root, with forward slashes: its identity in plans and manifests."""
     url: str
-    """Where it is opened: an fsspec URL or a local path. Never part of an identity, never written to disk."""
+    """fsspec URL or local path at which it is opened. Never part of an identity, never written to disk."""
     size: int
     """Bytes as stored, at least 0."""
     mtime_ns: int | None = None
@@ -123,13 +123,13 @@ class SourceFile:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """What must be equal for the file to count as unchanged."""
+        """Properties that are equal as long as the file is unchanged."""
         return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What one task reads: a byte range of a plain text file, one whole compressed file, or a group of tiny files."""
+    """Part of a source that one task reads: a range of a file, a whole compressed file or a group of tiny files."""
 
     number: int
     """Position in the plan, from 0, in source order; continues over batches."""
@@ -149,17 +149,17 @@ class Split:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the bytes of some of its text are known only by reading."""
+        """True if the length of some of its text is found only by reading."""
         return any(file.compression is not None for file in self.files)
 
     @property
     def title(self) -> str:
-        """Which files, for people."""
+        """Names of the files, for messages."""
         return f"{self.file.name} and {len(self.others):,} more" if self.others else self.file.name
 
     @property
     def description(self) -> str:
-        """Which bytes of which files, for people."""
+        """Range of bytes and names of the files, for messages."""
         return f"{self.title}, split {self.number} (bytes {self.start:,} to {self.stop:,})"
 
     def with_files(self, files: Mapping[str, SourceFile]) -> Self:

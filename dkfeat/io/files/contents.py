@@ -103,7 +103,7 @@ class RemoteFile(io.RawIOBase):
     Parameters
     ----------
     file : SourceFile
-        As it was listed. Where it has an ETag, the store is asked for ranges of that version alone.
+        As it was listed. Where it has an ETag, ranges of that version alone are requested.
     options : mapping, optional
         For fsspec.
 
@@ -112,7 +112,7 @@ class RemoteFile(io.RawIOBase):
     SpecConflictError
         The file changed or is gone; also from reading.
     OSError
-        As the store answers.
+        As the store raises it.
     """
 
     def __init__(self, file: SourceFile, options: Mapping[str, Any] | None) -> None:

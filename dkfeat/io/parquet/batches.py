@@ -37,7 +37,7 @@ class RowError(ParquetError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class ColumnBatch:
     """Columns of consecutive rows of a row group, those that a filter passed over left out."""
 
     file: SourceFile
@@ -65,12 +65,12 @@ class Batch:
         """Column of one value a row."""
         return Column(self, name, self.columns[name])
 
-    def part(self, start: int, stop: int) -> Batch:
+    def part(self, start: int, stop: int) -> ColumnBatch:
         """Rows from `start` to `stop`, as views."""
         columns = {name: array.slice(start, stop - start) for name, array in self.columns.items()}
         return replace(self, rows=self.rows[start:stop], columns=columns)
 
-    def without(self, positions: Sequence[int]) -> Batch:
+    def without(self, positions: Sequence[int]) -> ColumnBatch:
         """Copy without some rows."""
         kept = np.delete(np.arange(len(self.rows)), positions)
         columns = {name: array.take(pa.array(kept)) for name, array in self.columns.items()}
@@ -86,7 +86,7 @@ class Column(NamedTuple):
         From its methods, with the location of the first bad value.
     """
 
-    batch: Batch
+    batch: ColumnBatch
     name: str
     array: pa.Array
     """Plain array."""
@@ -99,7 +99,7 @@ class Column(NamedTuple):
             position = int(np.searchsorted(np.cumsum(self.lengths), position, side="right"))
         return self.batch.error(self.name, position, reason, word)
 
-    def refuse(self, bad: NDArray[np.bool_], values: Any, expected: str, word: str) -> None:
+    def raise_first_bad(self, bad: NDArray[np.bool_], values: Any, expected: str, word: str) -> None:
         """Raise an error about the first bad value, if there is one."""
         if bad.any():
             first = int(np.argmax(bad))
@@ -136,7 +136,7 @@ class Column(NamedTuple):
         array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
         numbers = array.to_numpy(zero_copy_only=False)
         if numbers.dtype == np.uint64:
-            self.refuse(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", word)
+            self.raise_first_bad(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", word)
         return numbers.astype(np.int64, copy=False)
 
 
@@ -220,12 +220,12 @@ class SplitReader:
         self.stop_row = sum(footer.rows[: split.stop])
         """Number of the first row behind it."""
 
-    def batches(self) -> Iterator[tuple[Batch, int]]:
+    def batches(self) -> Iterator[tuple[ColumnBatch, int]]:
         """Read the split.
 
         Yields
         ------
-        batch : Batch
+        batch : ColumnBatch
             Rows that pass the filters; at least one.
         first_row : int
             Number in the file of the first row of the batch's row group.
@@ -236,7 +236,7 @@ class SplitReader:
                 yield batch, first_row
             first_row += self._footer.rows[group]
 
-    def _of_group(self, group: int) -> Iterator[Batch]:
+    def _of_group(self, group: int) -> Iterator[ColumnBatch]:
         file, declared, start = self._split.file, self._footer.rows[group], 0
         size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
         with reading(file, group):
@@ -252,7 +252,7 @@ class SplitReader:
             if start > declared:
                 break
             if len(rows):
-                yield Batch(file, group, rows, columns)
+                yield ColumnBatch(file, group, rows, columns)
         if start != declared:
             raise ParquetError(
                 f"damaged: the footer declares {declared:,} rows, {start:,} are there",
@@ -277,13 +277,8 @@ class SplitReader:
 
 
 def _first_leaf(schema: pa.Schema, column: str) -> int:
-    """Find the number of the first column chunk that holds a part of a column."""
-    place = 0
-    for item in schema:
-        if item.name == column:
-            return place
-        place += _n_leaves(item.type)
-    raise KeyError(column)  # the schema was checked
+    """Find the number of the first column chunk that holds a part of a column, which the schema has once."""
+    return sum(map(_n_leaves, schema.types[: schema.get_field_index(column)]))
 
 
 def _n_leaves(kind: pa.DataType) -> int:
@@ -291,4 +286,4 @@ def _n_leaves(kind: pa.DataType) -> int:
         return _n_leaves(kind.storage_type)
     if pa.types.is_dictionary(kind) or not pa.types.is_nested(kind):
         return 1
-    return sum(_n_leaves(kind.field(place).type) for place in range(kind.num_fields))
+    return sum(_n_leaves(kind.field(number).type) for number in range(kind.num_fields))

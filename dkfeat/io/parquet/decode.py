@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import RowBlock
 from dkfeat.errors import ParquetError
-from dkfeat.io.parquet.batches import Batch, Column, RowError, plain
+from dkfeat.io.parquet.batches import Column, ColumnBatch, RowError, plain
 from dkfeat.io.parquet.options import ParquetOptions
 from dkfeat.io.shards.bad_rows import BadRow, cut_message, shown_text
 from dkfeat.io.shards.columns import KEPT_TYPES
@@ -34,7 +34,7 @@ _SHOWN_ITEMS = 40
 """Maximum columns of a row, and values of a list, used for the text of a record, which is cut at 160 characters."""
 
 
-def decode(options: ParquetOptions, batch: Batch, first_row: int) -> RowBlock:
+def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBlock:
     """Decode a batch, its rows numbered in the file; `first_row` is the number of the row group's first row."""
     read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
     lengths, indices, values = read(options, batch)
@@ -55,7 +55,7 @@ def decode(options: ParquetOptions, batch: Batch, first_row: int) -> RowBlock:
     )
 
 
-def row_bytes(options: ParquetOptions, batch: Batch, rows: RowBlock) -> NDArray[np.int64]:
+def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> NDArray[np.int64]:
     """Bytes that each row of a decoded batch counts toward a piece: its values, zeros too, and its kept text."""
     n_values: Any = int(options.n_features or 0)
     if options.features_as == "sparse":
@@ -68,7 +68,7 @@ def row_bytes(options: ParquetOptions, batch: Batch, rows: RowBlock) -> NDArray[
     return n_bytes
 
 
-def decode_labels(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
     """Decode labels, concatenated, and the number of labels per row; float64 while the label type is unknown."""
     dtype = "float64" if options.label_dtype == "auto" else options.label_dtype
     if options.label is None:
@@ -83,18 +83,18 @@ def decode_labels(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], 
     else:
         labels = column.floats().astype(np.float64, copy=False)
     if not is_integer:
-        column.refuse(~np.isfinite(labels), labels, "labels are finite numbers", word)
+        column.raise_first_bad(~np.isfinite(labels), labels, "labels are finite numbers", word)
     if options.labels is not None:
         expected = f"the labels allowed are {', '.join(map(str, options.labels))}"
-        column.refuse(~np.isin(labels, options.labels), labels, expected, NOT_ALLOWED)
+        column.raise_first_bad(~np.isin(labels, options.labels), labels, expected, NOT_ALLOWED)
     if dtype == "int64" and labels.dtype != np.int64:
         expected = 'the source has integer labels; pass label_dtype="float64"'
-        column.refuse(~exact_integers(labels), labels, expected, NOT_ALLOWED)
+        column.raise_first_bad(~exact_integers(labels), labels, expected, NOT_ALLOWED)
         labels = labels.astype(np.int64)
     return labels, lengths
 
 
-def highest_index(options: ParquetOptions, batch: Batch) -> int | None:
+def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
     """Highest index of sparse rows, or last position of vectors; None if there are none."""
     if options.features_as == "vector":
         _, lengths = batch.column(str((options.features or ())[0])).lists()
@@ -108,7 +108,7 @@ def index_dtype(options: ParquetOptions) -> type[np.signedinteger[Any]]:
     return np.int32 if int(options.n_features or 0) < 2**31 else np.int64
 
 
-def _dense(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+def _dense(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read one number from each of many columns."""
     columns = [batch.column(name).without_nulls(_NULL_FEATURE) for name in options.features or ()]
     arrays = [_for_tensor(column) for column in columns]
@@ -117,7 +117,7 @@ def _dense(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
     return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, block.ravel(), columns)
 
 
-def _vectors(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+def _vectors(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read a list of all values in one column."""
     width = int(options.n_features or 0)
     column = batch.column(str((options.features or ())[0])).without_nulls(_NULL_FEATURE)
@@ -142,24 +142,26 @@ def _vectors(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
     return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, numbers, [column])
 
 
-def _pairs(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
+def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read a list of indices and a list of values."""
     index_column, value_column = _pair(options, batch)
     column, indices, lengths = _indices(index_column)
     base = 0 if options.zero_based else 1
     if len(indices):
         reason = f"indices are numbered from {base}" + ("; pass zero_based=True if from 0" if base else "")
-        column.refuse(indices < base, indices, reason, OUT_OF_RANGE)
+        column.raise_first_bad(indices < base, indices, reason, OUT_OF_RANGE)
         highest = int(options.n_features or 0) - 1 + base
-        column.refuse(indices > highest, indices, f"the highest index is {highest:,}, by n_features", OUT_OF_RANGE)
+        column.raise_first_bad(
+            indices > highest, indices, f"the highest index is {highest:,}, by n_features", OUT_OF_RANGE
+        )
         falls = np.diff(indices) <= 0
         starts = np.cumsum(lengths)[:-1]
         falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
         if falls.any():
             first = int(np.argmax(falls)) + 1
             now, last = int(indices[first]), int(indices[first - 1])
-            what = f"index {now} twice" if now == last else f"index {now} after {last}"
-            raise column.error(first, f"{what}, but indices must ascend within a row", "indices not ascending")
+            found = f"index {now} twice" if now == last else f"index {now} after {last}"
+            raise column.error(first, f"{found}, but indices must ascend within a row", "indices not ascending")
     if value_column is None:
         return lengths, indices - base, np.ones(len(indices), options.dtype)
     items, value_lengths = value_column.lists()
@@ -171,7 +173,7 @@ def _pairs(options: ParquetOptions, batch: Batch) -> tuple[NDArray[Any], ...]:
     return lengths, indices - base, _finite(options, numbers, [items])
 
 
-def _pair(options: ParquetOptions, batch: Batch) -> tuple[Column, Column | None]:
+def _pair(options: ParquetOptions, batch: ColumnBatch) -> tuple[Column, Column | None]:
     """Columns of the indices and of the values."""
     columns = [batch.column(name) for name in options.features or () if name in batch.columns]  # a scan reads only one
     array = columns[0].array
@@ -217,21 +219,21 @@ def _for_tensor(column: Column) -> pa.Array:
     return pa.array(column.floats())
 
 
-def _query_ids(batch: Batch, name: str) -> NDArray[np.int64]:
+def _query_ids(batch: ColumnBatch, name: str) -> NDArray[np.int64]:
     word = "bad query id"
     return batch.column(name).without_nulls("a null, but query ids are integers", word).int64(word)
 
 
-def _weights(batch: Batch, name: str) -> NDArray[np.float64]:
+def _weights(batch: ColumnBatch, name: str) -> NDArray[np.float64]:
     word = "bad weight"
     column = batch.column(name).without_nulls("a null, but each row has a weight", word)
     weights = column.floats().astype(np.float64, copy=False)
     bad = ~(np.isfinite(weights) & (weights >= 0))
-    column.refuse(bad, weights, "weights are finite and at least 0", word)
+    column.raise_first_bad(bad, weights, "weights are finite and at least 0", word)
     return weights
 
 
-def _kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
+def _kept(batch: ColumnBatch, name: str, kind: pa.DataType) -> pa.Array:
     """Kept column as stored in shards."""
     array = batch.columns[name]
 
@@ -253,7 +255,9 @@ def _kept(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
         raise
 
 
-def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[Batch, RowBlock, list[BadRow]]:
+def decode_good(
+    options: ParquetOptions, batch: ColumnBatch, first_row: int
+) -> tuple[ColumnBatch, RowBlock, list[BadRow]]:
     """Decode a batch without its bad rows, which are listed in order.
 
     The status of a row, and the reason if it is bad, depend on that row alone: a batch that cannot be decoded is halved
@@ -263,14 +267,14 @@ def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[
     Parameters
     ----------
     options : ParquetOptions
-    batch : Batch
+    batch : ColumnBatch
         Batch of at least one row.
     first_row : int
         Number in the file of the first row of the batch's row group.
 
     Returns
     -------
-    batch : Batch
+    batch : ColumnBatch
         Batch of the good rows.
     rows : RowBlock
     bad_rows : list of BadRow
@@ -295,7 +299,7 @@ def decode_good(options: ParquetOptions, batch: Batch, first_row: int) -> tuple[
     return good, decode(options, good, first_row), list(bad.values())
 
 
-def bad_row(batch: Batch, position: int, first_row: int, error: RowError) -> BadRow:
+def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) -> BadRow:
     """Make the record of a bad row; `first_row` is the number in the file of the row group's first row."""
     number = first_row + int(batch.rows[position])
     location = {"row_group": error.row_group, "row": error.row, "column": error.column}
@@ -310,7 +314,7 @@ def bad_row(batch: Batch, position: int, first_row: int, error: RowError) -> Bad
     )
 
 
-def _text(row: Batch, blamed: str) -> str:
+def _text(row: ColumnBatch, blamed: str) -> str:
     """Text with the values of a row as read, beginning with the column that caused the error."""
     names = sorted(islice(row.columns, _SHOWN_ITEMS), key=lambda name: name != blamed)
     if blamed in row.columns and blamed not in names:

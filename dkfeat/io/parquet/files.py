@@ -182,8 +182,8 @@ def _is_folder(path: str, storage_options: Mapping[str, Any] | None) -> bool:
         return os.path.isdir(path)  # noqa: PTH112  # Path would change names like "a//b"
     if glob.has_magic(path):
         return False
-    system, place = open_filesystem(path, storage_options)
-    return bool(open_retries(path, storage_options or {}).call("look up", lambda: system.isdir(place)))
+    system, folder = open_filesystem(path, storage_options)
+    return bool(open_retries(path, storage_options or {}).call("look up", lambda: system.isdir(folder)))
 
 
 def _holds_parquet(path: str) -> bool:

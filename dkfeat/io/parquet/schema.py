@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -71,11 +72,11 @@ class Schema:
 
 def is_number(kind: pa.DataType) -> bool:
     """Tell whether values of a type are taken as numbers."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or _is_decimal(kind)
+    return _is_any(kind, _NUMBERS)
 
 
 def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]:
-    """Options of a source that the schema of its first file settles; those that need rows stay open.
+    """Options of a source that the schema of its first file determines; those that need rows stay open.
 
     Left out, features are the column ``features`` if it holds vectors or pairs, else the pair ``indices``
     and ``values`` if they hold lists, else every column of numbers that is not label, weight, query id or kept.
@@ -119,7 +120,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
 
 
 def check_schema(options: ParquetOptions, schema: Schema) -> None:
-    """Refuse a file whose columns are not what the source reads.
+    """Check that the columns of a file are those that the source reads.
 
     Raises
     ------
@@ -147,7 +148,9 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
     if options.features_as == "columns":
         for name, kind in zip(features, types, strict=True):
             if not is_number(kind):
-                raise schema.error(name, f"is {kind}, but a column of features is of numbers{_remedy(kind)}")
+                remedy = ", encode it as numbers, or pass it as keep=" if _is_text(kind) else ""
+                reason = f"is {kind}, but a column of features is of numbers; leave it out{remedy}"
+                raise schema.error(name, reason)
         if len(types) != options.n_features:
             raise ConfigError(
                 f"features are {len(types):,} columns, but n_features={options.n_features:,}; name as many columns"
@@ -221,42 +224,37 @@ def _kept_type(kind: pa.DataType, column: str, schema: Schema) -> str:
         kept = pa.timestamp("us", None if kind.tz is None else "UTC")
     if kept is None:
         raise schema.error(column, f"is {kind}, which cannot be kept; {', '.join(KEPT_TYPES)} can")
-    return next(word for word, known in KEPT_TYPES.items() if known == kept)
+    return next(name for name, storage in KEPT_TYPES.items() if storage == kept)
 
 
 def _vector_value(kind: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_fixed_size_binary(kind) and not _is_decimal(kind):
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
         return pa.float32() if kind.byte_width and kind.byte_width % 4 == 0 else None
     value = _list_value(kind)
     return value if value is not None and is_number(value) else None
 
 
 def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
-    """Type of what lists of any kind hold; None for what is no list."""
-    if kind is None:
-        return None
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return storage_type(kind.value_type) if is_list or _is_view(kind) else None
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-
-
-def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind))
+    """Type of the items of lists of any kind; None for other types."""
+    return storage_type(kind.value_type) if kind is not None and _is_any(kind, _LISTS) else None
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return _is_any(kind, (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def _remedy(kind: pa.DataType) -> str:
-    if _is_text(kind):
-        return "; leave it out, encode it as numbers, or pass it as keep="
-    return "; leave it out"
+def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(test(kind) for test in tests)
 
 
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 _KEPT = (
     (pa.types.is_integer, pa.int64()),
     (pa.types.is_floating, pa.float64()),

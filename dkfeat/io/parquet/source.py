@@ -17,7 +17,7 @@ from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.io.files.contents import check_unchanged
 from dkfeat.io.files.find import find_files
-from dkfeat.io.parquet.batches import Batch, RowError, footer_of, open_split
+from dkfeat.io.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.io.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, is_hidden, open_parquet
 from dkfeat.io.parquet.options import ParquetOptions
@@ -83,7 +83,7 @@ class ParquetSource(ParquetOptions, Source):
             return list(parquet.schema_arrow.names)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
-        """Source with the options that the schema of the first file settles."""
+        """Source with the options that the schema of the first file determines."""
         if self.is_resolved or not files:
             return self
         with open_parquet(files[0], self.storage_options) as parquet:
@@ -239,7 +239,7 @@ class ParquetSource(ParquetOptions, Source):
                 if not left:
                     return
 
-    def _rejected_error(self, batch: Batch, position: int, rejected: RejectedRow) -> RowError:
+    def _rejected_error(self, batch: ColumnBatch, position: int, rejected: RejectedRow) -> RowError:
         names, reason, column = self.features or (), rejected.reason, rejected.column
         if column is None:
             return batch.error(None, position, reason, REFUSED)

@@ -150,8 +150,8 @@ def exact_integers(labels: np.ndarray) -> np.ndarray:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
+    found = list(counts)
+    return None if None in found else sum(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -170,7 +170,7 @@ class Piece:
     """End of its rows, exclusive."""
     source_sha256: str
     """SHA-256 of the text from start to stop, or of the rows as they were read from Parquet, as 64 hexadecimal digits;
-    empty if it was not asked for."""
+    empty if it was not computed."""
     rows_by_file: tuple[int, ...] = ()
     """Rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
@@ -321,7 +321,7 @@ class Source(ABC):
         return {}
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
-        """Rows of a split, where they are known without being read."""
+        """Rows of a split, where their number is available without reading them."""
         return None
 
     @abstractmethod

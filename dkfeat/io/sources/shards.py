@@ -126,15 +126,15 @@ class ShardSource(Source):
         return split.file.size
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - as all
-        """Refuse: the manifest has what a scan would find."""
-        self._refuse()
+        """Raise ConfigError: the manifest has what a scan would find."""
+        self._raise_no_scan()
 
     def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - as all
-        """Refuse, likewise."""
-        self._refuse()
+        """Raise ConfigError, likewise."""
+        self._raise_no_scan()
 
-    def _refuse(self) -> NoReturn:
-        raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` tells what is in them")
+    def _raise_no_scan(self) -> NoReturn:
+        raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` shows what is in them")
 
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
         """Pieces of a shard, which is checked against its manifest; a piece ends after `max_piece_rows` alone.
