@@ -30,6 +30,11 @@ from dkfeat.io.storage.base import Storage
 ROW_BYTES = 32
 
 
+def identity(run: commit.Batch, split: int, piece: int = 0) -> dict[str, object]:
+    """Values that the footer of a shard must have whatever it holds."""
+    return {"spec_fp": run.spec_fp, "split": split, "piece": piece}
+
+
 @dataclass
 class TinyJob:
     sources: Path
@@ -78,17 +83,9 @@ class TinyJob:
         for piece, (start, stop, text) in enumerate(pieces(split)):
             name = shards.shard_name(run.spec_fp, split, piece)
             digest = hashlib.sha256(text).hexdigest()
-            entry = existing_entry(
-                storage,
-                name,
-                run.spec_fp,
-                split.number,
-                piece,
-                run_id=run.id,
-                span=(start, stop),
-                source_sha256=digest,
-                last=piece == 1,
-            )
+            known = {"range": (start, stop), "source_sha256": digest, "last": piece == 1}
+            expected = {**identity(run, split.number, piece), **known}
+            entry = existing_entry(storage, name, expected, run_id=run.id)
             if entry is None:
                 shard = self.encode(run.spec_fp, split, piece, (start, stop), text)
                 entry = publish(storage, name, shard, run_id=run.id)

@@ -145,17 +145,15 @@ def _publish(
     """Give the record of the piece's shard, the piece without the rows that the map refuses, and if it was there."""
     output = job.spec["output"]
     name = shards.shard_name(job.spec_fp, split, piece.number)
-    existing = existing_entry(
-        job.storage,
-        name,
-        job.spec_fp,
-        split.number,
-        piece.number,
-        run_id=job.run_id,
-        span=(piece.start, piece.stop),
-        source_sha256=piece.source_sha256,
-        last=piece.last,
-    )
+    identity = {
+        "spec_fp": job.spec_fp,
+        "split": split.number,
+        "piece": piece.number,
+        "last": piece.last,
+        "range": (piece.start, piece.stop),
+        "source_sha256": piece.source_sha256,
+    }
+    existing = existing_entry(job.storage, name, identity, run_id=job.run_id)
     if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
         return existing, piece, True
     encoded, piece = accepted(encode, job.source, split, piece)

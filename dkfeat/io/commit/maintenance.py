@@ -72,7 +72,7 @@ def abort(
     target : str or path
         Folder that an interrupted `dkfeat.featurize` left.
     dry_run : bool, default=False
-        Only tell what would be deleted.
+        Only report the files that would be deleted.
     break_lock : str or None
         Id of a run on another host that holds the target and is known to be gone.
     storage_options : mapping or None
@@ -106,8 +106,7 @@ def abort(
     >>> dkfeat.abort(folder / "features").number
     1
     """
-    storage = _opened(target, storage_options)
-    with _held(storage, break_lock):
+    with _locked(target, storage_options, break_lock) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         names = [] if plan is None else [f"{DATA}/{name}" for name in planned_shards(plan, storage.list(DATA))]
@@ -152,7 +151,7 @@ def clean(
     set_aside : bool, default=False
         Delete damaged shards too that runs have set aside.
     dry_run : bool, default=False
-        Only tell what would be deleted.
+        Only report the files that would be deleted.
     break_lock : str or None
         Id of a run on another host that holds the target and is known to be gone.
     storage_options : mapping or None
@@ -182,8 +181,7 @@ def clean(
     >>> dkfeat.clean(folder / "features").removed
     ()
     """
-    storage = _opened(target, storage_options)
-    with _held(storage, break_lock):
+    with _locked(target, storage_options, break_lock) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         sizes = storage.list(DATA)
@@ -254,19 +252,17 @@ def break_lock(
         return True
 
 
-def _opened(target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None) -> Storage:
-    storage = open_storage(target, storage_options)
-    metadata.read_spec(storage)  # anything without one is none of ours, and gets no lock
-    return storage
-
-
 @contextmanager
-def _held(storage: Storage, break_lock: str | None) -> Iterator[None]:
+def _locked(
+    target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None, break_lock: str | None
+) -> Iterator[Storage]:
+    storage = open_storage(target, storage_options)
+    metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
     with _reported_faults(storage):
         storage.prepare()  # folders that a copy of the data set left out, because they were empty
         lock = hold(storage, secrets.token_hex(16), now(), break_lock)
         try:
-            yield
+            yield storage
         finally:
             lock.release()
 

@@ -1,4 +1,4 @@
-"""Publication of shards by workers: find the one that is there, or publish a new one. The first complete one wins."""
+"""Publication of shards by workers: find an existing shard, or publish a new one; the first complete one wins."""
 
 from __future__ import annotations
 
@@ -20,22 +20,11 @@ _ATTEMPTS = 3
 _IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 
 
-def existing_entry(
-    storage: Storage,
-    name: str,
-    spec_fp: str,
-    split: int,
-    piece: int,
-    *,
-    run_id: str,
-    span: tuple[int, int] | None = None,
-    source_sha256: str | None = None,
-    last: bool | None = None,
-) -> ShardEntry | None:
+def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], *, run_id: str) -> ShardEntry | None:
     """Manifest record of a shard that an earlier attempt left, rebuilt from the shard alone.
 
-    The file is read in full: its seal, its page checksums, its rows and its footer. One that does not hold is set
-    aside under the metadata folder, with a warning in the log, and the shard counts as missing.
+    The file is read in full: its seal, its page checksums, its rows and its footer. A damaged file is set aside under
+    the metadata folder, with a warning in the log, and the shard counts as missing.
 
     Parameters
     ----------
@@ -43,18 +32,11 @@ def existing_entry(
         The target.
     name : str
         From ``shards.shard_name``.
-    spec_fp : str
-        Fingerprint of the spec.
-    split, piece : int
-        Numbers of the split and of the piece in it.
+    expected : mapping
+        Values that the shard's footer must have, by the names of `ShardFooter`, such as spec_fp, split, piece and, if
+        they are known, range, source_sha256 and last; a footer with other values counts as damaged.
     run_id : str
         ``Batch.id`` of the run on whose behalf this is done.
-    span : (int, int), optional
-        Byte range of the piece in the decompressed source, if known; another one in the footer is a damage.
-    source_sha256 : str, optional
-        SHA-256 of those bytes, if known; as above.
-    last : bool, optional
-        Whether it is the split's last piece, if known; as above.
 
     Returns
     -------
@@ -64,18 +46,30 @@ def existing_entry(
     Raises
     ------
     ShardError
-        When the storage does not let it be read.
+        If the shard cannot be read from the storage.
     CommitConflictError
-        When it is damaged, but another run has taken the target over.
+        If it is damaged, but another run has taken the target over.
     """
-    values = (spec_fp, split, piece, span, source_sha256, last)
-    expected = {key: value for key, value in zip(_IDENTITY, values, strict=True) if value is not None}
+    path = f"{DATA}/{check_shard_name(name)}"
     with _named_faults(storage, name):
-        return _existing(storage, name, expected, run_id)
+        if storage.size(path) is None:
+            return None
+        data = storage.load(path)
+        try:
+            footer, sha256 = check_whole(data, name)
+            for key, value in expected.items():
+                if getattr(footer, key) != value:
+                    raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
+        except ShardError as fault:
+            _check_holder(storage, run_id)
+            aside = storage.set_aside(path)
+            logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
+            return None
+        return footer.entry(name, len(data), sha256)
 
 
 def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) -> ShardEntry:
-    """Put a shard into the data set, whole, unless there is one.
+    """Create a shard in the data set, whole, unless one of that name exists.
 
     Before: nothing, or a shard of that name. After: one whole shard. If the call dies half-way: nothing or the whole
     shard, and at most a temporary file that the next run sweeps away. Calling again is safe.
@@ -99,9 +93,9 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     Raises
     ------
     ShardError
-        When the storage cannot take it, a full disk above all; names the shard and the room left.
+        If the shard cannot be written, most often because the disk is full; names the shard and the free space.
     CommitConflictError
-        When a damaged shard is in the way, but another run has taken the target over.
+        If a damaged shard of that name exists, but another run has taken the target over.
     """
     path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
     expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
@@ -110,35 +104,17 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
             try:
                 storage.create(path, shard.data)
             except FileExistsError:
-                there = _existing(storage, name, expected, run_id)
-                if there is None:
+                found = existing_entry(storage, name, expected, run_id=run_id)
+                if found is None:
                     continue
-                if there.sha256 != entry.sha256:
+                if found.sha256 != entry.sha256:
                     logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
-                return there
+                return found
             size = storage.size(path)
             if size != entry.size:
                 raise ShardError(f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}")
             return entry
     raise ShardError(f"{storage.url}/{path}: a damaged shard came back {_ATTEMPTS} times after it was set aside")
-
-
-def _existing(storage: Storage, name: str, expected: Mapping[str, object], run_id: str) -> ShardEntry | None:
-    path = f"{DATA}/{check_shard_name(name)}"
-    if storage.size(path) is None:
-        return None
-    data = storage.load(path)
-    try:
-        footer, sha256 = check_whole(data, name)
-        for key, value in expected.items():
-            if getattr(footer, key) != value:
-                raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
-    except ShardError as fault:
-        _check_holder(storage, run_id)
-        aside = storage.set_aside(path)
-        logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
-        return None
-    return footer.entry(name, len(data), sha256)
 
 
 def _check_holder(storage: Storage, run_id: str) -> None:

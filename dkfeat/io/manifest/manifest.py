@@ -34,7 +34,7 @@ def manifest_name(number: int) -> str:
 
 
 def check_shard_name(name: object) -> str:
-    """Return `name` if it can be a shard's; anything else, a path above all, is refused.
+    """Return `name` if it can be the name of a shard; a path, for example, cannot.
 
     Raises
     ------
@@ -100,8 +100,8 @@ class ShardEntry:
         check(self.range[0] <= self.range[1], f"{where}: range {self.range} runs backwards")
         total = sum(self.rows_by_file)
         check(not self.rows_by_file or total == self.rows, f"{where}: its files have {total:,} rows of {self.rows:,}")
-        known, last = max(len(self.rows_by_file), 1), max((file for file, _, _ in self.bad_rows), default=0)
-        check(last < known, f"{where}: bad_rows counts file {last:,} of {known:,}")
+        n_files, last = max(len(self.rows_by_file), 1), max((file for file, _, _ in self.bad_rows), default=0)
+        check(last < n_files, f"{where}: bad_rows counts file {last:,} of {n_files:,}")
 
     @property
     def n_bad_rows(self) -> int:
@@ -111,7 +111,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
-    """A source file that the data set covers, pinned by what tells whether it changed."""
+    """A source file that the data set covers, with the values by which a change of it is detected."""
 
     name: Name
     """Path relative to the source's root."""

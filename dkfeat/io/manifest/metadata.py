@@ -22,6 +22,7 @@ from dkfeat.io.manifest.manifest import MANIFEST_NAME, Manifest, check, check_fo
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
 
 _SMALL = 1 << 24
+_ABSENT: Any = object()
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -55,9 +56,9 @@ def read_spec(storage: Storage) -> dict[str, Any]:
 
 
 def ways_out(storage: Storage) -> str | None:
-    """Say what may be done about a spec that is there and is not the one asked for.
+    """Remedy, for a message, if a data set has another spec than the requested one.
 
-    None where nothing was planned, committed or published under it: then it binds nobody, and may be replaced.
+    None if nothing was planned, committed or published under that spec: it may then be replaced.
     """
     if storage.size(f"{META}/{manifest_name(1)}") is not None:
         return OTHER_TARGET
@@ -238,18 +239,15 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     ['map.seed: 0 there, 1 asked']
     """
     if isinstance(old, dict) and isinstance(new, dict):
-        lines = []
-        for key in sorted(old.keys() | new.keys()):
-            inner = f"{path}.{key}" if path else key
-            if key not in old or key not in new:
-                values = [json.dumps(spec[key])[:200] if key in spec else "nothing" for spec in (old, new)]
-                lines.append(f"{inner}: {values[0]} there, {values[1]} asked")
-            else:
-                lines += differences(old[key], new[key], inner)
-        return lines
-    if fingerprint(old) == fingerprint(new):
+        return [
+            line
+            for key in sorted(old.keys() | new.keys())
+            for line in differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{path}.{key}" if path else key)
+        ]
+    texts = ["nothing" if value is _ABSENT else json.dumps(value)[:200] for value in (old, new)]
+    if _ABSENT not in (old, new) and fingerprint(old) == fingerprint(new):
         return []
-    return [f"{path}: {json.dumps(old)[:200]} there, {json.dumps(new)[:200]} asked"]
+    return [f"{path}: {texts[0]} there, {texts[1]} asked"]
 
 
 def _parse(storage: Storage, number: int) -> Manifest:

@@ -170,8 +170,8 @@ class ShardFooter:
         ShardError
             If keys are missing or ill-formed, or the format is newer.
         """
-        known = {(PREFIX + key).encode(): key for key in ("format", *cls.__slots__)}
-        texts = {known[key]: text for key, text in (metadata or {}).items() if key in known}
+        names = {(PREFIX + key).encode(): key for key in ("format", *cls.__slots__)}
+        texts = {names[key]: text for key, text in (metadata or {}).items() if key in names}
         values = {key: parse_object(b'{"value":%b}' % text, what)["value"] for key, text in texts.items()}
         check(values.pop("format", None) == FORMAT, f"{what}: not of shard format {FORMAT}")
         return typed(values, cls, f"{what}: footer")

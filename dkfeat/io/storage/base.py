@@ -215,7 +215,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> dict[str, int]:
-        """Names in a folder, sorted, with their sizes; the answer is never cached."""
+        """Names in a folder, sorted, with their sizes; the result is never cached."""
 
     @abstractmethod
     def remove(self, name: str) -> None:

@@ -35,10 +35,10 @@ def _target(setting: str | None) -> tuple[str, int] | None:
     if not setting:
         return None
     point, _, count = setting.partition(":")
-    known = (*POINTS, *ABORT_POINTS, *CHECKPOINT_POINTS)
-    if point not in known or not count.isdecimal() or int(count) < 1:
+    points = (*POINTS, *ABORT_POINTS, *CHECKPOINT_POINTS)
+    if point not in points or not count.isdecimal() or int(count) < 1:
         raise ValueError(
-            f"{VARIABLE}={setting!r}, but it takes point:k with k at least 1 and point one of {', '.join(known)}"
+            f"{VARIABLE}={setting!r}, but it takes point:k with k at least 1 and point one of {', '.join(points)}"
         )
     return point, int(count)
 

@@ -35,10 +35,10 @@ _PROBES = 3  # another run's holder may sweep a probe away between its two creat
 class ObjectStorage(Storage):
     """A data set in an object store.
 
-    A file is one object and comes into being by one request that the store refuses if there is one already: there is
-    never a part of one, no temporary file and no unfinished upload. Requests are repeated while a fault is likely to
-    pass, for ``retry_seconds``; since the answer to one that acted may be lost, a file that has the very bytes to be
-    created counts as created. A pickle of this value carries the options, credentials among them.
+    A file is one object and is created by one request, which the store rejects if the object exists: there is never a
+    part of an object, a temporary file or an unfinished upload. Requests are retried after transient faults, for
+    ``retry_seconds``; since the response to a request that took effect may be lost, a file that has exactly the bytes
+    to be created counts as created. A pickle of this value carries the options, credentials among them.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class ObjectStorage(Storage):
         self._is_proven = True
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put an object, in place of the one of that name if there is one, by one request."""
+        """Create or replace an object by one request."""
         self._put(name, data, exclusive=False)
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> ObjectLock:  # noqa: D102 -- Storage
@@ -339,7 +339,7 @@ def _read(store: Storage, name: str) -> Mapping[str, Any] | None:
 
 
 def this_process() -> dict[str, Any]:
-    """Facts that tell this process from any other, as plain JSON values.
+    """Identify this process among all others, by plain JSON values.
 
     Returns
     -------

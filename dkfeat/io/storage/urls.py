@@ -182,13 +182,13 @@ class Retries:
         what : str
             Description of the call, for messages.
         function : callable
-            Function to call. It must be safe to call again, even if it took effect and only its answer was lost.
+            Function to call. It must be safe to call again, even if it took effect and only its response was lost.
 
         Raises
         ------
         OSError
             `FileNotFoundError`, `FileExistsError` or `PermissionError` if the fault is of that kind, else an error with
-            `errno.EIO`. The text is the store's answer without secrets.
+            `errno.EIO`. The text is the store's message without secrets.
         """
         tries, deadline = 0, None
         while True:

@@ -100,7 +100,7 @@ def test_featurize__on_changed_source(tmp_path):
     featurized(source, target, scheduler="synchronous")
     rows.rename(tmp_path / "day1.svm.done")
     (tmp_path / "day2.svm").write_text("-1 2:1\n-1 3:1\n")
-    with pytest.raises(ConfigError, match="'raise' or 'keep'"):
+    with pytest.raises(ConfigError, match="one of 'raise', 'keep'"):
         featurized(source, target, on_changed_source="replace")
     with pytest.raises(SpecConflictError, match=r"day1\.svm"):
         featurized(source, target)

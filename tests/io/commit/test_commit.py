@@ -20,7 +20,7 @@ from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.storage import open_storage
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.tiny_job import TinyJob, write_sources
+from tests.io.tiny_job import TinyJob, identity, write_sources
 
 
 @pytest.fixture
@@ -403,7 +403,7 @@ def test_publish__equal_shard_is_accepted(job):
     with run:
         entry = publish(storage, name, shard, run_id=run.id)
         assert publish(storage, name, shard, run_id="zombie") == entry
-        found = existing_entry(storage, name, run.spec_fp, 0, 0, run_id="anybody")
+        found = existing_entry(storage, name, identity(run, 0), run_id="anybody")
     assert found == entry == shard.entry(name)
 
 
@@ -448,7 +448,7 @@ def test_existing__damaged_shard_is_set_aside(job, damage, caplog):
         data = bytearray(b"not Parquet at all, but long enough to be read as such PAR1")
     with run:
         path.write_bytes(data)
-        assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) is None
+        assert existing_entry(storage, name, identity(run, 0), run_id=run.id) is None
         assert not path.exists()
         [aside] = (job.target / "_dkfeat" / "set-aside").iterdir()
         assert aside.read_bytes() == data
@@ -464,16 +464,16 @@ def test_existing__damaged_shard_of_a_run_without_the_lock__stays(job):
     path = job.target / "data" / name
     path.write_bytes(shard.data[:-1])
     with run, pytest.raises(CommitConflictError, match="does not hold"):
-        existing_entry(storage, name, run.spec_fp, 0, 0, run_id="0" * 32)
+        existing_entry(storage, name, identity(run, 0), run_id="0" * 32)
     assert path.exists()
 
 
-@pytest.mark.parametrize("expected", [{"span": (0, 8)}, {"source_sha256": "0" * 64}, {"last": True}])
+@pytest.mark.parametrize("expected", [{"range": (0, 8)}, {"source_sha256": "0" * 64}, {"last": True}])
 def test_existing__footer_says_otherwise__is_set_aside(job, expected):
     storage, run, shard, name = one_shard(job)
     with run:
         publish(storage, name, shard, run_id=run.id)
-        assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id, **expected) is None
+        assert existing_entry(storage, name, {**identity(run, 0), **expected}, run_id=run.id) is None
 
 
 @pytest.mark.fault("S-05")
@@ -488,8 +488,8 @@ def test_existing__no_bit_flip_passes(job):
                 data = bytearray(shard.data)
                 data[bit // 8] ^= 1 << bit % 8
                 path.write_bytes(data)
-                assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) is None
+                assert existing_entry(storage, name, identity(run, 0), run_id=run.id) is None
             path.write_bytes(shard.data)
-            assert existing_entry(storage, name, run.spec_fp, 0, 0, run_id=run.id) == entry
+            assert existing_entry(storage, name, identity(run, 0), run_id=run.id) == entry
     finally:
         logging.disable(logging.NOTSET)

@@ -31,7 +31,7 @@ from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import LAYOUTS, schema_of
 from dkfeat.io.storage import open_storage
 from tests.io.shards.test_codec import codes, encode, parts, same
-from tests.io.tiny_job import ROW_BYTES, TinyJob, features, pieces, write_sources
+from tests.io.tiny_job import ROW_BYTES, TinyJob, features, identity, pieces, write_sources
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +385,7 @@ def test_sparse_shards__without_values__from_commit_to_reader(tmp_path):
             shard = encode(**given, values=False)
             name = shards.shard_name(run.spec_fp, split, 0)
             entries.append(publish(storage, name, shard, run_id=run.id))
-            assert existing_entry(storage, name, run.spec_fp, split.number, 0, run_id=run.id) == entries[-1]
+            assert existing_entry(storage, name, identity(run, split.number), run_id=run.id) == entries[-1]
             made.append(given["encoded"])
         schema = schema_of("sparse", width, "int64", values=False)
         run.commit(entries, schema=schema, n_features=10, versions={})
