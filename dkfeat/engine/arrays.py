@@ -106,7 +106,7 @@ def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array,
     dkfeat.errors.SourceNotFoundError
         No file matches.
     dkfeat.errors.ParseError
-        Malformed text, with its place: from the scan, or when the block is computed.
+        If text is malformed, with its position: from the scan, or when the block is computed.
     dkfeat.errors.SpecConflictError
         When a block is computed: its file is no longer as it was listed.
 
@@ -165,7 +165,7 @@ def read_parquet(
     dkfeat.errors.SourceNotFoundError
         No file matches.
     dkfeat.errors.ParquetError
-        A file is damaged, a column is missing or of another type; when computed also for a wrong value. With its place.
+        If a file is damaged or a column is missing or of another type; during computation also for a wrong value.
     dkfeat.errors.SpecConflictError
         When a block is computed: its file is no longer as it was listed.
 

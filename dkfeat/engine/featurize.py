@@ -133,13 +133,13 @@ def featurize(
     (2, (-1, 1))
     """
     check_choice(on_changed_source, "on_changed_source", ("raise", "keep"))
-    asked = treating(as_source(source, storage_options), on_bad_row)
-    limit = BadRowLimit(max_bad_rows, asked)
-    storage, files = open_target(target, asked, target_options, beside=like)
+    source = treating(as_source(source, storage_options), on_bad_row)
+    limit = BadRowLimit(max_bad_rows, source)
+    storage, files = open_target(target, source, target_options, beside=like)
     existing = read_existing(storage, like, target_options)
     reporter = Progress(progress)
     with LazyRunner(client) as runners:
-        draft = make_draft(asked, map, files, existing=existing, layout=layout)
+        draft = make_draft(source, map, files, existing=existing, layout=layout)
         resolved, scan = _resolve(draft, runners, limit, reporter)
         plan = make_plan(resolved, storage.url, scan)
         if existing.target is None:  # nothing is written yet, so a plan that cannot work leaves nothing behind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.resolve.arguments import as_path, as_source, open_place
+from dkfeat.engine.resolve.arguments import as_path, as_source, open_location
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.html import card, sparkline
@@ -39,7 +39,7 @@ class BlockTask:
     projected_bytes: int
     """Most memory it holds at a time."""
     rows: int | None
-    """Rows it reads, if a scan told."""
+    """Rows it reads, if they are known from a scan or from metadata."""
     first_shard: str | None
     """Name of its first shard, if the spec is known."""
 
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows, if a scan told."""
+        """Rows, if they are known from a scan or from metadata."""
         rows = [task.rows for task in self.tasks]
         return None if None in rows else sum(row for row in rows if row is not None)
 
@@ -97,12 +97,12 @@ class Plan:
         return self.n_rows * int(self.spec["output"]["row_bytes"])
 
     def check(self, limit_bytes: int | None) -> None:
-        """Refuse a plan whose tasks do not fit.
+        """Check that every task fits into memory.
 
         Parameters
         ----------
         limit_bytes : int or None
-            What one task may hold; None sets no limit.
+            Memory that one task may hold; None sets no limit.
 
         Raises
         ------
@@ -120,9 +120,9 @@ class Plan:
         )
 
     def facts(self) -> dict[str, str]:
-        """Tell at a glance, for people."""
+        """Return the main facts, for people."""
         facts = {
-            "target": self.target or "not said",
+            "target": self.target or "not given",
             "source": f"{counted(len(self.files), 'file')}, {show_bytes(self.source_bytes)}",
             "tasks": f"{len(self.tasks):,}, up to {show_bytes(self.projected_bytes)} of memory each",
             "blocksize": show_bytes(self.blocksize),
@@ -186,20 +186,20 @@ def plan(
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    r"""Plan what `dkfeat.featurize` does with these arguments. Reads names and sizes, writes nothing.
+    r"""Plan a run of `dkfeat.featurize` from its arguments. Reads names and sizes, writes nothing.
 
     Parameters
     ----------
     source, target, map, like, layout, storage_options, target_options
         As for `dkfeat.featurize`; the target may be left out.
     scan : Scan or None
-        What `dkfeat.scan` found; fills in rows, and resolves a source whose options were left open.
+        Result of `dkfeat.scan`; gives the rows, and resolves the options that were left open.
 
     Returns
     -------
     plan : Plan
-        Without spec and shard names where the source's options are open and no scan is given, and where the map must
-        first draw rows from the source (`Plan.needs_landmarks`).
+        Without spec and shard names if the source's options are open and no scan is given, or if the map must first
+        be fitted to rows of the source (`Plan.needs_landmarks`).
 
     Raises
     ------
@@ -215,12 +215,12 @@ def plan(
     >>> made.n_rows, made.output_bytes, len(made.tasks)
     (2, 32, 1)
     """
-    asked = as_source(source, storage_options)
-    storage = None if target is None else open_place(as_path(target, "target"), target_options, beside=like)
-    files = asked.files()
+    source = as_source(source, storage_options)
+    storage = None if target is None else open_location(as_path(target, "target"), target_options, beside=like)
+    files = source.files()
     if scan is not None:
         _check_scanned(scan, files)
-    draft = make_draft(asked, map, files, existing=read_existing(storage, like, target_options), layout=layout)
+    draft = make_draft(source, map, files, existing=read_existing(storage, like, target_options), layout=layout)
     is_open = draft.needs_rows or (draft.needs_scan and scan is None)
     return make_plan(draft if is_open else resolve(draft, scan), None if target is None else fspath(target), scan)
 
@@ -258,7 +258,7 @@ def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None 
 
 
 def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
-    """Refuse a scan of other files, and of files that changed since."""
+    """Check that a scan is of these files, and that none has changed since."""
     if [file.url for file in scan.files] != [file.url for file in files]:
         raise ConfigError("the scan is of other files than the source has now; scan again")
     for scanned, file in zip(scan.files, files, strict=True):

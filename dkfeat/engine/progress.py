@@ -316,7 +316,7 @@ class NotebookLine:
     @classmethod
     def here(cls) -> Self | None:
         """Make a line in the notebook that this process is the kernel of; None elsewhere, IPython on a terminal too."""
-        if "IPython" not in sys.modules:  # a kernel has loaded it, and nobody else need pay for it
+        if "IPython" not in sys.modules:  # a kernel has loaded it; nothing else needs the import
             return None
         from IPython import get_ipython
 

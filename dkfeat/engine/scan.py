@@ -27,7 +27,7 @@ class ScanTask:
     source: Source
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:
-        """Facts of one split; `stopped` is asked at every window of its text, so that a huge file can be given up."""
+        """Scan one split; `stopped` is called at every window of its text, so that the scan of a huge file can end."""
 
         def proceed() -> None:
             if stopped():
@@ -43,15 +43,15 @@ def scan(
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Scan:
-    r"""Read a source once and tell its width, index base, labels and rows.
+    r"""Read a source once to find its width, index base, labels and rows.
 
-    Nothing is written. The result resolves a source's open options: ``source.resolve(scan)``.
+    Nothing is written. ``source.resolve(scan)`` completes the options of a source with the result.
 
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
-        Options that are given are held to; those left open are found. Of Parquet, labels and compared columns are read
-        and rows counted; values are not, so ``nnz`` is None.
+        Rows must agree with the options that are given; options left open are found. Of Parquet files only labels and
+        columns of filters are read, not values, so ``nnz`` is None.
     client : distributed.Client or None, default=None
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
@@ -69,7 +69,7 @@ def scan(
     dkfeat.errors.SourceNotFoundError
         No file matches.
     dkfeat.errors.ParseError, dkfeat.errors.ParquetError
-        Malformed text or a damaged or unfit file, with its place.
+        If text is malformed or a file is damaged or unsuitable; the error gives the position.
 
     Examples
     --------
@@ -80,10 +80,10 @@ def scan(
     >>> found.n_rows, found.n_features, found.labels
     (2, 4, (-1, 1))
     """
-    asked = as_source(source, storage_options)
-    files = asked.files()  # a source that is not there is told before anything starts
+    source = as_source(source, storage_options)
+    files = source.files()  # raises for a missing source before anything starts
     with open_runner(client) as runner:
-        return run_scan(asked, files, runner, Progress(progress))
+        return run_scan(source, files, runner, Progress(progress))
 
 
 def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:

@@ -38,7 +38,7 @@ class InputReport:
     problems: tuple[str, ...]
     """One line each, naming the source file and, where bytes differ, the shard made from them; empty if all agree."""
     touched: tuple[str, ...]
-    """Source files of the same bytes, but with another time of change or version tag: a run would refuse them."""
+    """Source files of the same bytes, but with another modification time or version tag, which a run rejects."""
     new: tuple[str, ...]
     """Files of the source that are not committed yet."""
 
@@ -52,18 +52,18 @@ def verify_inputs(
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> InputReport:
-    r"""Read the sources of a data set again and compare them with what its shards were made from.
+    r"""Read the sources of a data set again and compare their bytes with those that its shards were made from.
 
-    Runs compare names, sizes and times of change alone. This compares the SHA-256 of every range that a shard covers,
-    as the manifest keeps it, and so finds what changed behind the same size and time. Nothing is written.
+    Runs compare only names, sizes and modification times. This compares the SHA-256 of every range of a source with
+    the one in the manifest, and so finds changes behind the same size and time. Nothing is written.
 
     Parameters
     ----------
     target : str or path
         Folder that `dkfeat.featurize` wrote.
     source : LibsvmSource, path, glob, URL, or a list of these
-        As it was given to `featurize`: a data set keeps the names of its sources, not where they are. Options left
-        open are the data set's.
+        Source as it was given to `featurize`; a data set stores the names of its sources, not their folders. Options
+        left open are those of the data set.
     client : distributed.Client or None, default=None
         Where it runs, see `dkfeat.featurize`.
     progress : bool or callable, default=False
@@ -136,11 +136,11 @@ def resolved_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None,
 ) -> tuple[Source, dict[str, SourceFile]]:
-    """Source of a data set, to be read as it was, and its files as they are now, by name."""
-    asked = as_source(source, storage_options, spec["input"].get("kind"))
-    files = {file.name: file for file in asked.files()}
+    """Give the source of a data set with its stored options, and its present files by name."""
+    source = as_source(source, storage_options, spec["input"].get("kind"))
+    files = {file.name: file for file in source.files()}
     existing = Existing(target=(storage.url, spec), folders=(storage,))
-    resolved = resolve(make_draft(asked, None, tuple(files.values()), existing=existing)).source
+    resolved = resolve(make_draft(source, None, tuple(files.values()), existing=existing)).source
     if manifest.n_bad_rows and resolved.can_quarantine:
         resolved = resolved.replaced(on_bad_row="quarantine")
     return resolved, files
@@ -178,7 +178,7 @@ class _InputTask:
 
 
 def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
-    """Compare names and identities; give problems, and the names of sources that differ in their times or tags only."""
+    """Compare files with the manifest; give problems, and names of sources whose times or tags alone differ."""
     problems, touched = [], []
     for entry in manifest.sources:
         file = files.get(entry.name)
@@ -194,7 +194,7 @@ def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[
 def _differences(
     manifest: Manifest, splits: Mapping[int, Split], found: Mapping[int, _Found]
 ) -> list[tuple[list[str], str]]:
-    """Compare checksums piece by piece; each difference with the files that it may lie in."""
+    """Compare checksums piece by piece; give each difference with the files that may have it."""
     lines = []
     for entry in manifest.shards:
         result = found.get(entry.split)

@@ -270,7 +270,7 @@ def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golde
         (["--seed", "12"], "map.seed: 11 there, 12 asked"),
         (["--i-bits", "4"], "i_bits: 8 there, 4 asked"),
         (["--blocksize", "5000"], "blocksize=5000"),
-        (["--labels", "-1,1,2"], "labels=[-1, 1, 2] is asked"),
+        (["--labels", "-1,1,2"], "labels=[-1, 1, 2] is requested"),
     ],
     ids=lambda change: change[0] if isinstance(change, list) else "",
 )

@@ -30,23 +30,22 @@ if TYPE_CHECKING:
 
 
 CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-"""Of a scheduler without a dashboard; its web server, which tells nothing then, listens to this machine alone."""
+"""Options of a scheduler without a dashboard; its web server shows nothing and listens on the loopback interface."""
 
 
 def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
-    """Keywords of `dask_jobqueue.SLURMCluster` but for certificates; what is left out stays with Dask's configuration.
+    """Keywords of `dask_jobqueue.SLURMCluster` without certificates; Dask's configuration gives those left out.
 
     Examples
     --------
-    >>> asked = SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
-    >>> found = slurm_keywords(asked)
-    >>> found["cores"], found["processes"], found["memory"]
+    >>> config = SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
+    >>> keywords = slurm_keywords(config)
+    >>> keywords["cores"], keywords["processes"], keywords["memory"]
     (8, 4, '17179869184 B')
     """
-    names = ("queue", "account", "walltime", "interface", "local_directory", "log_directory", "python")
-    given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    lists = ("job_extra_directives", "job_script_prologue")
-    given |= {name: list(getattr(config, name)) for name in lists if getattr(config, name)}
+    names = {"queue", "account", "walltime", "interface", "local_directory", "log_directory", "python"}
+    names |= {"job_extra_directives", "job_script_prologue"}
+    given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
     return {
         "job_name": "dkfeat",
         "silence_logs": "critical",  # as of the embedded cluster: what matters comes as an error of a task
@@ -129,9 +128,9 @@ def open_cluster(
     Parameters
     ----------
     cluster : path or ClusterConfig
-        A cluster file, such as those of ``conf/cluster``, or what `dkfeat.config.load_cluster` makes of one.
+        Cluster file, such as those of ``conf/cluster``, or the result of `dkfeat.config.load_cluster`.
     n_workers, threads_per_worker, memory_limit
-        In place of what the file says.
+        Sizes that replace those of the file.
 
     Returns
     -------
@@ -279,14 +278,14 @@ def _stopped_at_the_end(cluster: Any) -> Iterator[Any]:
 def _wait(client: Client, config: ClusterConfig, check: Callable[[], None]) -> None:
     """Wait for the first worker, as long as one can come, and say so if that takes a while."""
     begin = time.monotonic()
-    told = False
+    reported = False
     while (waited := time.monotonic() - begin) < config.start_seconds:
         with suppress(TimeoutError):
             client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
             return
         check()
-        if not told and waited > QUIET_SECONDS:
-            told = True
+        if not reported and waited > QUIET_SECONDS:
+            reported = True
             logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
     raise ClusterError(
         f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its queue "

@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 class SlurmJob(SLURMJob):
     """SLURM job that records a rejection instead of raising it, so that its cluster can be stopped in order."""
 
-    refusal: str | None = None
-    """SLURM's answer if it rejected the job, else None."""
+    rejection: str | None = None
+    """Message of SLURM if it rejected the job, else None."""
 
     async def start(self) -> None:
         """Submit the job."""
         try:
             await super().start()
-        except (OSError, RuntimeError, ValueError) as error:  # no command, a rejection, an answer without a job number
-            self.refusal = " ".join(str(error).split())
-            logger.warning("SLURM took no job for worker %s: %s", self.name, self.refusal)
+        except (OSError, RuntimeError, ValueError) as error:  # no command, a rejection, output without a job number
+            self.rejection = " ".join(str(error).split())
+            logger.warning("SLURM rejected the job for worker %s: %s", self.name, self.rejection)
             await ProcessInterface.start(self)
 
     async def close(self) -> None:
@@ -51,10 +51,10 @@ class SlurmCluster(SLURMCluster):
     def check(self) -> None:
         """Raise `ClusterError` if SLURM rejected every job."""
         jobs = list(self.workers.values())
-        refusals = [job.refusal for job in jobs if job.refusal is not None]
-        if refusals and len(refusals) == len(jobs):
+        rejections = [job.rejection for job in jobs if job.rejection is not None]
+        if rejections and len(rejections) == len(jobs):
             raise ClusterError(
-                f"SLURM took none of the jobs for {len(jobs)} workers; of the first it said: {refusals[0]}"
+                f"SLURM rejected all jobs for {len(jobs)} workers, the first with this message: {rejections[0]}"
             )
 
 

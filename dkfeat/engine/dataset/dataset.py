@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 BUFFER_BYTES = 64 << 20
-"""Encoded rows in the shuffle buffer, unless told otherwise."""
+"""Default size of the shuffle buffer, in encoded rows."""
 _LABELS = 30
 """Number of labels beyond which they are not counted, and only their range is shown."""
 _READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
@@ -106,7 +106,7 @@ class ShardDataset:
 
     def _repr_html_(self) -> str:
         manifest, output = self.manifest, self.spec["output"]
-        facts: dict[str, Any] = {"place": self._reader.storage.url, **manifest.facts()}
+        facts: dict[str, Any] = {"location": self._reader.storage.url, **manifest.facts()}
         if output["layout"] == "predictions":
             facts["holds"] = f"predictions: {', '.join(manifest.schema)}"
         else:
@@ -232,9 +232,9 @@ class ShardDataset:
         number : bool, default=False
             Give each row's number too.
         shards : sequence of int or None
-            Go over some shards only: their ascending places among ``manifest.shards``. None: over all of them.
+            Ascending positions in ``manifest.shards`` of the shards to read. None: all of them.
         loaders : int, default=1
-            Threads that read and decode shards meanwhile; each holds one. Their number does not change what is given.
+            Threads that read and decode shards ahead; each holds one. Their number does not change the batches.
 
         Yields
         ------
@@ -249,13 +249,13 @@ class ShardDataset:
         kept : dict of str to pyarrow.Array of n_batch
             Only if `kept`: by the names in the shards, nulls among the values.
         number : ndarray of shape (n_batch,), int64
-            Only if `number`: the row's place among all rows in the source's order, from 0. How the source was cut into
-            shards does not change it.
+            Only if `number`: the row's position among all rows in the source's order, from 0. It does not depend on
+            how the source was cut into shards.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            An argument is out of range, or queries or weights are asked where none are kept.
+            If an argument is out of range, or query ids or weights are requested that the shards do not have.
         dkfeat.errors.ShardError
             A shard does not read back as committed.
         """
@@ -344,7 +344,7 @@ class ShardDataset:
         Raises
         ------
         dkfeat.errors.ConfigError
-            `chunk_rows` is below 1, or weights are asked where none are kept.
+            If `chunk_rows` is below 1, or weights are requested that the shards do not have.
         """
         from dkfeat.engine.arrays import block_arrays  # late import: that of dask.array takes long
 
@@ -379,9 +379,9 @@ class ShardDataset:
             url = self._reader.storage.url
             raise ConfigError(f"{url} holds predictions, not features; any Parquet reader reads {url}/data")
         if query_id and not self.spec["input"]["query_id"]:
-            raise ConfigError("queries are asked, but the source was read without them")
+            raise ConfigError("query ids are requested, but the source was read without them")
         if weight and "weight" not in self.manifest.schema:
-            raise ConfigError("weights are asked, but the source was read without them")
+            raise ConfigError("weights are requested, but the source was read without them")
         return tuple(name for name, wanted in (("qid", query_id), ("weight", weight), ("kept", kept)) if wanted)
 
     def _rows(self, entry: ShardEntry, parts: Sequence[str]) -> RowBlock:

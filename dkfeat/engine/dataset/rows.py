@@ -42,7 +42,7 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
     offsets : ndarray of int64, shape (n_rows + 1,)
         Row i has the labels ``y[offsets[i]:offsets[i + 1]]``.
     classes : ndarray of shape (n_classes,) or None
-        Sorted; None refuses.
+        Sorted labels; None is an error.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Arguments that callers give as paths and URLs: sources and targets."""
+"""Sources and targets from the paths and URLs of callers."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ def as_source(
 
 
 def as_path(path: object, name: str) -> str:
-    """Text of a path or URL that was given for the setting `name`; anything else is a `ConfigError`."""
+    """Convert the path or URL of the setting `name` to text; anything else is a `ConfigError`."""
     if isinstance(path, str | PathLike) and isinstance(text := fspath(path), str):
         return text
     hint = "; since 0.2 the target stands before the map: (source, target, map)" if hasattr(path, "transform") else ""
     raise ConfigError(f"{name}={path!r:.100}, but it must be a path or a URL{hint}")
 
 
-def open_place(place: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
-    """Storage at a path or URL; a local one takes no options, unless they are for the URL `beside` it."""
-    if beside is not None and not is_url(place) and is_url(as_path(beside, "like")):
+def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
+    """Open the storage at a path or URL; options beside a path are an error, unless they are for the URL `beside`."""
+    if beside is not None and not is_url(folder) and is_url(as_path(beside, "like")):
         options = None
-    return open_storage(place, options)
+    return open_storage(folder, options)
 
 
 def open_target(
     target: object, source: Source, options: Mapping[str, Any] | None, *, beside: object = None
 ) -> tuple[Storage, tuple[SourceFile, ...]]:
-    """Open a target that can be written, is apart from the source and not held by another run; list the source too."""
-    storage = open_place(as_path(target, "target"), options, beside=beside)
+    """Open a target for writing, and list the source; the target must be free and apart from the source."""
+    storage = open_location(as_path(target, "target"), options, beside=beside)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()

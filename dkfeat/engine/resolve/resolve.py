@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint, parse_object
-from dkfeat.engine.resolve.arguments import as_path, open_place
+from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
@@ -170,7 +170,7 @@ def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = 
         map = clone(map).fit_width(source.n_features)
     elif map.n_features_in_ != source.n_features:
         raise SpecConflictError(
-            f"n_features={source.n_features:,} is asked of the source, but the map was fitted on {map.n_features_in_:,}"
+            f"n_features={source.n_features:,} is requested, but the map was fitted on {map.n_features_in_:,}"
         )
     spec = _spec(source, map, draft.layout)
     if draft.existing.target is not None:
@@ -248,30 +248,28 @@ def inherit_source(
 ) -> Source:
     """Take options with default values from a spec; raise an error if the others disagree with it."""
     existing = dict(spec["input"])
-    asked, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
+    requested, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
     kind = existing.pop("kind", None)
-    if kind != asked.pop("kind"):
+    if kind != requested.pop("kind"):
         if in_full:
-            made = f"{name} was made from another kind of source, {kind!r}, than the {source.kind!r} that is asked"
+            made = f"{name} was made from another kind of source, {kind!r}, than the requested {source.kind!r}"
             raise SpecConflictError(f"{made}; {remedy}")
         if source.zero_based == "auto":
-            raise ConfigError(
-                f"{name} was made from {kind!r}, which does not tell the index base of text; pass zero_based"
-            )
+            raise ConfigError(f"{name} was made from {kind!r}, which has no index base for text; pass zero_based")
         existing = {key: existing[key] for key in _OF_ALL_KINDS if key in existing}
     taken: dict[str, Any] = {}
     for key, value in existing.items():
         if key in source.row_options and not in_full:
             continue
-        if key not in asked:
+        if key not in requested:
             raise SpecConflictError(
                 f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
             )
-        if asked[key] == plain[key]:
+        if requested[key] == plain[key]:
             taken[key] = tuple(value) if isinstance(value, list) else value
-        elif asked[key] != value and (in_full or key != "blocksize"):
+        elif requested[key] != value and (in_full or key != "blocksize"):
             raise SpecConflictError(
-                f"{key}={asked[key]!r} is asked, but {name} has {key}={value!r}; leave it out or {remedy}"
+                f"{key}={requested[key]!r} is requested, but {name} has {key}={value!r}; leave it out or {remedy}"
             )
     return source.replaced(**taken)
 
@@ -294,9 +292,11 @@ def inherit_map(
     return existing
 
 
-def must_agree(asked: Mapping[str, Any], existing: Mapping[str, Any], name: str, remedy: str, place: str = "") -> None:
+def must_agree(
+    requested: Mapping[str, Any], existing: Mapping[str, Any], name: str, remedy: str, key: str = ""
+) -> None:
     """Raise `SpecConflictError` that lists every differing key, if two specs differ."""
-    differing = differences(existing, asked, place)
+    differing = differences(existing, requested, key)
     if differing:
         raise SpecConflictError(
             f"{name} was made with other settings, {'; '.join(differing)}; use the same or {remedy}"
@@ -324,7 +324,7 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
 
 def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
     """Return True if runs into a target must follow a spec, which then names their feature map."""
-    return binding_spec(open_place(as_path(target, "target"), options))[0] is not None
+    return binding_spec(open_location(as_path(target, "target"), options))[0] is not None
 
 
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -360,5 +360,5 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
 
 def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
     """Storage of a folder of shards or of a model."""
-    place = as_path(like, "like")
-    return open_storage(place, options if is_url(place) else None)
+    folder = as_path(like, "like")
+    return open_storage(folder, options if is_url(folder) else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ _PORTLESS = {"inproc"}
 
 
 def check_address(address: str) -> None:
-    """Refuse what is no address of a scheduler; Dask would leave a client behind that is half made.
+    """Check the address of a scheduler; with a wrong one Dask would leave a half-made client behind.
 
     Raises
     ------
     ConfigError
-        It has no protocol that Dask knows, or no port.
+        If it has no protocol that Dask knows, or no port.
 
     Examples
     --------
@@ -49,10 +49,10 @@ def check_address(address: str) -> None:
     try:
         if "://" not in address:
             raise ValueError("it has no protocol")
-        protocol, place = parse_address(address, strict=True)
+        protocol, host = parse_address(address, strict=True)
         get_backend(protocol)
         if protocol not in _PORTLESS:
-            parse_host_port(place)
+            parse_host_port(host)
     except ValueError as error:
         raise ConfigError(
             f"{address!r} is no address of a scheduler: {error}; give one such as 'tcp://10.0.0.1:8786'"
@@ -60,14 +60,14 @@ def check_address(address: str) -> None:
 
 
 def check_security(address: str) -> None:
-    """Refuse an address that Dask's TLS settings do not go with.
+    """Check that an address agrees with Dask's TLS settings.
 
-    Without this, Dask would raise errors of many kinds, leave a client behind that is half made, and name no setting.
+    Without this, Dask would raise errors of many kinds that name no setting, and leave a half-made client behind.
 
     Parameters
     ----------
     address : str
-        Of a scheduler, such as "tls://10.0.0.1:8786".
+        Address of a scheduler, such as "tls://10.0.0.1:8786".
 
     Raises
     ------
@@ -94,7 +94,7 @@ def check_security(address: str) -> None:
 
 
 REFRESH_SECONDS = 2.0
-"""Seconds after which the number of threads, which bounds the tasks in flight, is asked for again."""
+"""Seconds after which the number of threads, which bounds the tasks in flight, is read again."""
 
 
 POLL_SECONDS = 0.01
@@ -167,7 +167,7 @@ class ClientRunner:
 
     client: Client
     in_flight: int | None = None
-    asked_threads: int | None = None
+    expected_threads: int | None = None
     """Threads that there will be, of a cluster whose workers come one after another."""
 
     @property
@@ -190,7 +190,7 @@ class ClientRunner:
     @property
     def n_threads(self) -> int:
         """Tasks that run at a time, once all workers have come."""
-        return self.asked_threads or int(sum(self.client.nthreads().values()))
+        return self.expected_threads or int(sum(self.client.nthreads().values()))
 
     def run(
         self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
@@ -211,14 +211,13 @@ class ClientRunner:
             raise ClusterError(_lost(error)) from error
 
     def _register(self, plugin: TaskPlugin) -> None:
-        for tries in range(MOST_TRIES):
+        for tries in range(1, MOST_TRIES + 1):
             try:
                 self.client.register_plugin(plugin, name=plugin.name)
-            except CommClosedError:  # a worker was lost just then: all others have to be told still
-                if tries + 1 == MOST_TRIES or self.client.status != "running":
-                    raise
-            else:
                 return
+            except CommClosedError:  # a worker was lost just then; the others still need the plugin
+                if tries == MOST_TRIES or self.client.status != "running":
+                    raise
 
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`."""
@@ -243,104 +242,97 @@ class ClientRunner:
         self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
     ) -> None:
         waiting = iter(splits)
-        pending: dict[Future, Split] = {}
-        completed = as_completed(loop=self.client.loop, raise_errors=False)
-        window, asked = self._window(), time.monotonic()
-        homes = _Homes(self.client, home)
-        patience = GATHER_SECONDS
+        tasks = _Submissions(self.client, name, home)
+        window, read = self._window(), time.monotonic()
         try:
             while True:
-                if time.monotonic() - asked > REFRESH_SECONDS:
-                    window, asked = self._window(), time.monotonic()
-                while len(pending) < window and (split := next(waiting, None)) is not None:
-                    future = homes.submit(name, split)
-                    pending[future] = split
-                    completed.add(future)
-                if not pending:
+                if time.monotonic() - read > REFRESH_SECONDS:
+                    window, read = self._window(), time.monotonic()
+                while len(tasks.pending) < window and (split := next(waiting, None)) is not None:
+                    tasks.submit(split)
+                if not tasks.pending:
                     return
-                future = self._next(completed, name, pending, homes)
-                try:
-                    result = _result(future, pending[future], patience if homes.has_homes else None)
-                except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
-                    patience *= 2  # or it is large, and the network slow
-                    completed.add(future)
-                    continue
-                done(pending.pop(future), result)
+                done(*tasks.next_result())
         except BaseException:
             with suppress(OSError, CancelledError):
                 if self.client.status == "running":
-                    self.client.cancel(list(pending))
+                    self.client.cancel(list(tasks.pending))
             raise
-
-    def _next(self, completed: as_completed, name: str, pending: dict[Future, Split], homes: _Homes) -> Future:
-        """Wait for a future; meanwhile submit those again whose worker is lost and that nobody has taken over."""
-        asked = time.monotonic()
-        while True:
-            while homes.has_homes and not completed.has_ready():
-                time.sleep(POLL_SECONDS)
-                if time.monotonic() - asked > REFRESH_SECONDS:
-                    for future in homes.stranded(pending):
-                        split = pending.pop(future)
-                        moved = homes.submit(name, split)
-                        pending[moved] = split
-                        completed.add(moved)
-                        self.client.cancel([future])
-                    asked = time.monotonic()
-            future = next(completed)
-            if future in pending:  # else one that was cancelled above
-                return future
 
     def _window(self) -> int:
         return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
 
 
-class _Homes:
-    """Submits tasks to the workers that they should run on.
+class _Submissions:
+    """Tasks of a run that are submitted and not yet done, each on the worker that it should run on, if there is one.
 
     A task that prefers a lost worker goes to another one. If there is none at that moment the scheduler never looks at
     it again, whatever workers come: distributed 2026.8 forgets then that others are allowed
-    (``bulk_schedule_unrunnable_after_adding_worker``). Those are `stranded`.
+    (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again.
     """
 
-    def __init__(self, client: Client, home: Homes | None) -> None:
-        self._client, self._home = client, home
+    def __init__(self, client: Client, name: str, home: Homes | None) -> None:
+        self._client, self._name, self._home = client, name, home
+        self.pending: dict[Future, Split] = {}
+        self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
         self._tries: Counter[int] = Counter()
+        self._patience = GATHER_SECONDS
 
-    @property
-    def has_homes(self) -> bool:
-        return self._home is not None
-
-    def submit(self, name: str, split: Split) -> Future:
-        home = self._home(self._client.nthreads()).get(split.number) if self._home is not None else None
-        key = f"{name}-{split.number:06d}"
+    def submit(self, split: Split) -> None:
+        key = f"{self._name}-{split.number:06d}"
         if self._tries[split.number]:
             key += f"-{self._tries[split.number]}"
         self._tries[split.number] += 1
-        packed = serialize_bytes(split)
-        if home is None:
-            return self._client.submit(run_on_worker, name, packed, key=key, pure=False)
-        self._homes[key] = home
-        return self._client.submit(
-            run_on_worker, name, packed, key=key, pure=False, workers=[home], allow_other_workers=True
-        )
+        where: dict[str, Any] = {}
+        if self._home is not None and (home := self._home(self._client.nthreads()).get(split.number)) is not None:
+            self._homes[key] = home
+            where = {"workers": [home], "allow_other_workers": True}
+        future = self._client.submit(run_on_worker, self._name, serialize_bytes(split), key=key, pure=False, **where)
+        self.pending[future] = split
+        self._completed.add(future)
 
-    def stranded(self, pending: Mapping[Future, Split]) -> list[Future]:
+    def next_result(self) -> tuple[Split, Any]:
+        """Wait for a result, and remove its split from those that are pending."""
+        while True:
+            future = self._next_future()
+            if future not in self.pending:  # it was submitted again
+                continue
+            try:
+                result = _result(future, self.pending[future], None if self._home is None else self._patience)
+            except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
+                self._patience *= 2  # or it is large, and the network slow
+                self._completed.add(future)
+                continue
+            return self.pending.pop(future), result
+
+    def _next_future(self) -> Future:
+        checked = time.monotonic()
+        while self._home is not None and not self._completed.has_ready():
+            time.sleep(POLL_SECONDS)
+            if time.monotonic() - checked > REFRESH_SECONDS:
+                self._resubmit()
+                checked = time.monotonic()
+        return next(self._completed)
+
+    def _resubmit(self) -> None:
+        """Submit those tasks again whose worker is lost and that no other worker has taken."""
         threads = self._client.nthreads()
         running = {key for keys in self._client.processing().values() for key in keys}
-        found = [
-            future
-            for future in pending
-            if threads and self._homes.get(future.key, "") not in threads and future.key not in running
-            if future.key in self._homes and future.status not in ("finished", "error")
-        ]
-        for future in found:
-            if self._tries[pending[future].number] >= MOST_TRIES:
+        for future, split in list(self.pending.items()):
+            home = self._homes.get(future.key)
+            if not threads or home is None or home in threads:
+                continue
+            if future.key in running or future.status in ("finished", "error"):
+                continue
+            if self._tries[split.number] >= MOST_TRIES:
                 raise ClusterError(
-                    f"{pending[future].description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
+                    f"{split.description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
                     "for want of memory; look into the workers' logs or raise their memory_limit"
                 )
-        return found
+            del self.pending[future]
+            self.submit(split)
+            self._client.cancel([future])
 
 
 def _result(future: Future, split: Split, timeout: float | None = None) -> Any:

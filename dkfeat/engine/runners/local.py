@@ -78,8 +78,8 @@ class Runner(Protocol):
         """Run `task` on every split.
 
         `done(split, result)` is called in the calling thread as results come, in any order. The first error stops
-        submission, gives up what runs and is raised here as the worker raised it. Where workers have addresses, `home`
-        tells which of them each split should run on while it lives.
+        submission, gives up the running tasks and is raised here as the worker raised it. If workers have addresses,
+        `home` chooses the worker of each split while that worker lives.
 
         Raises
         ------
@@ -153,7 +153,7 @@ def _run_group(
 ) -> None:
     token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
     # of equal tasks, these schedulers start the one with the highest key first
-    by_key = {f"dkfeat-{token}-{len(group) - place:09d}": split for place, split in enumerate(group)}
+    by_key = {f"dkfeat-{token}-{len(group) - i:09d}": split for i, split in enumerate(group)}
 
     def posttask(key: str, result: Any, *_: Any) -> None:
         done(by_key[key], result)

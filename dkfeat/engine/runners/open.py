@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 
 def check_report(path: str | PathLike[str]) -> Path:
-    """Path of a report that can be made and written.
+    """Check that a performance report can be made and written to this path.
 
     Raises
     ------
     ConfigError
-        Its folder is not there, it is a folder itself, or bokeh is not installed.
+        If its folder is missing, it is a folder itself, or bokeh is not installed.
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"performance_report={path!r:.100}, but it must be the path of an HTML file")
@@ -60,7 +60,7 @@ def check_report(path: str | PathLike[str]) -> Path:
 def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[None]:
     """Write Dask's report of what a cluster does in the ``with`` block, one HTML file that needs no network.
 
-    Where the report cannot be made, a warning is logged: it is no reason for a run to fail.
+    If the report cannot be made, a warning is logged and the run goes on.
     """
     file = check_report(path)
     start = time.time()
@@ -73,7 +73,7 @@ def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[No
 
 
 def _write(client: Client, file: Path, start: float, last_count: int) -> None:
-    if client.status != "running":  # then something else is told already
+    if client.status != "running":  # then another error is raised already
         return
     staged = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -217,7 +217,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
             )
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
-        share_cores(run.n_workers, run.threads_per_worker)  # refuses wrong numbers before anything starts
+        share_cores(run.n_workers, run.threads_per_worker)  # checks the numbers before anything starts
         opening = local_cluster(**sizes, profile=run.performance_report is not None)
     else:
         _check_sizes(run, scheduler)
@@ -255,14 +255,14 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
 
 
 class LazyRunner:
-    """A runner that is opened when it is first asked for, so that a run with nothing to do starts no cluster.
+    """Runner that is opened on its first use, so that a run with nothing to do starts no cluster.
 
     It may be entered again within its own ``with`` block, and is closed at the end of the inner one.
 
     Parameters
     ----------
     client
-        As for `open_runner`, and refused at once as there.
+        As for `open_runner`, which checks it at once.
     """
 
     def __init__(self, client: Client | ExecutionConfig | None) -> None:
@@ -276,7 +276,7 @@ class LazyRunner:
         self._stack.__exit__(*error)
 
     def get(self) -> Runner:
-        """Open the runner, or give the one that is open."""
+        """Open the runner, or return the one that is open."""
         if self._runner is None:
             self._runner = self._stack.enter_context(self._opening)
         return self._runner

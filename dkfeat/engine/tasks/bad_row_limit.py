@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class BadRowLimit:
-    """A bound on the bad rows of a batch, absolute or as a share of its rows.
+    """Limit on the bad rows of a batch, as a number or as a share of its rows.
 
     Parameters
     ----------
     most : int, float or str
         An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0, which sets no limit. Text is
-        one of these, or such as "1%".
+        one of these, or a percentage such as "1%".
     source : Source
-        Makes the error, with the place of a row.
+        Source that makes the error, with the position of a row.
 
     Examples
     --------
@@ -53,21 +53,21 @@ class BadRowLimit:
         self._text = f"{self.share:.6g} of the rows" if self.rows is None else f"{self.rows:,}"
 
     def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
-        """Refuse too many bad rows.
+        """Raise an error if there are too many bad rows.
 
         Parameters
         ----------
         n_bad : int
             Bad rows found.
         n_rows : int or None
-            All rows, bad ones among them, of the batch, read or not; None while they are not known: a share waits.
+            All rows of the batch, bad ones included; None while their number is unknown: then no share is checked.
         first : tuple of SourceFile and BadRow, or None
             One of them, to be named; None if there is none.
 
         Raises
         ------
         ParseError, ParquetError
-            With the place of that one.
+            With the position of that one.
         """
         if self.rows is not None:
             within = n_bad <= self.rows
@@ -85,7 +85,7 @@ class BadRowLimit:
 
 
 def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
-    """Rows that were set aside, in the source's order; reads their shards alone, one at a time.
+    """Yield the rows that were set aside, in the source's order; only their shards are read, one at a time.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
 
 @contextmanager
 def suggesting_quarantine(source: Source) -> Iterator[None]:
-    """Let errors about single rows, which end a run, say that these can be set aside instead."""
+    """Add a note to errors about single rows: such rows can be quarantined instead."""
     try:
         yield
     except (ParseError, ParquetError) as error:
@@ -142,7 +142,7 @@ def _number(most: object) -> object:
 
 
 def treating(source: Source, on_bad_row: str | None) -> Source:
-    """Source that treats bad rows as asked.
+    """Set how a source treats bad rows.
 
     Raises
     ------

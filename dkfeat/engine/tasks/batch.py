@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_PLACES = 20_000
-"""Characters of a source's patterns, beyond which a log leaves them out."""
+MAX_PATTERN_CHARS = 20_000
+"""Characters of a source's patterns beyond which a log leaves them out."""
 
 
 def run_plan(
@@ -54,7 +54,7 @@ def run_plan(
     job: type[Job] = Job,
     stage: str = "featurize",
 ) -> Manifest:
-    """Hold the target, run what is not done of a plan and commit it.
+    """Lock the target, run the tasks of a plan that are not done and commit their shards.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _run_tasks(
     where = runner.description  # a cluster of its own is gone by the time the log is kept
     run.log_facts = lambda: {
         "where": where,
-        "sources": _places(source),
+        "sources": _patterns(source),
         "shards": len(entries),
         "found": n_found,
         "retries": n_again,
@@ -174,13 +174,13 @@ def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _places(source: Source) -> tuple[str, ...]:
-    """Say what the source was given as, for a report that reads it again; nothing where that is too long for a log."""
-    places = [shown_url(place) if is_url(place) else str(Path(place).absolute()) for place in source.patterns]
-    return tuple(places) if sum(map(len, places)) <= MOST_PLACES else ()
+def _patterns(source: Source) -> tuple[str, ...]:
+    """Paths and URLs of the source, for reports that read it again; empty if they are too long for a log."""
+    patterns = [shown_url(text) if is_url(text) else str(Path(text).absolute()) for text in source.patterns]
+    return tuple(patterns) if sum(map(len, patterns)) <= MAX_PATTERN_CHARS else ()
 
 
 def _numeric_env() -> str:
-    """Say what the arithmetic ran on, for the manifest's run block."""
+    """Processor and BLAS libraries, for the run block of the manifest."""
     blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
     return ", ".join([platform.machine(), *sorted(blas)])

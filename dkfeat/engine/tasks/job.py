@@ -74,7 +74,7 @@ class Job:
     """Names the run to the storage; not part of any result."""
 
     def encoder(self) -> Callable[[Any], Any]:
-        """Give what turns the rows of a block into what their shard holds; what it needs is loaded once a process."""
+        """Return the function from rows of a block to the features of their shard; each process loads its map once."""
         fitted = map_of(self.spec["map"], self.storage)
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
@@ -112,7 +112,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     Raises
     ------
     Stopped
-        Once `stopped()` is true; what is published stays and is found again.
+        Once `stopped()` is true; published shards stay and are found again.
     dkfeat.errors.DkfeatError
         As source, map and storage raise them.
     """
@@ -142,7 +142,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
 def _publish(
     job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
 ) -> tuple[ShardEntry, Piece, bool]:
-    """Give the record of the piece's shard, the piece without the rows that the map refuses, and if it was there."""
+    """Give the record of the piece's shard, the piece without rejected rows, and True if the shard existed."""
     output = job.spec["output"]
     name = shards.shard_name(job.spec_fp, split, piece.number)
     identity = {
@@ -182,7 +182,7 @@ def _publish(
 
 
 def _count_empty(encoded: Any) -> int:
-    """Count rows without features: null codes, no stored columns, or zeros alone; what the source held is not asked."""
+    """Count rows without features: null codes, no stored columns, or only zeros."""
     if isinstance(encoded, PackedCodes):
         return int(np.count_nonzero(encoded.empty))
     if issparse(encoded):
@@ -222,16 +222,16 @@ _ROW = re.compile(r"\brow [\d,]+ \(counted from 0\)")
 
 
 def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: Piece) -> tuple[Any, Piece]:
-    """Encode a piece without the rows that the map refuses.
+    """Encode a piece without the rows that the map rejects.
 
-    A row is refused if `encode` raises an `InputError` that names it: whether it does depends on that row alone.
+    A row is rejected if `encode` raises an `InputError` that names it, which must depend on that row alone.
 
     Parameters
     ----------
     encode : callable
         From the rows of a block to their features.
     source : Source
-        With ``on_bad_row="raise"`` the first such row is an error, at its place in the source.
+        With ``on_bad_row="raise"`` the first such row is an error with its position in the source.
     split, piece
         What is encoded.
 
@@ -245,7 +245,7 @@ def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        A row is refused and the source is to raise; too many are.
+        If a row is rejected and the source is to raise, or if too many are.
     """
     try:
         return encode(piece.block.X), piece
@@ -261,7 +261,7 @@ def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: 
 
 
 def rejected_rows(encode: Callable[[Any], Any], X: Any) -> list[RejectedRow]:
-    """All rows that `encode` refuses, in order.
+    """All rows that `encode` rejects, in order.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def rejected_rows(encode: Callable[[Any], Any], X: Any) -> list[RejectedRow]:
 
 
 def _reason(encode: Callable[[Any], Any], X: Any, row: int) -> str:
-    """Say why a row is refused, in words that do not depend on the block that it stands in."""
+    """Reason for the rejection of a row, in words that do not depend on its block."""
     try:
         encode(X[row : row + 1])
     except InputError as error:

@@ -33,15 +33,15 @@ _KEPT_MAPS = 4
 
 @dataclass(frozen=True, slots=True)
 class TakeRows:
-    """Takes chosen rows of a split; sent to each worker once."""
+    """Task that takes chosen rows of a split; sent to each worker once."""
 
     source: Source
-    places: Mapping[int, NDArray[np.int64]]
-    """By the number of a split, the ascending places of its rows that are wanted; at least one for each split."""
+    positions: Mapping[int, NDArray[np.int64]]
+    """Ascending positions of the wanted rows in each split, by its number; at least one for each split."""
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
-        """Rows of one split; it is read up to the last one."""
-        wanted = self.places[split.number]
+        """Take the rows of one split, which is read up to the last of them."""
+        wanted = self.positions[split.number]
         parts, first = [], 0
         for piece in self.source.read(split, checksum=False):
             if stopped():
@@ -83,19 +83,19 @@ def draw_rows(
     """
     starts = np.cumsum([0, *scan.rows_per_split])
     cuts = np.searchsorted(numbers, starts)
-    places = {
+    positions = {
         split.number: numbers[cuts[i] : cuts[i + 1]] - starts[i]
         for i, split in enumerate(scan.splits)
         if cuts[i] < cuts[i + 1]
     }
-    splits = [split for split in scan.splits if split.number in places]
+    splits = [split for split in scan.splits if split.number in positions]
     taken: dict[int, sp.csr_matrix] = {}
 
     def done(split: Split, rows: sp.csr_matrix) -> int:
         taken[split.number] = rows
         return int(rows.shape[0])
 
-    run_stage("landmarks", TakeRows(source, places), source, splits, runner, progress, done)
+    run_stage("landmarks", TakeRows(source, positions), source, splits, runner, progress, done)
     return sp.vstack([taken[split.number] for split in splits], format="csr")
 
 
@@ -129,7 +129,9 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
         for folder in (META, ""):
             if storage.size(f"{folder}/{base}" if folder else base) is not None:
                 return from_spec(spec, read_sidecar(storage, "landmarks", sha256, folder))
-    return from_spec(spec, read_sidecar(storages[0], "landmarks", sha256))  # raises, and names what is missing
+    return from_spec(
+        spec, read_sidecar(storages[0], "landmarks", sha256)
+    )  # raises an error that names the missing file
 
 
 _maps = ProcessCache[FeatureMap](_KEPT_MAPS)

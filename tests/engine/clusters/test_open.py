@@ -110,8 +110,8 @@ def test_slurm__a_run_with_nothing_to_do_submits_no_job(slurm, tiny_folder, tmp_
 @pytest.mark.parametrize(
     ("sbatch", "settings", "words"),
     [
-        (REFUSING, {}, "SLURM took none of the jobs for 2 workers.*invalid partition specified: night"),
-        (None, {}, "SLURM took none of the jobs for 2 workers.*No such file.*sbatch"),
+        (REFUSING, {}, "SLURM rejected all jobs for 2 workers.*invalid partition specified: night"),
+        (None, {}, "SLURM rejected all jobs for 2 workers.*No such file.*sbatch"),
         (WAITING, {"start_seconds": 0.5}, "no worker of the cluster of kind 'slurm' came within 0.5 s"),
         (
             SBATCH,

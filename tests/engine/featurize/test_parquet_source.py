@@ -73,7 +73,7 @@ def test_kept_columns__come_back_with_their_rows(tmp_path, table):
     assert np.array_equal(arrays[2].compute(scheduler="synchronous"), weight)
     plain = pq.read_table(tmp_path / "out" / "data")
     assert plain.column("day").to_pylist() == kept["day"].to_pylist()
-    with pytest.raises(ConfigError, match="queries are asked"):
+    with pytest.raises(ConfigError, match="query ids are requested"):
         data.batches(3, query_id=True)
 
 

@@ -120,7 +120,9 @@ def test_bad_row_behind_good_ones__says_how_to_start_afresh(tmp_path):
         featurized(source_of(tmp_path, 900 * GOOD + BAD, n_features=2), target, scheduler="synchronous")
     assert list((target / "data").iterdir())
     wider = dkfeat.LibsvmSource(tmp_path / "rows.svm", **SETTLED, n_features=9)
-    with pytest.raises(SpecConflictError, match=r"n_features=9 is asked, .* leave it out or give up .*`dkfeat abort"):
+    with pytest.raises(
+        SpecConflictError, match=r"n_features=9 is requested, .* leave it out or give up .*`dkfeat abort"
+    ):
         featurized(wider, target, scheduler="synchronous")
     dkfeat.abort(target)
     assert featurized(wider, target, scheduler="synchronous").rows == 901

@@ -11,7 +11,7 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.tasks.batch import _places
+from dkfeat.engine.tasks.batch import _patterns
 from dkfeat.errors import ShardError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.status import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
@@ -331,4 +331,4 @@ def test_read_logs__leaves_damaged_ones_out(rows, text):
 @pytest.mark.fault("X-09")
 def test_log__holds_no_secret_of_a_url():
     source = dkfeat.LibsvmSource(["ftp://user:secret@host/a.svm", "https://host/b.svm?signature=secret"])
-    assert "secret" not in str(_places(source))
+    assert "secret" not in str(_patterns(source))
