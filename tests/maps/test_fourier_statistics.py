@@ -10,6 +10,7 @@ import pytest
 from sklearn.kernel_approximation import RBFSampler
 
 from dkfeat.maps import FourierFeatures
+from tests.conftest import first_quick
 
 GAMMA = 1.5
 
@@ -38,7 +39,7 @@ def kernel_of(X):
 
 
 @pytest.mark.parametrize("kernel", ["rbf_cosine", "rbf"])
-@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood"])
+@pytest.mark.parametrize("projection", first_quick(["dense", "alternating_circulant", "circulant", "fastfood"], 2))
 def test_rff__is_unbiased(projection, kernel):
     X = some_pairs(12)
     lengths = np.linspace(0.2, 1.5, len(X))[:, None] if kernel == "rbf" else 7.0

@@ -14,6 +14,7 @@ from dkfeat.compiled.random.tables import exponentials, levy
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
 from dkfeat.projections import CirculantProjection
 from dkfeat.theory import circulant as theory
+from tests.conftest import first_quick
 
 BETA, RATE = 0.6, 0.8
 FACTORS = {
@@ -79,7 +80,7 @@ def assert_moments(found, mean, variance):
 
 
 @pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 1500), pytest.param(1024, 500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first_quick(KINDS, 2))
 @pytest.mark.parametrize("kernel", FACTORS)
 def test_laplace__is_unbiased_with_the_variance_of_the_theorems(kernel, kind, n_components, n_seeds):
     X = some_pairs()

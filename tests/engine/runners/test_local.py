@@ -25,6 +25,7 @@ from dkfeat.engine.runners.distributed import ClientRunner
 from dkfeat.engine.runners.local import LocalRunner, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
+from tests.conftest import first_quick
 from tests.programs import wait_until
 
 SCHEDULERS = ("synchronous", "threads", "processes")
@@ -134,7 +135,7 @@ def test_client_runner__gives_every_result(cluster_client):
         assert runner.description == "2 worker processes with 2 threads"
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("scheduler", first_quick(SCHEDULERS, 2))
 def test_local_runner__error_arrives_with_its_place(scheduler):
     with pytest.raises(ParseError) as caught, open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
         run(runner, FailAt(3), 10)

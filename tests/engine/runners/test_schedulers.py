@@ -76,7 +76,7 @@ def test_featurize__equal_bytes_in_any_order_and_when_done_thrice(source, golden
 
 
 @pytest.mark.fault("D-04")
-@pytest.mark.parametrize("blocksize", [400, 1 << 20])
+@pytest.mark.parametrize("blocksize", [2000, 1 << 20, pytest.param(400, marks=pytest.mark.slow)])
 def test_featurize__equal_rows_for_any_blocksize(blocksize, tiny_folder, tiny_rows, tmp_path):
     X, y = tiny_rows
     source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=blocksize)
