@@ -30,7 +30,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinea
     "--class-weight",
     metavar="LABEL=WEIGHT",
     multiple=True,
-    help="Weight of the rows of a class, or balanced. Repeatable.",
+    help="Weight of the rows of a class; repeatable. Or balanced, given once.",
 )
 @click.option(
     "--solver",

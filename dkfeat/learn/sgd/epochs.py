@@ -91,11 +91,6 @@ STATE = ("coef", "intercept", "mean_coef", "mean_intercept", "loss")
 ScoredBatches = Callable[[], Iterable[tuple[Any, Any]]]
 
 
-def score_name(task: str) -> str:
-    """Return the name of a task's score in histories."""
-    return "r2" if task == "regression" else "accuracy"
-
-
 @dataclass(slots=True)
 class Candidate:
     """Model that training may return."""
@@ -183,6 +178,10 @@ class Training:
                 self._save(descent)
         return self._chosen(descent.weights())
 
+    @property
+    def _score_name(self) -> str:
+        return "r2" if self.config.task == "regression" else "accuracy"
+
     def _is_over(self) -> bool:
         return len(self.history) >= self.epochs or (self.patience is not None and self._stale >= self.patience)
 
@@ -195,7 +194,7 @@ class Training:
         self._batches = 0
 
     def _score_epoch(self, weights: Weights) -> None:
-        config, name = self.config, score_name(self.config.task)
+        config, name = self.config, self._score_name
         losses = self._epoch_losses(weights)
         alive = [weights.is_finite(config, variant) and np.isfinite(loss) for variant, loss in enumerate(losses)]
         if not any(alive):
@@ -241,7 +240,7 @@ class Training:
     def _chosen(self, weights: Weights) -> Candidate:
         if self.best is not None:
             return self.best
-        name = f"validation_{score_name(self.config.task)}"
+        name = f"validation_{self._score_name}"
         scores = [entry[name] for entry in self.grid]
         chosen = self._best_of(scores, [not entry["diverged"] for entry in self.grid])
         return self._candidate(weights, chosen, scores[chosen])
