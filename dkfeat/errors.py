@@ -93,7 +93,7 @@ class ParseError(SourceError, ValueError):
     Parameters
     ----------
     reason : str
-        What was expected and what came.
+        Expected and found content.
     path : str
         Source file, as it is opened; what may be secret in a URL is left out.
     line, column : int or None
@@ -127,7 +127,7 @@ class ParquetError(SourceError, ValueError):
     Parameters
     ----------
     reason : str
-        What was expected and what came.
+        Expected and found content.
     path : str
         Source file, as it is opened; what may be secret in a URL is left out.
     row_group : int or None

@@ -70,7 +70,7 @@ def card(
     Parameters
     ----------
     title : str
-        What the object is.
+        Kind of the object.
     facts : mapping
         Values to see at a glance, by name.
     note : str

@@ -112,7 +112,7 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
     ----------
     rows : csr_matrix of shape (n_samples, n_features), float32 or float64
     name : str
-        What the caller calls the array.
+        The caller's name for the array.
     first_row : int
         Number of the first row in the caller's array.
     cause : str
@@ -170,7 +170,7 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     X : array or sparse matrix or array of shape (n_samples, n_features)
         Numbers of any real dtype, any order, any sparse format. Duplicate entries are summed.
     name : str
-        What the caller calls it.
+        The caller's name for it.
     first_row : int
         Number of its first row in the caller's array, for error messages.
 

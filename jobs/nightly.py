@@ -118,7 +118,7 @@ def _is_unstarted(before: Status | None) -> bool:
 
 
 def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
-    """Whether a source may have no files: before the first batch, and if committed files may be moved away."""
+    """Return True if a source may have no files: before the first batch, and if committed files may be moved away."""
     if before is None or before.unfinished is not None:
         return before is None
     return before.committed is None or part.on_changed_source == "keep"
@@ -148,7 +148,7 @@ def _finds_files(source: Source) -> bool:
 
 
 def _has_folder(pattern: str) -> bool:
-    """Whether the folder of a local pattern exists; if it does not, a disk may not be mounted."""
+    """Return True if the folder of a local pattern exists; if it does not, a disk may not be mounted."""
     return "://" in pattern or _folder(pattern).exists()
 
 

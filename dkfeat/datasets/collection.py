@@ -171,7 +171,7 @@ def fetch(
     mirror : str, optional
         Address to fetch from in place of the collection's; paths below it are the same.
     retry_seconds : float, default=20
-        How long connections that bring nothing are tried again.
+        Seconds for which connections without data are tried again.
     progress : callable, optional
         Called with a file's name, its bytes here and, if the server sends it, its size.
 

@@ -105,7 +105,7 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
 
 
 def _is_locked(scratch: Storage) -> bool:
-    """Tell whether a lock that is held keeps another run out."""
+    """Return True if a lock that is held keeps another run out."""
     lock = scratch.acquire(_holder())
     try:
         scratch.acquire(_holder()).release()

@@ -27,7 +27,7 @@ def kernel_estimates(
     exact : array of any shape, or KernelPairs
         Exact values; or what ``features.kernel_pairs(X)`` gives, which holds all three arrays.
     estimates : array of the same shape, or None
-        What the features say of the same pairs.
+        Estimates of the kernel for the same pairs.
     deviations : array of the same shape, or None
         Standard error of each estimate by theory: draws a band of two of them on either side.
     ax : matplotlib.axes.Axes or None

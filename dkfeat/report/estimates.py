@@ -106,7 +106,7 @@ def sample_rows(
     source : LibsvmSource, ParquetSource, path, glob, URL, or a list of these
         As it was given to `dkfeat.featurize`; options left open are the data set's.
     rows, shards : int
-        How many to draw at most.
+        Maximum numbers of rows and of shards to draw.
     random_state : int, default=0
         Seed of the draw.
     unchanged : bool, default=False

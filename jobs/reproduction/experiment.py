@@ -1,4 +1,4 @@
-"""What an experiment is, what it is given, and what it hands back.
+"""An experiment: its description, its input and its results.
 
 An experiment is a module of this package with a constant ``EXPERIMENT``. Its ``run`` is given a `Context` and returns
 `Results`: tables, pictures and verdicts. It writes nothing itself; whatever takes longer than a second goes through
@@ -65,7 +65,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What came of an experiment."""
+    """Results of an experiment."""
 
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
@@ -84,13 +84,13 @@ class Experiment:
     split_note: str
     """Rows, splits and normalisation that are used here."""
     differences: Sequence[str]
-    """How it differs from the paper, and why; one sentence or two each."""
+    """Differences from the paper, with the reason; one sentence or two each."""
     run: Callable[[Context], Results]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What an experiment may use."""
+    """Resources that an experiment may use."""
 
     data: Path
     """Folder of data sets, each a folder with ``train.svm.xz`` and ``test.svm.xz``."""
@@ -102,11 +102,11 @@ class Context:
 
     @property
     def quick(self) -> bool:
-        """Whether minutes matter more than digits."""
+        """True if minutes matter more than digits."""
         return self.mode == "quick"
 
     def progress(self, text: str) -> None:
-        """Tell people what is being done, in a few words."""
+        """Report the current step to people, in a few words."""
         self.tell(text)
 
     def rows(self, name: str) -> DataSet | None:

@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "full": {"rows": 200, "repeats": 60, "pairs_repeats": 2000, "words": 16_384, "times": [1024, 4096, 16_384]},
 }
 Cells = dict[tuple[str, str, str], Any]
-"""What was measured, by rows, kernel and method."""
+"""Measurements by rows, kernel and method."""
 Times = dict[int, dict[str, list[float]]]
 """Seconds of a row in a batch and alone, by d and method."""
 

@@ -1,4 +1,4 @@
-"""What `laplace_gram` measures: errors of Gram matrices, covariances of components, times; and on which histograms."""
+"""Measurements of `laplace_gram`: errors of Gram matrices, covariances of components, times; and their histograms."""
 
 from __future__ import annotations
 

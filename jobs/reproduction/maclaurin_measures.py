@@ -1,4 +1,4 @@
-"""What `maclaurin` measures: errors of Gram matrices, accuracies and times of exact and of linear machines."""
+"""Measurements of `maclaurin`: errors of Gram matrices, accuracies and times of exact and of linear machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dkfeat compare``."""
+"""``dkfeat compare``: feature maps compared on the rows of a source."""
 
 from __future__ import annotations
 

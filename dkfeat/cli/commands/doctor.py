@@ -1,4 +1,4 @@
-"""``dkfeat doctor``."""
+"""``dkfeat doctor``: checks of this machine, of stores and of a cluster."""
 
 from __future__ import annotations
 

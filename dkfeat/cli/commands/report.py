@@ -1,4 +1,4 @@
-"""``dkfeat report``."""
+"""``dkfeat report``: a page about a folder of shards and its runs."""
 
 from __future__ import annotations
 

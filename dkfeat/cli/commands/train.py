@@ -1,4 +1,4 @@
-"""``dkfeat train``."""
+"""``dkfeat train``: a linear model trained on shards."""
 
 from __future__ import annotations
 

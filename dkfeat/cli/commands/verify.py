@@ -1,4 +1,4 @@
-"""``dkfeat verify``."""
+"""``dkfeat verify``: shards, sources and models compared with what was committed."""
 
 from __future__ import annotations
 

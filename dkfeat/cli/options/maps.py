@@ -139,7 +139,7 @@ def _map_name(text: str) -> str:
 
 
 def map_options(command: Command) -> Command:
-    """Which feature map, with which parameters."""
+    """Give a command the options of the feature map and its parameters; `make_map` takes them."""
     name_option = click.option(
         "--map",
         "map_name",
@@ -169,7 +169,7 @@ def make_map(
     options : dict
     like : str or None
     has_map : callable
-        Whether the target has a map already; asked if no option of the map is given.
+        Returns True if the target has a map already; called if no option of the map is given.
 
     Raises
     ------

@@ -65,7 +65,7 @@ def options_at(place: str, storage_options: Mapping[str, Any] | None) -> Mapping
 
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a folder or URL is a model rather than shards."""
+    """Return True if a folder or URL holds a model rather than shards."""
     from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder
 
     return open_model_folder(target, storage_options).size(MODEL_FILE) is not None
