@@ -22,10 +22,10 @@ import sys
 import resource
 from dkfeat.errors import DkfeatError
 from dkfeat.io.parquet.source import ParquetSource
-from tests.io.parquet.rows import settled
+from tests.io.parquet.rows import resolved
 
 def count(path):
-    source = settled(ParquetSource(path, blocksize="4MiB"))
+    source = resolved(ParquetSource(path, blocksize="4MiB"))
     return sum(piece.block.n_rows for split in source.splits() for piece in source.read(split))
 
 limit = int(sys.argv[1])

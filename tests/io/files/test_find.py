@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import fsspec
 import pytest
 
-from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.files.contents import check_unchanged, open_content
+from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.io.files.find import _fixed_part, find_files
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.storage.urls import printable
@@ -26,15 +24,6 @@ def make(folder: Path, *names: str) -> None:
 
 def names_of(*urlpaths: str) -> list[str]:
     return [file.name for file in find_files(urlpaths)]
-
-
-@pytest.fixture
-def memory():
-    """The shared in-memory file system, emptied."""
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    yield system
-    system.store.clear()
 
 
 def test_files__one(tmp_path):
@@ -227,45 +216,9 @@ def test_urls__errors_name_the_url(memory):
     assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm?..."
 
 
-def test_urls__are_read_by_ranges(memory):
-    data = b"".join(b"%d 1:%d\n" % (i, i + 1) for i in range(200))
-    memory.pipe("/in/a.svm", data)
-    source = LibsvmSource("memory://in/a.svm", n_features=1, zero_based=False, label_dtype="int64", blocksize=100)
-    labels = [label for split in source.splits() for piece in source.read(split) for label in piece.block.y]
-    assert labels == list(range(200))
-
-
-def test_urls__changes_are_seen(memory):
-    memory.pipe("/a.svm", ROW)
-    (file,) = find_files(["memory://a.svm"])
-    check_unchanged(file)
-    memory.pipe("/a.svm", b"2 2:2\n")
-    with pytest.raises(SpecConflictError, match="has changed"):
-        check_unchanged(file)
-    memory.rm("/a.svm")
-    with pytest.raises(SpecConflictError, match="is gone"):
-        check_unchanged(file)
-
-
 def test_urls__file_protocol_and_mixtures(tmp_path, memory):
     make(tmp_path, "a.svm")
     assert names_of(f"file://{tmp_path}/a.svm") == ["a.svm"]
     memory.pipe("/a.svm", ROW)
     with pytest.raises(ConfigError, match="one file system"):
         find_files([str(tmp_path / "a.svm"), "memory://a.svm"])
-
-
-def test_identity__time_of_change_counts(tmp_path):
-    make(tmp_path, "a.svm")
-    (file,) = find_files([str(tmp_path / "a.svm")])
-    os.utime(tmp_path / "a.svm", ns=(1, 1))
-    with pytest.raises(SpecConflictError, match=r"mtime_ns \d+ became 1\b"):
-        check_unchanged(file)
-
-
-def test_content__gone_between(tmp_path):
-    make(tmp_path, "a.svm")
-    (file,) = find_files([str(tmp_path / "a.svm")])
-    (tmp_path / "a.svm").unlink()
-    with pytest.raises(SpecConflictError, match="is gone"), open_content(file):
-        pytest.fail("nothing to open")

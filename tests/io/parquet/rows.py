@@ -48,7 +48,7 @@ def write(path: Path, columns: dict[str, Any] | pa.Table, **options: Any) -> str
     return str(path)
 
 
-def settled(source: ParquetSource) -> ParquetSource:
+def resolved(source: ParquetSource) -> ParquetSource:
     """The source as `dkfeat.scan` would settle it, in this process."""
     files = source.files()
     source = source.inspect(files)
@@ -58,7 +58,7 @@ def settled(source: ParquetSource) -> ParquetSource:
 
 def pieces(source: ParquetSource, **options: Any) -> list[Any]:
     """All pieces of a source."""
-    source = settled(source)
+    source = resolved(source)
     return [piece for split in source.splits() for piece in source.read(split, **options)]
 
 

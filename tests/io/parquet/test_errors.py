@@ -8,7 +8,7 @@ import pytest
 
 from dkfeat.errors import ConfigError, ParquetError
 from dkfeat.io.parquet.source import ParquetSource
-from tests.io.parquet.rows import pieces, settled, write
+from tests.io.parquet.rows import pieces, resolved, write
 
 PLACE = "row group 1, row 1, column "
 """Row 3 of four, two in a row group."""
@@ -220,7 +220,7 @@ def test_schema__column_of_a_partition(tmp_path):
     (tmp_path / "day=1").mkdir()
     write(tmp_path / "day=1" / "a.parquet", {"x": [1.0], "label": [1]})
     with pytest.raises(ParquetError, match="names of folders are not read: write them into the files"):
-        settled(ParquetSource(str(tmp_path), keep="day"))
+        resolved(ParquetSource(str(tmp_path), keep="day"))
 
 
 def test_schema__names_twice(tmp_path):

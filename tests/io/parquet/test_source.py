@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dkfeat.errors import ConfigError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.parquet.source import ParquetSource
-from tests.io.parquet.rows import LAYOUTS, feature_columns, pieces, rows, settled, write
+from tests.io.parquet.rows import LAYOUTS, feature_columns, pieces, resolved, rows, write
 from tests.strategies import csr_blocks
 
 
@@ -189,7 +189,7 @@ def test_kept__columns_of_all_types(tmp_path):
         "z": pa.array([moment, None], pa.timestamp("ns", "Europe/Berlin")),
     }
     path = write(tmp_path / "a.parquet", {"x": [1.0, 2.0], "label": [0, 1], "q": [7, 7], "w": [0.5, 0], **columns})
-    source = settled(
+    source = resolved(
         ParquetSource(path, features="x", weight="w", query_id="q", id="s", keep=[*columns][:3] + [*columns][4:])
     )
     kinds = ("string", "int64", "float64", "bool", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]")
@@ -204,10 +204,10 @@ def test_kept__columns_of_all_types(tmp_path):
 
 def test_features__left_out_are_the_numbers_without_another_use(table):
     path, dense = table
-    source = settled(ParquetSource(path, weight="w"))
+    source = resolved(ParquetSource(path, weight="w"))
     assert source.features == ("c0", "c1", "c2")
     same(rows(source)[0], sparse.csr_matrix(dense))
-    assert settled(ParquetSource(path)).features == ("c0", "c1", "c2", "w")
+    assert resolved(ParquetSource(path)).features == ("c0", "c1", "c2", "w")
 
 
 # ---- cuts
@@ -238,7 +238,7 @@ def test_splits__are_runs_of_row_groups(table):
 
 def test_splits__a_large_row_group_gives_several_pieces(table):
     path, _ = table
-    source = settled(ParquetSource(path, features=("c0", "c1", "c2"), blocksize=100))
+    source = resolved(ParquetSource(path, features=("c0", "c1", "c2"), blocksize=100))
     found = [[(piece.start, piece.stop) for piece in source.read(split)] for split in source.splits()]
     assert found == [[(5 * n, 5 * n + 3), (5 * n + 3, 5 * n + 5)] for n in range(4)]  # a row counts 16 + 3 * 8 bytes
 
@@ -283,7 +283,7 @@ def test_filters__choose_rows(table, filters, kept):
     assert [name for block in blocks for name in block.kept["name"].to_pylist()] == [f"r{row}" for row in kept]
     assert np.array_equal(np.concatenate([block.X.toarray() for block in blocks]), dense[kept])
     assert (
-        settled(source).to_mapping()["filters"]
+        resolved(source).to_mapping()["filters"]
         == ParquetSource("-", **{"filters": source.to_mapping()["filters"]}).to_mapping()["filters"]
     )
 
@@ -291,7 +291,7 @@ def test_filters__choose_rows(table, filters, kept):
 def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
     columns = {"x": pa.array([1.0, None, 3.0, 4.0]), "label": [0, 1, 1, 0]}
     path = write(tmp_path / "a.parquet", columns, row_group_size=1)
-    source = settled(ParquetSource(path, filters=[("x", ">", 2)]))
+    source = resolved(ParquetSource(path, filters=[("x", ">", 2)]))
     assert [(split.start, split.stop) for split in source.splits()] == [(2, 4)]
     assert rows(source)[0].toarray().tolist() == [[3], [4]]
 
@@ -353,7 +353,7 @@ def test_no_rows__is_one_empty_piece(tmp_path, groups):
 @pytest.mark.fault("V-03")
 def test_file__that_changes_is_refused(table, tmp_path):
     path, _ = table
-    source = settled(ParquetSource(path, features="c0"))
+    source = resolved(ParquetSource(path, features="c0"))
     (split,) = source.splits()
     write(tmp_path / "t.parquet", {"c0": [1.0], "label": [0]})
     with pytest.raises(SpecConflictError, match="has changed since the source was listed"):
@@ -383,7 +383,7 @@ def test_options__refused(options, message):
 
 
 def test_options__plain_values_make_the_source_again(table):
-    source = settled(
+    source = resolved(
         ParquetSource(table[0], weight="w", id="name", keep=["day"], filters=[("w", "in", [1, 2])], labels=(0, 1, 2))
     )
     mapping = source.to_mapping()

@@ -1,0 +1,50 @@
+"""Reading of input files on disks and behind URLs, and their comparison with what was listed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dkfeat.errors import SpecConflictError
+from dkfeat.io.files.contents import check_unchanged, open_content
+from dkfeat.io.files.find import find_files
+from dkfeat.io.libsvm.source import LibsvmSource
+
+ROW = b"1 1:1\n"
+
+
+def test_urls__are_read_by_ranges(memory):
+    data = b"".join(b"%d 1:%d\n" % (i, i + 1) for i in range(200))
+    memory.pipe("/in/a.svm", data)
+    source = LibsvmSource("memory://in/a.svm", n_features=1, zero_based=False, label_dtype="int64", blocksize=100)
+    labels = [label for split in source.splits() for piece in source.read(split) for label in piece.block.y]
+    assert labels == list(range(200))
+
+
+def test_urls__changes_are_seen(memory):
+    memory.pipe("/a.svm", ROW)
+    (file,) = find_files(["memory://a.svm"])
+    check_unchanged(file)
+    memory.pipe("/a.svm", b"2 2:2\n")
+    with pytest.raises(SpecConflictError, match="has changed"):
+        check_unchanged(file)
+    memory.rm("/a.svm")
+    with pytest.raises(SpecConflictError, match="is gone"):
+        check_unchanged(file)
+
+
+def test_identity__time_of_change_counts(tmp_path):
+    (tmp_path / "a.svm").write_bytes(ROW)
+    (file,) = find_files([str(tmp_path / "a.svm")])
+    os.utime(tmp_path / "a.svm", ns=(1, 1))
+    with pytest.raises(SpecConflictError, match=r"mtime_ns \d+ became 1\b"):
+        check_unchanged(file)
+
+
+def test_content__gone_between(tmp_path):
+    (tmp_path / "a.svm").write_bytes(ROW)
+    (file,) = find_files([str(tmp_path / "a.svm")])
+    (tmp_path / "a.svm").unlink()
+    with pytest.raises(SpecConflictError, match="is gone"), open_content(file):
+        pytest.fail("nothing to open")
