@@ -173,7 +173,9 @@ def test_create__applied_but_answer_lost__is_ours(storage, bucket, proxy):
     proxy.add("drop after", method="PUT", times=1)
     storage.create(NAME, b"mine")
     assert bucket.keys() == [f"out/{NAME}"]
-    assert [status for method, _, status in proxy.requests if method == "PUT"] == [200, 412]
+    first, *others = (status for method, _, status in proxy.requests if method == "PUT")
+    assert first == 200
+    assert set(others) == {412}  # the library may ask again by itself
     proxy.add("drop after", method="PUT", times=1)
     with pytest.raises(FileExistsError):
         storage.create(NAME, b"other")
