@@ -128,6 +128,14 @@ def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
+def repeated_row(row: sp.csr_matrix, count: int) -> sp.csr_matrix:
+    """Repeat a single canonical row."""
+    values = np.tile(row.data, count), np.tile(row.indices, count), np.arange(count + 1) * row.nnz
+    rows = sp.csr_matrix(values, shape=(count, row.shape[1]))
+    rows.has_canonical_format = True
+    return rows
+
+
 def largest_magnitudes(rows: Rows) -> NDArray[np.float64]:
     """Largest magnitude of each row, 0 of an all-zero one."""
     if not sp.issparse(rows):

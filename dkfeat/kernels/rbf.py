@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.kernels._rows import Rows, inner_products, largest_magnitudes, owners, paired_rows, row_sums
+from dkfeat.kernels._rows import Rows, inner_products, largest_magnitudes, owners, paired_rows, repeated_row, row_sums
 from dkfeat.validation import check_real
 
 _CANCELLED = 1e-3
@@ -204,14 +204,4 @@ def _distances_of_close(x: Rows, i: int, y: Rows, close: NDArray[np.int64]) -> N
         step = max(1, _DIFFERENCES // max(1, x.shape[1]))
         parts = [y[close[at : at + step]] - x[i] for at in range(0, len(close), step)]
         return np.concatenate([_squared_lengths(part) for part in parts])
-    own = slice(x.indptr[i], x.indptr[i + 1])
-    repeated = sp.csr_matrix(
-        (
-            np.tile(x.data[own], len(close)),
-            np.tile(x.indices[own], len(close)),
-            np.arange(len(close) + 1) * (own.stop - own.start),
-        ),
-        shape=(len(close), x.shape[1]),
-    )
-    repeated.has_canonical_format = True
-    return _squared_lengths(sp.csr_matrix(y[close] - repeated))
+    return _squared_lengths(sp.csr_matrix(y[close] - repeated_row(x[i], len(close))))

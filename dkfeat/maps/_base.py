@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from dkfeat.html import card
 from dkfeat.maps._dask import dask_width, is_dask, transform_blocks
 from dkfeat.maps._kernel_estimates import KernelEstimates, fitted_copy
 from dkfeat.messages import show_bytes
+from dkfeat.projections import Projection
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
 
@@ -338,6 +340,34 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []  # float32 whatever comes in
         return tags
+
+
+@dataclass(frozen=True, slots=True)
+class FittedProjection:
+    """State of a fitted map."""
+
+    params: dict[str, Any]
+    """Parameters as they were in fit."""
+    operator: Projection
+
+
+class ProjectedMap(FeatureMap):
+    """Base class of maps with one component for each row of an operator; `_resolve` sets a `FittedProjection`."""
+
+    layout = "dense"
+
+    @property
+    def n_features_out(self) -> int:
+        """Number of columns of `transform`: n_components."""
+        return self._fitted.operator.n_components
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes of the tables that one call draws."""
+        return self._fitted.operator.table_bytes
+
+    def _spec_part(self) -> dict[str, Any]:
+        return {"params": dict(self._fitted.params)}
 
 
 def checked_seed(random_state: Any) -> int:

@@ -1,6 +1,6 @@
 """Dask arrays of rows: transformed block by block, and rows taken from them by number.
 
-Arrays are told by their attributes and Dask's collection protocol, so that this layer does not import Dask.
+Arrays are recognised by their attributes and Dask's collection protocol, so that this layer does not import Dask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dkfeat.validation import check_columns
 
 
 def is_dask(X: Any) -> bool:
-    """Tell a Dask collection."""
+    """Return True for a Dask collection."""
     return hasattr(X, "__dask_graph__")
 
 

@@ -342,11 +342,11 @@ class KernelPairs:
 
     def describe(self) -> str:
         """Describe the errors in one line of text."""
-        told = f"{self.kernel}: {len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
+        measured = f"{self.kernel}: {len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
         if self.expected_error is None:
-            return told
+            return measured
         theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"
-        return f"{told}, by theory {theory}; {self.share_within:.0%} within 2 standard errors"
+        return f"{measured}, by theory {theory}; {self.share_within:.0%} within 2 standard errors"
 
     def __str__(self) -> str:
         return self.describe()

@@ -155,7 +155,7 @@ def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDAr
 
 
 def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: int) -> bool:
-    """Tell if columns are in range and rise within each row."""
+    """Return True if columns are in range and rise within each row."""
     if not len(indices):
         return True
     rises = np.diff(indices) > 0

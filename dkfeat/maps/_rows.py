@@ -22,7 +22,7 @@ from dkfeat.compiled.products.rows import (
 )
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels._rows import row_sums
+from dkfeat.kernels._rows import repeated_row, row_sums
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 
 _BLOCK_CELLS = 2**23
@@ -129,14 +129,8 @@ def _slice(X: Any, rows: slice) -> Any:
 
 
 def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:
-    n_samples = rows.shape[0]
-    indptr = np.arange(n_samples + 1) * center.nnz
-    repeated = sp.csr_matrix(
-        (np.tile(center.data, n_samples), np.tile(center.indices, n_samples), indptr), shape=rows.shape
-    )
-    repeated.has_canonical_format = True
-    with np.errstate(over="ignore"):  # an overflow is an error of the input, raised with its place
-        centred = rows.astype(np.float64) - repeated  # scipy drops the zeros that come out
+    with np.errstate(over="ignore"):  # an overflow is an error of the input, raised with its location
+        centred = rows.astype(np.float64) - repeated_row(center, rows.shape[0])  # scipy drops the zeros that come out
     centred.has_canonical_format = True
     return centred
 

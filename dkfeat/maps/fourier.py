@@ -17,14 +17,8 @@ from dkfeat.compiled.products.rows import finish_features
 from dkfeat.compiled.random.philox import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
-from dkfeat.maps._base import checked_seed
+from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
-from dkfeat.maps._projected import (
-    FittedProjection,
-    ProjectedMap,
-    checked_mixtures,
-    mixtures_of,
-)
 from dkfeat.maps._rows import float32_rows, rows_and_lengths
 from dkfeat.projections import (
     CirculantProjection,
@@ -33,6 +27,7 @@ from dkfeat.projections import (
     OrthogonalProjection,
     Projection,
 )
+from dkfeat.projections.structured import check_mixtures, mixtures_of
 from dkfeat.theory.fourier import nrff_variance, rff_variance
 from dkfeat.validation import check_choice, check_integer, check_real
 
@@ -171,7 +166,7 @@ class FourierFeatures(ProjectedMap):
             "kernel": check_choice(self.kernel, "kernel", _KERNELS),
             "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
             "gamma": check_real(self.gamma, "gamma", above=0, high=1e12),
-            "n_mixtures": checked_mixtures(self.n_mixtures),
+            "n_mixtures": check_mixtures(self.n_mixtures),
             "normalize": bool(self.normalize),
         }
         seed = checked_seed(self.random_state)

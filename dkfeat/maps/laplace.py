@@ -19,10 +19,10 @@ from dkfeat.compiled.random.philox import STREAM_LAPLACE_CIRCULANT, STREAM_LAPLA
 from dkfeat.compiled.random.tables import Law, exponentials, levy
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
-from dkfeat.maps._base import checked_seed
+from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts
-from dkfeat.maps._projected import FittedProjection, ProjectedMap, checked_mixtures, mixtures_of
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
+from dkfeat.projections.structured import check_mixtures, mixtures_of
 from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
 
 _PROJECTIONS = ("dense", "circulant", "alternating_circulant")
@@ -175,7 +175,7 @@ class LaplaceFeatures(ProjectedMap):
             "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
             "beta": check_real(self.beta, "beta", above=0),
             "rate": check_real(self.rate, "rate", above=0),
-            "n_mixtures": checked_mixtures(self.n_mixtures),
+            "n_mixtures": check_mixtures(self.n_mixtures),
         }
         seed = checked_seed(self.random_state)
         law = _LAWS[params["kernel"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -33,6 +33,7 @@ from dkfeat.compiled.structured.convolution import add_shifted, convolve_rows, s
 from dkfeat.compiled.structured.hadamard import SMALLEST, FastfoodTables, project_fastfood, project_orthogonal
 from dkfeat.errors import ConfigError
 from dkfeat.projections._base import Projection, draw_signs, flat_rows, random_words
+from dkfeat.validation import check_integer
 
 _BLOCK_NUMBERS = 2**17
 """Numbers of a transform's input processed at a time; they fit the second-level cache."""
@@ -188,6 +189,28 @@ class CirculantProjection(Projection):
         mixture = np.broadcast_to(choice, (self.n_blocks, self.n_features))[block, at]
         sign = np.broadcast_to(signs, (self.n_blocks, self.n_features))[block, at]
         return weights[block, mixture, (row - column) % self.length].astype(np.float64) * sign
+
+
+def check_mixtures(n_mixtures: Any) -> int | Literal["log2"]:
+    """Return an estimator's parameter if it is "log2" or an integer from 1 to 65,536, or raise ConfigError."""
+    if isinstance(n_mixtures, str):
+        if n_mixtures != "log2":
+            raise ConfigError(f"n_mixtures={n_mixtures!r}, but it must be 'log2' or an integer from 1 to 65,536")
+        return "log2"
+    return check_integer(n_mixtures, "n_mixtures", low=1, high=2**16)
+
+
+def mixtures_of(n_mixtures: int | Literal["log2"], n_features: int) -> int:
+    """Return the number of circulant matrices that a projection mixes.
+
+    It is n_mixtures itself; for "log2" the base-2 logarithm of n_features, rounded up, and at least 2.
+
+    Examples
+    --------
+    >>> mixtures_of("log2", 1000), mixtures_of("log2", 1), mixtures_of(5, 1000)
+    (10, 2, 5)
+    """
+    return max(2, (n_features - 1).bit_length()) if n_mixtures == "log2" else n_mixtures
 
 
 class _Heavy(NamedTuple):

@@ -167,7 +167,7 @@ def decay_features(projected, amplitude):
 
 @kernel
 def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: Any) -> bool:
-    """Write ``values * factor * factor / divisor`` in float32, at most `largest`; tell whether all values are fit.
+    """Write ``values * factor * factor / divisor`` in float32, at most `largest`; return True if all values are valid.
 
     Parameters
     ----------
@@ -178,23 +178,23 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
 
     Returns
     -------
-    fit : bool
-        Whether all values are finite and at least 0.
+    valid : bool
+        True if all values are finite and at least 0.
     """
-    unfit = False
+    invalid = False
     if divisor == 1.0:  # divisions would take as long as all else
         for i in range(values.shape[0]):
             value = np.float64(values[i])
-            unfit |= not (0.0 <= value < np.inf)
+            invalid |= not (0.0 <= value < np.inf)
             value = value * factor * factor
             scaled[i] = np.float32(value if value < largest else largest)
     else:
         for i in range(values.shape[0]):
             value = np.float64(values[i])
-            unfit |= not (0.0 <= value < np.inf)
+            invalid |= not (0.0 <= value < np.inf)
             value = value * factor * factor / divisor
             scaled[i] = np.float32(value if value < largest else largest)
-    return not unfit
+    return not invalid
 
 
 @kernel

@@ -3,8 +3,8 @@
 The mathematics libraries of systems differ in the last bit, and a feature map whose codes must agree between machines
 can not call them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
 on the bit pattern, then evaluate a minimax polynomial with separate products and sums. Errors stay below 1 ulp
-(measured, see the tests; 2 ulp is promised); log(1) is 0, log(0) is -inf, log of a negative number is NaN. Subnormals
-are taken apart as integers, so a process that flushes them to zero changes nothing.
+(measured, see the tests; 2 ulp is promised); log(1) is 0. In float64 log(0) is -inf, the log of a negative number is
+NaN, and subnormals are taken apart as integers, so a process that flushes them to zero changes nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +24,6 @@ _ONE, _QUARTER = f32(1), f32(0.25)
 # The exponent is used as e * 2**23, as it sits in the bit pattern; ln 2 in two parts, e times the first is exact.
 _LN2_HIGH, _LN2_LOW = f32(0.693145751953125 * 2.0**-23), f32(1.428606765330187e-06 * 2.0**-23)
 _OFFSET, _EXPONENT = u32(0x3F3504F3), u32(0xFF800000)
-_SMALLEST_NORMAL, _INFINITY, _SIGN = u32(0x00800000), u32(0x7F800000), u32(0x80000000)
-_SUBNORMAL_EXPONENT = u32(149 << 23)
-
-
-@inlined
-def _log_of_bits(bits, extra):
-    # log of the normal positive number with these bits, times 2**(-extra / 2**23)
-    shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
-    return _log_of_parts(float_of(bits - shifted) - splat(_ONE), to_float(shifted - extra))
 
 
 @inlined
@@ -48,7 +39,9 @@ def _log_of_parts(f, e):
 @inlined
 def log_normal_lanes(x):
     """Logarithms of a f32x16 of normal, positive, finite numbers."""
-    return _log_of_bits(bits_of(x), splat(u32(0)))
+    bits = bits_of(x)
+    shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
+    return _log_of_parts(float_of(bits - shifted) - splat(_ONE), to_float(shifted))
 
 
 @inlined
@@ -65,21 +58,6 @@ def minus_log_complement_lanes(u, complement):
     small = u < splat(_QUARTER)
     f = select(small, splat(f32(0)) - u, float_of(bits - shifted) - splat(_ONE))
     return splat(f32(0)) - _log_of_parts(f, select(small, splat(f32(0)), to_float(shifted)))
-
-
-@inlined
-def log_lanes(x):
-    """Logarithms of any f32x16."""
-    bits = bits_of(x)
-    subnormal = bits < splat(_SMALLEST_NORMAL)
-    zero = splat(u32(0))
-    # the bits of a subnormal, read as an integer, are the number times 2**149
-    y = _log_of_bits(
-        select(subnormal, bits_of(to_float(bits)), bits), select(subnormal, splat(_SUBNORMAL_EXPONENT), zero)
-    )
-    y = select(bits < splat(_INFINITY), y, splat(f32(np.nan)))
-    y = select(bits == splat(_INFINITY), x, y)
-    return select((bits & splat(u32(0x7FFFFFFF))) == zero, splat(f32(-np.inf)), y)
 
 
 # float64: log(1 + f) = 2 s + s**3 P(s**2), s = f / (2 + f), with relative error 2**-59.5.

@@ -77,14 +77,14 @@ _register_all()
 
 
 ROUNDED, MALFORMED, UNDECIDED = 0, 1, 2
-"""How `read_number` ended: a value, no number at all, or more digits than 128 bits decide."""
+"""Results of `read_number`: a value, no number at all, or more digits than 128 bits decide."""
 
 _LOWEST, _HIGHEST = -342, 308  # decimal exponents of a 19-digit integer that can give a finite, non-zero float64
 _ZEROS = np.uint64(0x3030303030303030)
 _SIXES = np.uint64(0x0606060606060606)
 _HIGH_NIBBLES = np.uint64(0xF0F0F0F0F0F0F0F0)
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-_U0, _U1, _U3, _U8, _U9, _U10, _U11 = (np.uint64(value) for value in (0, 1, 3, 8, 9, 10, 11))
+_U0, _U1, _U3, _U8, _U9, _U10 = (np.uint64(value) for value in (0, 1, 3, 8, 9, 10))
 _U16, _U32, _U52, _U63, _U64, _U100, _U10000 = (np.uint64(value) for value in (16, 32, 52, 63, 64, 100, 10000))
 _ALL_ONES_9 = np.uint64(0x1FF)
 _TWO_53 = np.uint64(2**53)

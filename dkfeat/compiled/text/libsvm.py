@@ -49,13 +49,12 @@ _AT_LINE, _IN_LABELS, _AFTER_LABELS, _IN_FEATURES = 0, 1, 2, 3
 _TAB, _LF, _CR, _BLANK, _HASH, _COMMA, _POINT, _COLON, _MINUS = 9, 10, 13, 32, 35, 44, 46, 58, 45
 _TWO_53 = np.uint64(2**53)
 _BYTE, _U0, _U8 = np.uint64(0xFF), np.uint64(0), np.uint64(8)
-_QID, _FOUR_BYTES = np.uint64(int.from_bytes(b"qid:", "little")), np.uint64(0xFFFFFFFF)
 _TENS = (10 ** np.arange(9)).astype(np.uint64)
 _MOST = 2**63 - 1
 
 
 class Tables(NamedTuple):
-    """Where rows go; each array has room for all that its text can hold, see `parse_lines`."""
+    """Arrays that rows are written to; each has room for all that its text can hold, see `parse_lines`."""
 
     indices: Any
     """int32 or int64: column of each stored value, from 0."""
@@ -72,7 +71,7 @@ class Tables(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What the text must obey."""
+    """Rules for the text, and bounds of a call."""
 
     base: int
     """Lowest index allowed, 0 or 1: the one that becomes column 0."""

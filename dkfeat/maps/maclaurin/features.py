@@ -19,7 +19,7 @@ from sklearn.preprocessing import normalize
 
 from dkfeat.errors import InputError
 from dkfeat.kernels import NamedKernel, named_kernel
-from dkfeat.kernels._rows import inner_products, paired_rows
+from dkfeat.kernels._rows import inner_products, owners, paired_rows
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers
@@ -265,8 +265,8 @@ class MaclaurinFeatures(FeatureMap):
             linear = features[:, s.n_exact - s.n_linear : s.n_exact]
             if sp.issparse(rows):
                 linear[:] = 0
-                counts = np.diff(rows.indptr)
-                linear[np.repeat(np.arange(len(counts)), counts), rows.indices] = rows.data * np.repeat(factors, counts)
+                row_of = owners(rows)
+                linear[row_of, rows.indices] = rows.data * factors[row_of]
             else:
                 np.multiply(rows, factors[:, None], out=linear)
         spoilt = multiply_rows(rows, multipliers, s.draws, s.law.seed, features, s.n_exact)

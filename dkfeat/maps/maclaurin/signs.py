@@ -245,7 +245,7 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
     values, features = owned(X.data), Features(out.reshape(-1), to, out.shape[1], spoilt)
 
     def multiply(tile: Tile, entries: slice, bounds: Any, at: Any, signs: Any, totals: Any) -> None:
-        """Take the entries of all rows, or some of those of the only row."""
+        """Multiply the entries of all rows, or some of those of the only row."""
         multiply_sparse_signs(
             bounds,
             at,

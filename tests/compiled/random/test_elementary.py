@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.random.elementary import log_lanes, log_scalar
+from dkfeat.compiled.random.elementary import log_normal_lanes, log_scalar
 from dkfeat.compiled.simd.vector import LANES, load, store
 from tests.compiled.simd.inspection import assembly
 
@@ -14,7 +14,7 @@ truth = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="dense samples need 
 @kernel
 def log_float32(values, logs):
     for at in range(0, values.shape[0], LANES):
-        store(logs, at, log_lanes(load(values, at)))
+        store(logs, at, log_normal_lanes(load(values, at)))
 
 
 @kernel
@@ -52,8 +52,8 @@ def from_bits(first, last, step, word=np.uint32, kind=np.float32):
 
 @truth
 def test_log32__within_two_ulp_at_every_exponent():
-    # 8,192 mantissas in each of the 254 exponents, and of subnormals as many
-    values = from_bits(1, 0x7F800000, 1021)
+    # 8,192 mantissas in each of the 254 exponents
+    values = from_bits(0x00800000, 0x7F800000, 1021)
     assert ulps32(values).max() < 1.1
 
 
@@ -66,16 +66,10 @@ def test_log32__a_third_of_mantissas_around_one():
 
 @truth
 @pytest.mark.slow
-def test_log32__every_positive_number():
-    for first in range(1, 0x7F800000, 1 << 24):
+def test_log32__every_normal_positive_number():
+    for first in range(0x00800000, 0x7F800000, 1 << 24):
         values = from_bits(first, min(first + (1 << 24), 0x7F800000), 1)
         assert ulps32(values[values != 1]).max() < 1.1
-
-
-@truth
-def test_log32__all_large_subnormals():
-    assert ulps32(from_bits(1, 1 << 17, 1)).max() < 1.1
-    assert ulps32(from_bits(0x00700000, 0x00900000, 1)).max() < 1.1
 
 
 def ulps64(values):
@@ -109,15 +103,13 @@ def test_log64__monotone_near_one():
     assert (np.diff(log64(values.view(np.float64))) >= 0).all()
 
 
-@pytest.mark.parametrize("log", [log32, log64])
-def test_logs__special_values(log):
-    kind = np.float32 if log is log32 else np.float64
-    values = np.array([0.0, -0.0, np.inf, 1.0, -1.0, -np.inf, np.nan, -1e-40], kind)
-    assert log(values)[:4].tolist() == [-np.inf, -np.inf, np.inf, 0.0]
-    assert np.isnan(log(values)[4:]).all()
+def test_log64__special_values():
+    values = np.array([0.0, -0.0, np.inf, 1.0, -1.0, -np.inf, np.nan, -1e-40])
+    assert log64(values)[:4].tolist() == [-np.inf, -np.inf, np.inf, 0.0]
+    assert np.isnan(log64(values)[4:]).all()
 
 
-@pytest.mark.parametrize(("log", "least"), [(log32, 2.0**-149), (log64, 2.0**-1074)])
+@pytest.mark.parametrize(("log", "least"), [(log32, 2.0**-126), (log64, 2.0**-1074)])
 def test_logs__powers_of_two(log, least):
     exponents = np.arange(int(np.log2(least)), 128)
     values = 2.0**exponents
