@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from dkfeat.canonical import Count
@@ -80,7 +80,7 @@ class QuarantinedRow:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {key: getattr(self, key) for key in self.__slots__}
+        return asdict(self)
 
 
 def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:
