@@ -348,14 +348,6 @@ class NotebookLine:
         else:
             self._handle.update(bundle, raw=True)
 
-    @classmethod
-    def say(cls, text: str) -> bool:
-        """Show a text by itself below the cell that runs; False where there is no notebook, and nothing is shown."""
-        line = cls.here()
-        if line is not None:
-            line.write(text)
-        return line is not None
-
 
 def _html(text: str, share: float | None) -> str:
     bar = ""

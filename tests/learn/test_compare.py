@@ -19,10 +19,11 @@ from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
+from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.learn.compare.compare import compare
 from dkfeat.learn.compare.models import KERNELS, MAPS
-from dkfeat.learn.compare.result import Comparison, Result
+from dkfeat.learn.compare.result import Comparison, Result, ResultStore
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
 from dkfeat.plot.style import draw
@@ -246,6 +247,29 @@ def test_recommended__is_the_cheapest_by_held_out_rows_whatever_the_test_rows_sa
         )
     )
     assert made(*rows).to_mapping()["recommended"]["name"] == "c"
+
+
+def test_progress__of_a_notebook_is_one_line_that_changes(monkeypatch, capsys):
+    lines = []
+
+    class Line(NotebookLine):
+        def __init__(self):
+            self.shown = []
+            lines.append(self)
+
+        def write(self, text):
+            self.shown.append(text)
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(NotebookLine, "here", Line)
+    store = ResultStore(None, {}, True)
+    for k in (8, 16):
+        store.result("gcws", k, lambda k=k: made(("gcws", k, 0.5, 8, 1.0, 0.5)).results[0])
+    (line,) = (line for line in lines if line.shown)
+    assert [text[:20] for text in line.shown] == ["compare: gcws, 8 com", "compare: gcws, 16 co"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_plot__is_a_picture_equal_for_equal_results(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.progress import Progress
+from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import draw
@@ -219,6 +219,7 @@ class ResultStore:
         self._path = None if folder is None else Path(folder) / RESULTS
         self._on_result = progress if callable(progress) else None
         self._progress = Progress(progress is True)
+        self._line = NotebookLine.here() if progress is True else None
         self._done: dict[str, Any] = {}
         self._results: list[Result] = []
         if self._path is None:
@@ -267,8 +268,12 @@ class ResultStore:
         return result
 
     def note(self, text: str) -> None:
-        """Print a line on standard error or below a notebook's cell, if progress is True."""
-        self._progress.note(f"compare: {text}")
+        """Print a line on standard error, or show it in the one line below a notebook's cell, if progress is True."""
+        if self._line is None:
+            self._progress.note(f"compare: {text}")
+        else:
+            self._line.write(f"compare: {text}")
+            self._line.end()
 
 
 def _whole_lines(path: Path) -> list[Any]:
