@@ -70,7 +70,7 @@ def cli(traceback: bool) -> None:
       dkfeat predict model new.svm --out labels.txt
 
     Results go to standard output, progress and errors to standard error.
-    Exit status: 0 done, 1 a fault of dkfeat, 2 bad settings or input data,
+    Exit status: 0 done, 1 internal error, 2 bad settings or input data,
     3 storage, 4 conflict with another run, spec or source, 5 workers lost,
     130 or 143 interrupted, 141 output closed by its reader.
 

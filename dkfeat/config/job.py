@@ -112,7 +112,7 @@ class FeaturizeConfig(Settings):
     max_bad_rows: int | float | str = 0.01
     """Bad rows allowed with quarantine: a number such as 100, or a share such as 1% or 0.01."""
     on_changed_source: Literal["raise", "keep"] = "raise"
-    """If a committed file has changed or is gone, end the run, or keep its rows as committed and go on."""
+    """If a committed file has changed or is gone, end the run, or keep its rows as committed and continue."""
     target_options: Mapping[str, Any] | None = None
     """Options of fsspec for `out` and `like` at URLs; a credential is given as ``env:NAME``, the name of a variable."""
 

@@ -43,7 +43,7 @@ class SGD(Settings):
         Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th epoch
         count t times.
     patience : int, optional
-        Stop after so many epochs in a row without a better held-out score. The model of the best epoch is then
+        Stop after this many successive epochs without a better held-out score. The model of the best epoch is then
         returned. By default all epochs are trained and the last one counts.
     validation_fraction : float, optional
         Share of the rows held out to choose among models; by default 0.1 if there is a choice. It is in (0, 1), and

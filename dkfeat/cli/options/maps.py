@@ -89,7 +89,10 @@ _FLAGS = {
     "n_components": _Flag(_ALL, "Number of random draws for each row; more are more accurate.", int),
     "i_bits": _Flag("gcws", "Bits kept of the sampled coordinate, 1 to 16.", int),
     "t_bits": _Flag("gcws", "Bits kept of the level at that coordinate, 0 to 2.", int),
-    "p": _Flag("gcws maclaurin", "Power of the pGMM kernel (gcws); base of the measure of degrees (maclaurin)."),
+    "p": _Flag(
+        "gcws maclaurin",
+        "Power of the pGMM kernel (gcws); base p of the degree distribution with --measure proper (maclaurin).",
+    ),
     "center": _Flag("gcws", "Number subtracted from every value, absent ones too."),
     "code": _Flag("gcws", "Coding of a coordinate in few bits.", Choice(["auto", "lowest"])),
     "kernel": _Flag(
