@@ -1,4 +1,4 @@
-"""Job files at work: the sources, feature maps and runs that their settings describe."""
+"""Sources, feature maps and runs built from the settings of a job file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def build_source(config: SourceConfig) -> Source:
 
 
 def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:
-    """Make a source of the format that is named, or that the paths show.
+    """Make a source of the named format, or of the format that the paths indicate.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     options : mapping
         The fields of `SourceConfig` by name; those at their defaults count as left out.
     storage_options : mapping or None
-        For fsspec.
+        Options of fsspec.
 
     Raises
     ------
@@ -115,17 +115,17 @@ def _as_tuples(value: Any) -> Any:
 
 
 def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
-    """Make the source of a `predict` or `evaluate` part: arguments of the function of that name."""
+    """Make the arguments ``source`` and ``storage_options`` of `dkfeat.predict` or `dkfeat.evaluate` for a part."""
     source = part.shards if part.source is None else build_source(part.source)
     return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
 
 
 @contextmanager
 def open_runs(run: RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, RunConfig]]]:
-    """Give each part of a job file with its settings of the run.
+    """Yield each part of a job file with its run settings.
 
-    A cluster that the file names is started by the first part that needs it, and serves all. Each part has a
-    performance report of its own: report.html, report-2.html, …
+    A cluster that the file names is started by the first part that needs it, and is used by all parts. Each part has
+    its own performance report: report.html, report-2.html, …
     """
     from dkfeat.engine.clusters.open import SharedCluster
 
@@ -170,7 +170,7 @@ def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
 
 
 def _writing(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
-    """Keywords of what writes a data set; a lock that is to be broken is broken first."""
+    """Make the arguments common to `featurize` and `predict`, after breaking the lock that the settings name."""
     from dkfeat.io.commit.maintenance import break_lock
 
     target_options = resolve_options(part.target_options, "target_options")

@@ -207,7 +207,7 @@ class LinearFit:
 
 
 def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Select the rows to hold out by their position. If a class would be held out whole, its first row is not.
+    """Draw the rows to hold out from seed and position; the first row of a class stays if all others are drawn.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bo
 
 
 def best_of_grid(grid: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the entry of the highest accuracy; of equal ones the first."""
+    """Return the entry with the highest accuracy; ties go to the first."""
     return max(grid, key=lambda entry: entry["accuracy"])
 
 

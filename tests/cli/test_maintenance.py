@@ -156,7 +156,7 @@ def test_verify_inputs__then_changed(features):
     (features / "a.svm").write_text("1 1:1\n2 2:1\n" * 20)
     (features / "c.svm").write_text("1 1:1\n")
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
-    assert "same bytes, but another time of change, which a run would refuse: a.svm" in text
+    assert "same bytes, but another modification time, so a run would fail: a.svm" in text
     assert "not committed yet: c.svm" in text
     (features / "b.svm").rename(features / "d.svm")
     outcome = run("verify", features / "features", "--inputs", features / "*.svm", status=4)

@@ -1,4 +1,4 @@
-"""``dkfeat predict`` and ``dkfeat evaluate``: a model on rows."""
+"""``dkfeat predict`` and ``dkfeat evaluate``: predict for rows with a model, and evaluate it on labelled rows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BUILT_IN = {
     "blocksize": "64MiB",
     "progress": "true",
 }
-"""Settings that hold where no default is set."""
+"""Values of settings for which no default is set."""
 
 
 @click.group(cls=DkfeatGroup)
@@ -71,7 +71,7 @@ def show() -> None:
         written = str(value).lower() if isinstance(value, bool) else str(value)
         rows.append((key, built_in.get(key, "-") if value is None else shown(written), shown(where.get(key) or "")))
     table(rows)
-    note("\nDask reads YAML files in these places, the last counts most; then variables:")
+    note("\nDask reads these YAML files and folders, each overrides the one before; then variables:")
     for path in files:
         note(f"  {path}{'' if Path(path).exists() else '  (not there)'}")
 
@@ -82,9 +82,9 @@ def show() -> None:
 def check(files: tuple[str, ...]) -> None:
     """Check job files and cluster files, without running anything.
 
-    Keys, types and ranges are checked, and that maps and sources can be made of
-    them. No data is read, and no path is looked up. The exit status is 2 at the
-    first file that is wrong.
+    Keys, types and ranges are checked, and maps and sources are constructed. No
+    data is read, and no path is looked up. The command ends with status 2 at the
+    first invalid file.
 
     For example:
       dkfeat config check conf/nightly.yaml
@@ -130,7 +130,7 @@ FOLDERS = {"DIR", "MODEL", "RUN", "SHARDS", "TARGET"}
 FILES = {"CONF", "DIR|FILE", "FILE", "FILES", "SOURCE", "SOURCE2"}
 
 
-class _Place(click.ParamType):
+class _CompletedPath(click.ParamType):
     """Parameter type of text that shells complete as a path; the text may also be a glob or a URL."""
 
     name = "text"
@@ -154,7 +154,7 @@ def complete_paths(group: click.Group) -> None:
                 str(parameter.name).upper() if isinstance(parameter, click.Argument) else ""
             )
             if parameter.type is click.STRING and written in FOLDERS | FILES:
-                parameter.type = _Place("dir" if written in FOLDERS else "file")
+                parameter.type = _CompletedPath("dir" if written in FOLDERS else "file")
 
 
 @click.command(cls=DkfeatCommand)

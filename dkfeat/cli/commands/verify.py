@@ -49,7 +49,7 @@ def verify(
             raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
         else:
             _verify_model(target, storage_options, record)
-    finally:  # what was found, whatever is raised for it
+    finally:  # print the findings even if an error is raised
         if record:
             print_result(record)
 
@@ -84,7 +84,7 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[
     if report.problems:
         raise ShardError(
             f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
-            "and run featurize again: it makes missing shards anew"
+            "and run featurize again, which writes missing shards"
         )
     note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
 
@@ -104,7 +104,7 @@ def _verify_inputs(
     record["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
     record["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)
-    _list("same bytes, but another time of change, which a run would refuse", report.touched)
+    _list("same bytes, but another modification time, so a run would fail", report.touched)
     _list("not committed yet", report.new)
     if report.problems:
         raise SpecConflictError(

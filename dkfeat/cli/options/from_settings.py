@@ -39,7 +39,7 @@ def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[
     *flags : str
         Flags in place of ``--name``.
     **given
-        Keywords of `click.option` in place of those that the field gives.
+        Keywords of `click.option` that override those made from the field.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _kind_of(hint: Any, default: Any) -> dict[str, Any]:
 
 
 class Choice(click.Choice[str]):
-    """One of a few words; another one is answered by the nearest.
+    """Parameter type of a few words; the error for any other word names the nearest one.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class Choice(click.Choice[str]):
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Take the word."""
+        """Return the word."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -140,18 +140,18 @@ class Choice(click.Choice[str]):
 
 
 class Text(click.ParamType):
-    """Text that is parsed in a way of its own, and of which shells complete some words.
+    """Parameter type of text with a custom parser, and words that shells complete.
 
     Parameters
     ----------
     name : str
         Shown in help pages in place of a value.
     parse : callable
-        Gives the value; a KeyError or ValueError rejects the text.
+        Returns the value; raises KeyError or ValueError for invalid text.
     expected : str
-        Follows the text in the error of one that is rejected, such as "is not a number".
+        End of the error message, after the invalid text, such as "is not a number".
     words : sequence of str
-        Words that are completed.
+        Words that shells complete.
 
     Examples
     --------
@@ -176,27 +176,27 @@ class Text(click.ParamType):
             self.fail(f"{value!r} {self._expected}", param, ctx)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
-        """Show the few words that there are as those of a choice are shown."""
+        """Show the words as those of a choice, if the name consists of them."""
         return f"[{self.name}]" if set(self.name.split("|")) <= set(self._words) else None
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
-        """Offer the words that begin so."""
+        """Return the words that begin with `incomplete`."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
 def given_flags(ctx: click.Context, names: Collection[str]) -> dict[str, str]:
-    """Return the flags, by name, of those of the named options that the command line gives."""
+    """Return the flags of the named options that the command line gives, by option name."""
     flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params if parameter.name in names}
     return {name: flag for name, flag in flags.items() if ctx.get_parameter_source(name) != ParameterSource.DEFAULT}
 
 
 def words(values: Mapping[str, Any], expected: str) -> Text:
-    """Type of an option whose words, in any case, stand for these values."""
+    """Parameter type of words, in upper or lower case, that are converted to these values."""
     return Text("|".join(values), lambda text: values[text.lower()], expected, values)
 
 
 def numbers(kind: type[int] | type[float], example: str) -> Text:
-    """Type of numbers between commas, as a tuple; the example is named where others are rejected."""
+    """Parameter type of numbers separated by commas, as a tuple; error messages show the example."""
     return Text(
         "numbers",
         lambda text: tuple(kind(item) for item in text.split(",")),
@@ -205,14 +205,14 @@ def numbers(kind: type[int] | type[float], example: str) -> Text:
 
 
 class _LocalPath(click.Path):
-    """Path of this machine to write to; a URL, or what is there of the other kind, is rejected before any work."""
+    """Path on this machine to write to; a URL, or a file in place of a folder or the reverse, is rejected early."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take the path as it is."""
+        """Return the path unchanged if it is valid."""
         from dkfeat.io.storage.urls import is_url
 
         if is_url(str(value)):
-            self.fail(f"{value!r} is a URL, but this is written on this machine alone; give a path", param, ctx)
+            self.fail(f"{value!r} is a URL, but this option writes to this machine only; give a path", param, ctx)
         return super().convert(value, param, ctx)
 
 

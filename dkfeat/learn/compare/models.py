@@ -49,7 +49,7 @@ class ComparedRows:
     """Test rows, of the same width."""
     y_test: NDArray[Any]
     identity: Mapping[str, Any]
-    """Plain values that say which rows these are: what was read, and how."""
+    """Plain values that identify the rows: sources with their options, and files."""
 
 
 def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed: int) -> ComparedRows:
@@ -58,11 +58,11 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     Parameters
     ----------
     source : Source
-        Labels of one class a row, no weights.
+        One class label per row, without weights.
     test : Source or None
-        None: a part of the rows of `source`, drawn by the seed, becomes the test rows.
+        If None, rows of `source` are drawn at random as test rows.
     test_fraction, seed
-        Share of these rows, and the seed.
+        Share of the rows of `source` to draw, and the seed of the draw.
 
     Raises
     ------
@@ -160,7 +160,7 @@ MAPS: Mapping[str, Callable[[int, Any, int], FeatureMap]] = {
 TESTED_BYTES = 256 << 20
 """Features of test rows held at a time, in bytes."""
 TIMED_SECONDS = 0.05
-"""Rows are mapped again until this time is over, and the shortest time counts."""
+"""Rows are mapped repeatedly until this much time has passed; the shortest time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,7 @@ def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, setti
 
 
 def choose_gamma(rows: ComparedRows, name: str, settings: FitSettings, note: Callable[[str], object]) -> float:
-    """Choose gamma for a map of an RBF kernel, each with its best C; of equal ones the smallest."""
+    """Choose gamma of an RBF map by held-out accuracy, each at its best C; ties go to the smallest gamma."""
     if len(settings.gamma) == 1:
         return settings.gamma[0]
     k = min(settings.gamma_components, rows.X.shape[0])
@@ -256,14 +256,14 @@ def _check_fit(shape: tuple[int, int], stored: int, y: NDArray[Any], what: str, 
 
 
 def _best_c(X: Any, y: NDArray[Any], settings: FitSettings) -> Mapping[str, Any]:
-    """Return the best entry of the grid of C, which a single C has too."""
+    """Return the entry of C with the highest held-out accuracy."""
     return best_of_grid(
         try_grid(X, y, settings.C, settings.validation_fraction, loss=settings.loss, seed=settings.seed)
     )
 
 
 def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, dict[str, Any]]:
-    """Fit the best C to all rows; return also its fields of the result."""
+    """Choose C and fit all rows with it; return also C, its held-out accuracy and the time as fields of a `Result`."""
     began = time.perf_counter()
     best = _best_c(X, y, settings)
     fitted = fit_c(X, y, best["C"], loss=settings.loss, seed=settings.seed)

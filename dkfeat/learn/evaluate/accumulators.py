@@ -101,7 +101,7 @@ CALIBRATION_BINS = 10
 MOST_CURVES = 256
 """Maximum number of classes with curves."""
 ALL_BINS, MOST_BINS = 1 << 19, 1 << 16
-"""Maximum number of score bins of all classes together, and of one class."""
+"""Maximum number of score bins over all classes, and of one class."""
 SAMPLED = 5_000
 """Rows of a regression that are kept for its plot."""
 
@@ -233,7 +233,7 @@ class ListAccumulator(Accumulator):
         super().__init__(model)
         self.n_right = 0
         self.counts = np.zeros((3, len(model.classes)), np.int64)
-        """For each class: number of rows that have it and get it, that only get it, that only have it."""
+        """For each class: number of true positives, false positives and false negatives."""
 
     def add(self, batch: Batch) -> None:
         """Count rows; those with labels beyond the classes, in a last column of the labels, are left out."""

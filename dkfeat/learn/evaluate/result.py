@@ -49,7 +49,7 @@ class Evaluation:
     n_rows: int
     """Number of rows compared, without rows of unknown label."""
     n_unknown: int = 0
-    """Number of rows left out because the model does not know their label."""
+    """Number of rows left out because their label is not among the model's classes."""
     summary: Mapping[str, float] = field(default_factory=dict)
     """Figures by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2."""
     per_class: Sequence[Mapping[str, Any]] = ()
