@@ -1,4 +1,4 @@
-"""Base class of feature maps: fit makes a small value, and transform is a function of it and of a row alone."""
+"""Base class of feature maps: fit makes a small state, and transform depends only on that state and the row."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     """Base of all feature maps.
 
     A subclass sets `name`, `version` and `layout`, checks its parameters and draws its seed in `_resolve`, and computes
-    in `_transform_rows`. A row's features depend on the fitted map and that row alone, so rows may be
-    given in any blocks, on any number of workers.
+    in `_transform_rows`. A row's features depend only on the fitted map and that row, so rows may be split into
+    blocks of any size, on any number of workers.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     seed_ : int
-        Root of all random numbers, in [0, 2^64): ``random_state`` itself where that is an integer.
+        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer.
     n_features_out : int
-        Columns that `transform` gives.
+        Number of columns of `transform`.
     encoded_row_bytes : int
-        Bytes of a row as `layout` keeps it in a shard.
+        Size of a row in a shard, in bytes.
     """
 
     name: ClassVar[str]
     """Name of the map in specs and on the command line."""
     version: ClassVar[int]
-    """Raised whenever equal parameters give other features than before."""
+    """Version of the algorithm, increased when equal parameters give other features than before."""
     layout: ClassVar[Literal["codes", "dense"]]
-    """Form in which shards keep its rows."""
+    """Form in which shards store the rows."""
     needs_rows: ClassVar[bool] = False
-    """True where its fit needs rows of the source, and so a pass over it, beside the number of columns."""
+    """True if fit needs rows of the source, and so a pass over it, besides the number of columns."""
 
     n_features_in_: int
     seed_: int
     _settings: Any
-    """State of the fitted map, set by `_resolve`: the parameters as they were in fit, and what follows from them."""
+    """State of the fitted map, set by `_resolve`: the parameters as they were in fit, and values derived from them."""
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
         """Check the parameters and draw the seed, for the width of X.
@@ -94,12 +94,12 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self
 
     def check_params(self) -> None:
-        """Check what can be checked before the source is known, which may take a scan; fit checks all.
+        """Check the parameters as far as possible without the width of the source; fit checks everything.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            A parameter is out of range, whatever the source.
+            A parameter is out of range for any source.
         """
         self._check_at_width(1)
 
@@ -107,14 +107,14 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         clone(self).fit_width(n_features)  # of the clone's own copy of a generator, which does not advance
 
     def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
-        """Fit to a whole source of which only some rows are read: those that the map's own seed chooses.
+        """Fit to a whole source, reading only the rows that the map's seed selects.
 
         Parameters
         ----------
         n_rows, n_features : int
             Shape of the source.
         take : callable
-            Gives the rows of these numbers, which ascend, as an array or CSR; a map that needs no rows asks for none.
+            Returns the rows with these ascending numbers, as an array or CSR; not called by a map that needs no rows.
 
         Returns
         -------
@@ -123,16 +123,16 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self.fit_width(n_features)
 
     def fit_like(self, other: FeatureMap) -> Self:
-        """Fit to what a fitted map of the same kind was fitted to: its width and, where one needs them, its rows."""
+        """Fit to the width of a fitted map of the same class, and to the rows that it was fitted to, if any."""
         return self.fit_width(other.n_features_in_)
 
     def fitted_arrays(self) -> dict[str, NDArray[Any]]:
-        """Fitted values too large for the spec, which names their SHA-256 under ``landmarks``; most maps have none."""
+        """Fitted arrays too large for the spec, which has their SHA-256 as ``landmarks``; most maps have none."""
         check_is_fitted(self)
         return {}
 
     def transform(self, X: Any) -> Any:
-        """Features of each row.
+        """Compute the features of each row.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Returns
         -------
         features : of shape (n_samples, n_features_out)
-            For a Dask array a Dask array with the same row blocks, of which nothing is computed yet.
+            For a Dask array, a lazy Dask array with the same row blocks.
         """
         check_is_fitted(self)
         if is_dask(X):
@@ -150,7 +150,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self._transform_rows(self._check_rows(X))
 
     def encode(self, X: Any) -> Any:
-        """Rows in the form that shards keep: features themselves, where the layout is "dense".
+        """Compute rows in the form that shards store, which is the features themselves if the layout is "dense".
 
         Parameters
         ----------
@@ -158,22 +158,22 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Returns
         -------
-        encoded : ndarray of shape (n_samples, n_features_out), float32, or what the map says
+        encoded : ndarray of shape (n_samples, n_features_out), float32, or as the subclass documents
         """
         return self._encode_rows(self._check_rows(X))
 
     def decode(self, encoded: Any) -> Any:
-        """Features of encoded rows: ``decode(encode(X))`` is ``transform(X)``."""
+        """Compute the features of encoded rows: ``decode(encode(X))`` equals ``transform(X)``."""
         check_is_fitted(self)
         return encoded
 
     def to_spec(self) -> dict[str, Any]:
-        """Plain JSON values from which `dkfeat.from_spec` makes an equal map.
+        """Return plain JSON values from which `dkfeat.from_spec` makes an equal map.
 
         Returns
         -------
         spec : dict
-            Keys: map, version, n_features, seed, params and what the map adds.
+            Keys: map, version, n_features, seed, params, and further keys of the subclass.
         """
         check_is_fitted(self)
         return {
@@ -185,12 +185,12 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         }
 
     def fingerprint(self) -> str:
-        """SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
+        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
         return canonical.fingerprint(self.to_spec())
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
-        """Inverse of `to_spec`, with what `fitted_arrays` gave; `dkfeat.from_spec` finds the class."""
+        """Make a fitted map from the values of `to_spec` and `fitted_arrays`; `dkfeat.from_spec` finds the class."""
         if spec.get("map") != cls.name:
             raise ConfigError(f"the spec is of the map {spec.get('map')!r}, not {cls.name!r}; call dkfeat.from_spec")
         if spec.get("version") != cls.version:
@@ -216,11 +216,11 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     @property
     @abstractmethod
     def n_features_out(self) -> int:
-        """Columns that `transform` gives."""
+        """Number of columns of `transform`."""
 
     @property
     def encoded_row_bytes(self) -> int:
-        """Bytes of one row as `layout` keeps it in a shard: of float32, where that is "dense"."""
+        """Size of a row in a shard, in bytes; 4 for each feature if the layout is "dense"."""
         return 4 * self.n_features_out
 
     @property
@@ -234,57 +234,57 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     @abstractmethod
     def _spec_part(self) -> dict[str, Any]:
-        """Give the map's own part of the spec: ``params`` as they were in fit, and what fit derived from them."""
+        """Return the subclass's part of the spec: ``params`` as they were in fit, and values derived from them."""
 
     @abstractmethod
     def _transform_rows(self, X: Any) -> Any:
-        """Features of checked rows in memory."""
+        """Compute the features of checked rows in memory."""
 
     def _encode_rows(self, X: Any) -> Any:
         """Encode checked rows in memory."""
         return self._transform_rows(X)
 
     def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:  # noqa: ARG002 - for maps that need rows
-        """Fit to the width, and to arrays that `fitted_arrays` gave."""
+        """Fit to the width and to the arrays of `fitted_arrays`."""
         self.fit_width(n_features)
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that a call holds beside rows and features, where that is not a matter of kilobytes."""
+        """Memory that a call needs besides rows and features, in bytes; 0 if it is only kilobytes."""
         return 0
 
     @property
-    def _n_features_out(self) -> int:  # where scikit-learn looks for the number of names
+    def _n_features_out(self) -> int:  # scikit-learn takes the number of names from it
         return self.n_features_out
 
     def _check_rows(self, X: Any) -> Any:
-        """Array or CSR of the fitted width; values are not looked at yet."""
+        """Return an array or CSR of the fitted width; values are not checked yet."""
         check_is_fitted(self)
         if is_dask(X):
             raise InputError("a Dask array came where rows in memory are needed; call transform, or featurize a source")
-        if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names come first
+        if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names are checked first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
         return self._as_rows(X, reset=False)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
-        """Array or CSR as scikit-learn hands it to estimators; `reset` in fit."""
+        """Return an array or CSR validated by scikit-learn; `reset` is True in fit."""
         return validate_data(
             self,
             X,
             reset=reset,
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
-            ensure_all_finite=False,  # check_rows looks, and names the cell
-            ensure_min_samples=1 if reset else 0,  # blocks without rows are fine
+            ensure_all_finite=False,  # check_rows checks it, and names the cell
+            ensure_min_samples=1 if reset else 0,  # blocks may have no rows
         )
 
     def _set_width(self, n_features: int) -> None:
-        """Note a width that was fitted without a data frame."""
+        """Set the width of a fit without a data frame."""
         if hasattr(self, "feature_names_in_"):  # left by an earlier fit on a data frame
             del self.feature_names_in_
         self.n_features_in_ = n_features
 
-    def _repr_html_inner(self) -> str:  # where scikit-learn looks for the HTML of one that stands alone
+    def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
         is_fitted = self.__sklearn_is_fitted__()
         note = f"fitted to {self.n_features_in_:,} columns, seed {self.seed_}" if is_fitted else "not fitted"
         try:
@@ -299,7 +299,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
 
     def _facts(self) -> dict[str, str]:
-        """Facts of the card: kernel, sizes and expected error, of an unfitted map by its parameters."""
+        """Return the facts of the card: kernel, sizes and expected error; for an unfitted map, from its parameters."""
         fitted = fitted_copy(self)
         kernel = fitted._kernel_facts()
         if fitted.__sklearn_is_fitted__():
@@ -316,7 +316,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         }
 
     def _sizes(self, k: int, n_columns: int | None) -> dict[str, str]:
-        """Sizes of the features of a fitted map; of one that stands for an unfitted map n_columns is None."""
+        """Return the sizes of the features of a fitted map; n_columns is None for a clone of an unfitted map."""
         columns, stored = self.n_features_out, self.encoded_row_bytes
         if self.layout == "codes":
             dense = f"as features {show_bytes(8 * k)} sparse, {show_bytes(4 * columns)} dense"
@@ -338,7 +338,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = []  # float32 whatever comes in
+        tags.transformer_tags.preserves_dtype = []  # the output is always float32
         return tags
 
 
@@ -352,7 +352,7 @@ class FittedProjection:
 
 
 class ProjectedMap(FeatureMap):
-    """Base class of maps with one component for each row of an operator; `_resolve` sets a `FittedProjection`."""
+    """Base class of maps with one component for each row of a projection; `_resolve` sets a `FittedProjection`."""
 
     layout = "dense"
 
@@ -363,7 +363,7 @@ class ProjectedMap(FeatureMap):
 
     @property
     def working_bytes(self) -> int:
-        """Bytes of the tables that one call draws."""
+        """Size of the tables that one call draws, in bytes."""
         return self._fitted.operator.table_bytes
 
     def _spec_part(self) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class ProjectedMap(FeatureMap):
 
 
 def checked_seed(random_state: Any) -> int:
-    """Return the seed that an estimator's parameter stands for, in [0, 2^64), or raise ConfigError."""
+    """Return the seed that ``random_state`` determines, in [0, 2^64), or raise ConfigError."""
     try:
         return check_seed(random_state)
     except (TypeError, ValueError) as error:
@@ -379,7 +379,7 @@ def checked_seed(random_state: Any) -> int:
 
 
 _LONGEST = 120
-"""Characters of a parameter that are shown."""
+"""Maximum number of characters of a parameter in a card."""
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Dask arrays of rows: transformed block by block, and rows taken from them by number.
+"""Operations on Dask arrays of rows: transform them block by block, count rows, and take rows by number.
 
 Arrays are recognised by their attributes and Dask's collection protocol, so that this layer does not import Dask.
 """
@@ -24,7 +24,7 @@ def is_dask(X: Any) -> bool:
 
 
 def dask_width(X: Any) -> int:
-    """Columns of a Dask array, or InputError where they are unknown."""
+    """Return the number of columns of a Dask array, or raise InputError if it is unknown."""
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     if width is None or np.isnan(width):
         raise InputError(
@@ -35,7 +35,7 @@ def dask_width(X: Any) -> int:
 
 
 def with_whole_rows(X: Any) -> Any:
-    """Two-dimensional Dask array whose blocks hold all columns; anything else is an `InputError`."""
+    """Merge the column chunks of a two-dimensional Dask array, or raise InputError for anything else."""
     is_array = all(hasattr(X, name) for name in ("map_blocks", "chunks", "numblocks"))
     if not is_array or X.ndim != 2:
         got = f"{type(X).__name__} of {getattr(X, 'ndim', '?')} dimensions"
@@ -46,7 +46,7 @@ def with_whole_rows(X: Any) -> Any:
 
 
 class _OneKey:
-    """Dask collection of a single value, which a worker receives once instead of with each task."""
+    """Dask collection of a single value, which each worker receives once and not with every task."""
 
     __dask_optimize__ = None
 
@@ -67,15 +67,15 @@ class _OneKey:
 
 
 def transform_blocks(fitted: Any, X: Any) -> Any:
-    """Features of a Dask array, block by block; nothing is computed yet.
+    """Transform a Dask array lazily, block by block.
 
     Parameters
     ----------
     fitted : FeatureMap
-        Fitted on the width of X. It travels once to each worker, as its few settings.
+        Fitted on the width of X. Each worker receives its few settings once.
     X : dask.array.Array of shape (n_samples, n_features)
         Blocks of numpy arrays or scipy sparse matrices or arrays. Row chunks may be unknown; several column
-        chunks are joined first.
+        chunks are merged first.
 
     Returns
     -------
@@ -85,8 +85,8 @@ def transform_blocks(fitted: Any, X: Any) -> Any:
     Raises
     ------
     dkfeat.errors.InputError
-        X is no two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite;
-        rows count from the beginning of the block that a note names.
+        X is not a two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite;
+        row numbers start at the beginning of the block, whose number is in a note of the exception.
 
     Examples
     --------
@@ -118,18 +118,18 @@ def _transform(block: Any, fitted: Any, block_id: tuple[int, int]) -> Any:
 
 
 def count_rows(X: Any) -> tuple[Any, int]:
-    """Array of whole rows whose row chunks are known, and the number of its rows.
+    """Return the array with merged column chunks and known row chunks, and the number of its rows.
 
-    Unknown chunks are counted, which computes every block once.
+    Rows of unknown chunks are counted, which computes every block once.
     """
     X = with_whole_rows(X)
     if np.isnan(X.shape[0]):
-        X = X.copy().compute_chunk_sizes()  # which changes the array that it is called on
+        X = X.copy().compute_chunk_sizes()  # it changes the array in place
     return X, int(X.shape[0])
 
 
 def take_rows(X: Any, numbers: NDArray[np.int64]) -> sp.csr_matrix:
-    """Rows of some numbers, which ascend; only the blocks that hold them are computed.
+    """Take rows by ascending row numbers; only the blocks that contain them are computed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Landmarks of a Nyström map: the rows drawn, and the matrix that makes features of kernel values with them."""
+"""Landmarks of a Nyström map: randomly drawn rows, and the matrix that turns kernel values with them into features."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
 
 _MOST_BYTES = MAX_BYTES - 2**16
-"""Of all arrays together, with room for what an archive says of them."""
+"""Maximum size of all arrays; the rest of the archive is for their headers."""
 _BATCH = 1024
-"""Numbers drawn at a time: part of what a seed means."""
+"""Numbers drawn at a time; another value would give other rows for the same seed."""
 
 
 def choose_rows(seed: int, n_rows: int, n_chosen: int) -> NDArray[np.int64]:
-    """Rows drawn uniformly without replacement; a function of these three numbers alone.
+    """Draw row numbers uniformly without replacement; they depend only on these three arguments.
 
-    Random numbers of 64 bits, each times n_rows / 2^64, until enough differ: the rows of a smaller n_chosen are among
-    those of a larger one.
+    Random 64-bit numbers times n_rows / 2^64 are drawn until enough of them differ, so the rows of a smaller n_chosen
+    are among those of a larger one.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def choose_rows(seed: int, n_rows: int, n_chosen: int) -> NDArray[np.int64]:
     n_rows : int
         Rows to choose from, 0 to 2^62.
     n_chosen : int
-        Where there are fewer rows, all are chosen.
+        If there are fewer rows, all are chosen.
 
     Returns
     -------
@@ -70,9 +70,9 @@ class Landmarks:
     rows: sp.csr_matrix
     """Shape (n_landmarks, n_features), float64, canonical."""
     normalization: NDArray[np.float64]
-    """Eigenvectors over the roots of their eigenvalues, shape (n_landmarks, rank)."""
+    """Eigenvectors divided by the square roots of their eigenvalues, shape (n_landmarks, rank)."""
     sha256: str
-    """Of the archive of `arrays`."""
+    """SHA-256 of the archive of `arrays`."""
 
     @classmethod
     def of(cls, numbers: NDArray[np.int64], rows: sp.csr_matrix, kernel: NamedKernel, tolerance: float) -> Landmarks:
@@ -81,7 +81,7 @@ class Landmarks:
         Raises
         ------
         InputError
-            The kernel does not take a row.
+            A row is outside the kernel's domain.
         ConfigError
             The landmarks would not fit an archive.
         """
@@ -97,12 +97,12 @@ class Landmarks:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Landmarks:
-        """Inverse of `arrays`, for values that anybody may have written.
+        """Make landmarks from the values of `arrays`, which are not trusted.
 
         Raises
         ------
         ConfigError
-            They cannot be landmarks of that many columns.
+            The arrays cannot be landmarks of that many columns.
         """
         dtypes = {name: np.asarray(array).dtype.str for name, array in arrays.items()}
         wanted = {"indices": "<i8", "indptr": "<i8", "normalization": "<f8", "numbers": "<i8", "values": "<f8"}
@@ -135,12 +135,12 @@ class Landmarks:
         return cls(numbers, rows, normalization, archive_sha256(arrays))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy all that `from_arrays` needs."""
+        """Return copies of the arrays that `from_arrays` takes."""
         return {name: np.array(array) for name, array in _arrays(self.numbers, self.rows, self.normalization).items()}
 
     @property
     def n_bytes(self) -> int:
-        """Bytes in memory, about."""
+        """Approximate size in memory, in bytes."""
         return int(self.normalization.nbytes + 24 * self.rows.nnz)
 
 
@@ -155,7 +155,7 @@ def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDAr
 
 
 def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: int) -> bool:
-    """Return True if columns are in range and rise within each row."""
+    """Return True if columns are in range and ascend within each row."""
     if not len(indices):
         return True
     rises = np.diff(indices) > 0
@@ -165,13 +165,16 @@ def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: i
 
 
 def _inverse_root(similarities: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
-    """V D^(-1/2) over the eigenvalues of at least `tolerance` of the largest, falling; largest entries are positive."""
+    """Compute V D^(-1/2) for eigenvalues of at least `tolerance` times the largest, in descending order.
+
+    The entry of largest magnitude of each eigenvector is positive.
+    """
     similarities = (similarities + similarities.T) / 2
     eigenvalues, vectors = scipy.linalg.eigh(similarities)
     eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
     largest = max(float(eigenvalues[0]), 0.0)
     kept = int(np.count_nonzero(eigenvalues >= max(tolerance * largest, np.finfo(np.float64).tiny)))
-    if not kept:  # no landmark resembles anything: one column of zeros
+    if not kept:  # all kernel values are 0: one column of zeros
         return np.zeros((len(similarities), 1))
     vectors = vectors[:, :kept]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(kept)])

@@ -40,16 +40,16 @@ _PROJECTIONS: dict[str, Callable[..., Projection]] = {
 }
 _KERNELS = ("rbf_cosine", "rbf")
 _GAMMA = 700.0
-"""Factor of 1 - cosine at which cosines in [-1, 1] give every kernel value that a float64 holds."""
+"""Gamma to invert the kernel with: cosines in [-1, 1] then give all positive kernel values of float64."""
 
 
 class FourierFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a Gaussian kernel: RFF and normalized RFF (NRFF).
 
-    Each component is the cosine of a random direction's projection with a random phase. NRFF divides each row of
-    cosines by its length, which lowers the variance for similar rows. With a structured projection the time of a row is
-    O(n_components log n_features); with the dense one it is n_components times the row's nonzeros, and the number
-    of columns is unbounded.
+    Each component is the cosine of a random projection plus a random phase. NRFF divides each row of cosines by its
+    length, which lowers the variance for similar rows. With a structured projection the time of a row is
+    O(n_components log n_features). With the dense one it is proportional to n_components times the row's nonzeros, and
+    the number of columns is unbounded.
 
     Parameters
     ----------
@@ -63,14 +63,15 @@ class FourierFeatures(ProjectedMap):
         :math:`e^{-\gamma (1 - \rho)}` with the cosine :math:`\rho` of two rows, which are divided by their l2
         norm first; or :math:`e^{-\gamma \lVert x - y \rVert^2}`.
     normalize : bool, default=True
-        Whether rows of the output have l2 norm 1 (NRFF). False: cosines times :math:`\sqrt{2 / k}`, an unbiased
+        True scales rows of the output to l2 norm 1 (NRFF). False gives cosines times :math:`\sqrt{2 / k}`, an unbiased
         estimate (RFF).
     projection : str, default="dense"
-        How the random directions are made: "dense", all independent; "circulant", "alternating_circulant", "fastfood"
-        or "orthogonal" (SORF), structured and fast. Structured ones fill in sparse rows, for at most 2^24 columns.
+        Distribution of the random directions: "dense", all independent; "circulant", "alternating_circulant",
+        "fastfood" or "orthogonal" (SORF), structured and fast. Structured projections convert sparse rows to dense
+        ones, of at most 2^24 columns.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
-        Root of all random numbers: same value, same features, on any number of workers. None draws 64 bits in
-        fit and keeps them in `seed_`.
+        Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
+        in fit and keeps them in `seed_`.
     n_mixtures : int or "log2", default="log2"
         Circulant matrices that "alternating_circulant" mixes (m in the paper), 1 to 65,536: 2 is the
         fast preset, "log2" the base-2 logarithm of n_features, rounded up, and at least 2. Other projections ignore it.
@@ -80,18 +81,18 @@ class FourierFeatures(ProjectedMap):
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, where `fit` saw a data frame.
+        Their names, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
-        Columns of `transform`, n_components.
+        Number of columns of `transform`, n_components.
     encoded_row_bytes : int
-        Bytes of a row, 4 * n_components.
+        Size of a row in a shard, 4 * n_components bytes.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        In fit: a parameter is out of range, or a structured projection meets too many columns.
+        In fit: a parameter is out of range, or there are too many columns for a structured projection.
     dkfeat.errors.InputError
         A value is NaN or infinite (the error has ``row`` and ``column``, from 0), for "rbf" also one beyond 1e25; or
         the width is wrong.
@@ -117,7 +118,7 @@ class FourierFeatures(ProjectedMap):
     :math:`e^{-\gamma / 2}`.
 
     The arithmetic is float32: an angle's rounding error is about 1e-7 of a row's length times :math:`\sqrt\gamma`, so
-    "rbf" with rows much further from the origin than :math:`1 / \sqrt\gamma` wants centring first. Dense and sparse
+    for "rbf" centre rows that are much further from the origin than :math:`1 / \sqrt\gamma`. Dense and sparse
     rows, and blocks of any size, give equal bits on one machine; between CPUs features of rows of length
     :math:`1 / \sqrt\gamma` agree to about 1e-6.
 
@@ -194,7 +195,7 @@ class FourierFeatures(ProjectedMap):
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         params, operator = self._fitted.params, self._fitted.operator
-        # turns for a unit of the projection: the length of a row is taken out here, where only directions count
+        # turns per unit of the projection; divided by the length of the row if the kernel depends on directions only
         if params["kernel"] == "rbf_cosine":
             rows, lengths = rows_and_lengths(X)
             scales = np.divide(
@@ -213,7 +214,7 @@ class FourierFeatures(ProjectedMap):
 
 @lru_cache(maxsize=4)
 def _phases(seed: int, n_components: int) -> NDArray[np.float32]:
-    """Uniform numbers in (0, 1): phases in turns."""
+    """Draw uniform numbers in (0, 1): phases in turns."""
     words = np.empty((n_components, 4), np.uint32)
     draw_words(np.uint64(0), np.uint64(STREAM_PHASE), np.uint64(seed), words)
     return ((2 * (words[:, 0] >> 9) + 1) * 2.0**-24).astype(np.float32)

@@ -27,19 +27,19 @@ from dkfeat.validation import check_choice, check_integer, check_real, check_row
 
 _PROJECTIONS = ("dense", "circulant", "alternating_circulant")
 _CHUNK = 2**17
-"""Numbers of a block of rows, or of their features: they stay in the second-level cache."""
+"""Maximum number of values, or of features, in a block of rows, so that they stay in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Law:
-    """Law of the weights at parameter 1, and what its tails ask for."""
+    """Law of the weights at parameter 1, and limits that its tails require."""
 
     draw: Law
     double: bool
     heavy: float
-    """Weights that a transform of this precision would let swamp the others."""
+    """Weights above this would cause too large rounding errors in the transform; they are added one by one."""
     largest: float
-    """Times the smallest weight it makes a feature 0: larger values are taken for it."""
+    """Values above this are replaced by it; times the smallest weight it already makes a feature 0."""
 
 
 _LAWS = {
@@ -53,8 +53,8 @@ class LaplaceFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a semigroup kernel, for histograms and other non-negative rows.
 
     Each component is :math:`e^{-w^\top x}` with random positive weights w. With a circulant projection the time of a
-    row is O(n_components log n_features) and memory O(n_components), both times n_mixtures; with the dense one time is
-    n_components times the row's nonzeros, and the number of columns is unbounded.
+    row is O(n_components log n_features) and memory O(n_components), both times n_mixtures. With the dense one the time
+    is proportional to n_components times the row's nonzeros, and the number of columns is unbounded.
 
     Parameters
     ----------
@@ -67,37 +67,38 @@ class LaplaceFeatures(ProjectedMap):
     rate : float, default=1.0
         For "reciprocal": :math:`\lambda`, above 0, in the unit of the values.
     projection : {"dense", "circulant", "alternating_circulant"}, default="dense"
-        How the weights are arranged: all independent; or in independent blocks of as many rows as columns, each a
-        circulant matrix, or a mixture of some. Both circulant ones fill in sparse rows, for at most 2^24 columns. The
-        components of a circulant block are strongly correlated; mixtures bring their errors near the dense ones.
-        Below about 1,000 columns dense rows take no longer with "dense", whose error is the least.
+        Distribution of the weights: "dense", all independent; or in independent square blocks, each a circulant matrix
+        ("circulant") or a mixture of several ("alternating_circulant"). Both circulant projections convert sparse rows
+        to dense ones, of at most 2^24 columns. The components of a circulant block are strongly correlated; mixtures
+        have errors close to those of "dense". For dense rows of less than about 1,000 columns, "dense" is as fast, and
+        its error is the smallest.
     n_mixtures : int or "log2", default="log2"
         Circulant matrices that "alternating_circulant" mixes (m in the paper), 1 to 65,536: 2 is the
         fast preset, "log2" the base-2 logarithm of n_features, rounded up, and at least 2. Other projections ignore it.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
-        Root of all random numbers: same value, same features, on any number of workers. None draws 64 bits in
-        fit and keeps them in `seed_`.
+        Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
+        in fit and keeps them in `seed_`.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, where `fit` saw a data frame.
+        Their names, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
-        Columns of `transform`, n_components.
+        Number of columns of `transform`, n_components.
     encoded_row_bytes : int
-        Bytes of a row, 4 * n_components.
+        Size of a row in a shard, 4 * n_components bytes.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        In fit: a parameter is out of range, or a circulant projection meets too many columns.
+        In fit: a parameter is out of range, or there are too many columns for a circulant projection.
     dkfeat.errors.InputError
         In fit and transform: a value is negative, NaN or infinite (the error has ``row`` and ``column``, from 0), or
-        the width is wrong. A Dask array's values are looked at when they are transformed.
+        the width is wrong. Values of a Dask array are checked when they are transformed.
     sklearn.exceptions.NotFittedError
         transform before fit.
 
@@ -112,19 +113,19 @@ class LaplaceFeatures(ProjectedMap):
     A component is :math:`e^{-w^\top x} / \sqrt D` with independent weights: of the Lévy law of scale
     :math:`\beta^2 / 2`, that is :math:`\beta^2 / (2 Z^2)` with a standard Gaussian Z, or of the exponential law of rate
     :math:`\lambda`.
-    Inner products are unbiased for all projections, because each row of the projection has independent weights of the
-    right law. With z = x + y a component's variance is :math:`k(2z) - k(z)^2` (Theorem 1), where k(z) is
+    Inner products are unbiased for all projections, because each row of the projection has independent weights of this
+    law. With z = x + y a component's variance is :math:`k(2z) - k(z)^2` (Theorem 1), where k(z) is
     the kernel. Components of a circulant block covary by Theorems 2 and 3: see `dkfeat.theory.circulant`.
 
-    A circulant block has as many rows as columns, padded to a length that the fast Fourier transform likes; for
+    A circulant block has as many rows as columns, padded to a length that suits the fast Fourier transform; for
     "exponential" from 129 columns that is a power of two. Padding columns hold zeros: each row keeps independent
-    weights of the right law, so that nothing becomes biased, and two rows share fewer weights. In the theorems, pad z
-    likewise. No column gets a random sign, as circulant projections of Gaussian weights do: weights are positive.
+    weights of its law, so there is no bias, and two rows share fewer weights. In the theorems, pad z in the same way.
+    Columns get no random signs, unlike in circulant projections of Gaussian weights, because weights are positive.
 
     Lévy weights have no mean: among n of them the largest is about :math:`n^2`. Rounding errors of a transform are
     relative to it, and in float32 they would reach 0.1 of a feature. Therefore the circulant projections transform Lévy
-    weights in float64 and add those beyond 2^30 one by one: none is cut off, which would be a bias where
-    many values are tiny. A feature times :math:`\sqrt D` then differs from its formula by at most 2e-7 (measured on
+    weights in float64 and add those above 2^30 one by one. No weight is clipped, because this would be a bias for rows
+    of many tiny values. A feature times :math:`\sqrt D` then differs from its formula by at most 2e-7 (measured on
     dense, sparse and widely spread rows: 3e-8). Exponential weights are transformed in float32, which adds up to 1e-6
     of the length of :math:`x / \lambda`. Below 1e-38 a feature is 0.
 
@@ -205,7 +206,7 @@ class LaplaceFeatures(ProjectedMap):
         exact = NamedKernel(f"{params['kernel']}_semigroup", {name: params[name]})
 
         def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            # the kernel of twice the sum of two rows of one column; the exponential one does not ask how many they are
+            # kernel of 2 (x + y) for rows of one column; the exponential kernel does not depend on their number
             twice = values ** math.sqrt(2) if is_exponential else values / (2 - values)
             return np.maximum(twice - values**2, 0.0) / n_components
 
@@ -238,14 +239,14 @@ class LaplaceFeatures(ProjectedMap):
             return features
         features = np.empty((len(X), operator.n_components), np.float32)
         step = max(1, _CHUNK // max(X.shape[1], operator.n_components))
-        for first in range(0, len(X), step):  # rows pass through the caches in blocks
+        for first in range(0, len(X), step):  # blocks of rows fit the cache
             target = features[first : first + step]
             operator.project_into(self._scaled(X[first : first + step], X), target)
             decay_features(target.reshape(-1), amplitude)
         return features
 
     def _scaled(self, rows: Any, X: Any) -> Any:
-        """Rows in float32 for weights of parameter 1, times beta squared or over the rate; some rows of X."""
+        """Scale some rows of X for weights of parameter 1, by beta squared or 1 / rate, in float32."""
         params = self._fitted.params
         if sp.issparse(rows):
             rows = rows_as_csr(rows)
@@ -254,7 +255,7 @@ class LaplaceFeatures(ProjectedMap):
         factor, divisor = (params["beta"], 1.0) if params["kernel"] == "exponential" else (1.0, params["rate"])
         scaled = np.empty(len(values), np.float32)
         if not scale_values(values, factor, divisor, _LAWS[params["kernel"]].largest, scaled):
-            check_non_negative(rows_as_csr(X))  # which looks for what is not finite first
+            check_non_negative(rows_as_csr(X))  # checks for NaN and infinity first
         if sp.issparse(rows):
             return sp.csr_matrix((scaled, rows.indices, rows.indptr), shape=rows.shape)
         return scaled.reshape(rows.shape)

@@ -1,10 +1,10 @@
 """Logarithm, sine and cosine in strict IEEE arithmetic: the same bits on every CPU and with every compiler.
 
-The mathematics libraries of systems differ in the last bit, and a feature map whose codes must agree between machines
-can not call them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
+The mathematics libraries of systems differ in the last bit, so a feature map whose codes must agree between machines
+cannot use them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
 on the bit pattern, then evaluate a minimax polynomial with separate products and sums. Errors stay below 1 ulp
 (measured, see the tests; 2 ulp is promised); log(1) is 0. In float64 log(0) is -inf, the log of a negative number is
-NaN, and subnormals are taken apart as integers, so a process that flushes them to zero changes nothing.
+NaN, and subnormals are decomposed as integers, so that the results do not depend on a flush to zero.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _log_of_parts(f, e):
 
 @inlined
 def log_normal_lanes(x):
-    """Logarithms of a f32x16 of normal, positive, finite numbers."""
+    """Compute the logarithms of a f32x16 of normal, positive, finite numbers."""
     bits = bits_of(x)
     shifted = (bits - splat(_OFFSET)) & splat(_EXPONENT)
     return _log_of_parts(float_of(bits - shifted) - splat(_ONE), to_float(shifted))
@@ -46,7 +46,7 @@ def log_normal_lanes(x):
 
 @inlined
 def minus_log_complement_lanes(u, complement):
-    """Compute -log(1 - u) to float32's relative precision, near 0 too.
+    """Compute -log(1 - u) to float32's relative precision, also near 0.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ _MAGNITUDE_64 = i64(0x7FFFFFFFFFFFFFFF)
 
 @inlined
 def log_scalar(x):
-    """Logarithm of any float64."""
+    """Compute the logarithm of any float64."""
     bits = f64(x).view(i64)
     magnitude = bits & _MAGNITUDE_64
     subnormal = magnitude < _SMALLEST_NORMAL_64
@@ -97,7 +97,7 @@ _S3, _S4, _S5 = f32(-76.70427703857422), f32(42.00978088378906), f32(-14.3939666
 
 @inlined
 def sine_of_quarter(s):
-    """sin(2 pi s) of a f32x16 in [-1/4, 1/4], to float32's relative precision."""
+    """Compute sin(2 pi s) of a f32x16 in [-1/4, 1/4], to float32's relative precision."""
     z = s * s
     even = splat(_S0) + (z * z) * (splat(_S2) + (z * z) * splat(_S4))
     odd = splat(_S1) + (z * z) * (splat(_S3) + (z * z) * splat(_S5))
@@ -106,12 +106,12 @@ def sine_of_quarter(s):
 
 @inlined
 def magnitude(x):
-    """Absolute values of a f32x16."""
+    """Compute the absolute values of a f32x16."""
     return float_of(bits_of(x) & splat(u32(0x7FFFFFFF)))
 
 
 @inlined
 def cosine_of_turns(t):
-    """cos(2 pi t) of a f32x16, with absolute error below 2e-7 for the float32 t given."""
+    """Compute cos(2 pi t) of a f32x16, with an absolute error below 2e-7."""
     r = t - floor(t + splat(f32(0.5)))
     return sine_of_quarter(splat(f32(0.25)) - magnitude(r))

@@ -1,8 +1,8 @@
-"""Tables of random numbers from Philox in strict IEEE arithmetic, equal bits on every CPU: weights by law, and signs.
+"""Tables of random weights and signs from Philox, with the same bits on every CPU.
 
 Entry (coordinate, component) of a law's stream, with ``q = component // 64``, ``i = component % 64 // 16`` and
 ``lane = component % 16``, comes from the Philox words x0 ... x3 of (coordinate, 16 q + lane, stream). Each operation is
-rounded once to float32; log is `dkfeat.compiled.random.elementary.log_normal_lanes`.
+rounded once to float32, in strict IEEE arithmetic; log is `dkfeat.compiled.random.elementary.log_normal_lanes`.
 
 Gaussian: Box and Muller's transform of (x0, x1) gives i = 0 from the cosine and i = 1 from the sine, that of (x2, x3)
 gives i = 2 and 3. The radius is ``sqrt(-2 log u)`` with ``u = ((x0 >> 1) | 1) * 2**-31``, the angle ``x1 * 2**-32``
@@ -12,13 +12,13 @@ Exponential, mean 1: ``-log(1 - u)`` with ``u = ((x_i >> 1) | 1) * 2**-31``, pre
 
 Lévy, scale 1/2: ``1 / (2 Z**2)`` of a standard Gaussian Z. Box and Muller's transform makes two of two words:
 ``1 / (4 E sin(pi/2 v)**2)`` and ``1 / (4 E cos(pi/2 v)**2)``, with E exponential of x0 and v uniform of x1 gives i = 0
-and 1, that of (x2, x3) gives i = 2 and 3. Numbers lie between 0.011 and 1.1e27: none is infinite, and the
-probability that a law gives to what lies beyond is below 2**-31.
+and 1, that of (x2, x3) gives i = 2 and 3. Numbers lie between 0.011 and 1.1e27: none is infinite, and the law has a
+probability below 2**-31 beyond these limits.
 
 Signs are packed: one Philox call gives 128, one bit each. A superblock is 2,048 signs of one coordinate. With
 ``s = factor // 2048``, ``i = factor % 2048 // 512``, ``lane = factor % 512 // 32`` and ``bit = factor % 32``, the sign
-of (coordinate, factor) is bit number ``bit`` of the Philox word x_i of (coordinate, 16 s + lane, stream): -1 where it
-is set. So a superblock is 16 calls in 16 lanes, and its words lie in the order of the factors.
+of (coordinate, factor) is bit number ``bit`` of the Philox word x_i of (coordinate, 16 s + lane, stream): -1 if it is
+set. So a superblock is 16 calls in 16 lanes, and its words are in the order of the factors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dkfeat.compiled.simd.vector import (
 )
 
 TILE = 4 * LANES
-"""Components that are drawn together."""
+"""Number of components drawn at a time."""
 
 f32, u32, u64 = np.float32, np.uint32, np.uint64
 _GAUSSIAN, _EXPONENTIAL, _LEVY = range(3)
@@ -174,7 +174,7 @@ levy = Law(_LEVY)
 
 
 SUPERBLOCK = 2048
-"""Signs of a coordinate that are drawn together."""
+"""Number of signs of a coordinate drawn at a time."""
 COLUMNS = 64
 """Coordinates whose signs of one factor are a word of `turned_signs`."""
 _WORDS = SUPERBLOCK // 32
@@ -191,7 +191,7 @@ def _fill_signs(coordinates, first, count, stream, seed, table):
 
 
 def packed_signs(coordinates: NDArray[np.int64], first: int, count: int, stream: int, seed: int) -> NDArray[np.uint32]:
-    """Signs of some coordinates, factor after factor.
+    """Draw the signs of some coordinates, in the order of factors.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def packed_signs(coordinates: NDArray[np.int64], first: int, count: int, stream:
     Returns
     -------
     table : ndarray of shape (n_coordinates, 64 * count), uint32
-        Bit ``f % 32`` of word ``f // 32`` is set where factor ``2048 * first + f`` is -1.
+        Bit ``f % 32`` of word ``f // 32`` is set if the sign of factor ``2048 * first + f`` is -1.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def _turn(table, n_columns, n_words, turned):
                 if column < n_columns:
                     at = column * n_words + word
                     square[c] = u64(table[at]) | u64(table[at + 1]) << _HALF_WORD
-            # bit r of row c goes to bit c of row r: ever smaller off-diagonal squares change places
+            # transpose a 64 x 64 bit matrix: swap off-diagonal squares of decreasing size
             width, mask = 32, u64(0xFFFFFFFF)
             while width:
                 shift = u64(width)
@@ -246,7 +246,7 @@ def _turn(table, n_columns, n_words, turned):
 
 
 def turned_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Signs of 64 coordinates in a word, for dense rows.
+    """Transpose packed signs to words of 64 coordinates, for dense rows.
 
     Parameters
     ----------
@@ -266,9 +266,9 @@ def turned_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 @kernel
 def signs_of_samples(i_star, t_star, stream, seed, signs):
-    """Write the sign of each sample: the highest bit of a Philox word of it and its component, -1 where it is set.
+    """Write the sign of each sample: -1 if the highest bit of a Philox word of sample and component is set.
 
-    The key is the seed with the bits of t* turned over, so that the full sample (i*, t*) decides.
+    The key is the exclusive or of the seed and t*, so that the sign depends on the full sample (i*, t*).
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def signs_of_samples(i_star, t_star, stream, seed, signs):
         As from ``GCWSFeatures.sample``.
     stream, seed : uint64
     signs : ndarray of shape (n_samples, n_components), float32
-        0 where there is no sample, i* = -1.
+        0 if there is no sample, i* = -1.
     """
     for row in range(i_star.shape[0]):
         for component in range(i_star.shape[1]):
@@ -284,6 +284,6 @@ def signs_of_samples(i_star, t_star, stream, seed, signs):
             if coordinate < 0:
                 signs[row, component] = np.float32(0)
                 continue
-            key, place = seed ^ u64(t_star[row, component]), u64(coordinate)
-            word = philox(place & _WORD, place >> _HALF_WORD, u64(component), stream, key & _WORD, key >> _HALF_WORD)[0]
+            key, at = seed ^ u64(t_star[row, component]), u64(coordinate)
+            word = philox(at & _WORD, at >> _HALF_WORD, u64(component), stream, key & _WORD, key >> _HALF_WORD)[0]
             signs[row, component] = np.float32(-1) if word >> _LAST else np.float32(1)
