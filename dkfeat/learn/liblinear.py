@@ -94,12 +94,8 @@ def train_liblinear(
     classes = classes_of(data, task)
     advice = 'train with solver="sgd", which reads shard by shard, or lower n_components'
     check_fits(needed_bytes(data, len(classes), grid=len(grid) > 1), "LIBLINEAR", advice)
+    class_weights(class_weight, classes, np.ones(len(classes), np.int64))  # names of labels are checked before reading
     features, y, *weights = data.to_scipy(weight="weight" in data.manifest.schema)
-    weight = weights[0] if weights else None
-    numbers = np.searchsorted(classes, y)
-    of_class = class_weights(class_weight, classes, np.bincount(numbers, minlength=len(classes)))
-    if of_class is not None:
-        weight = of_class[numbers] if weight is None else weight * of_class[numbers]
     scale = unit_scale(data.map)
     X = scaled_rows(features, scale)
     del features
@@ -112,7 +108,8 @@ def train_liblinear(
         return entry
 
     C = grid[0]
-    options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight}
+    weight = weights[0] if weights else None
+    options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": class_weight}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
         entries = [show(entry) for entry in try_grid(X, y, grid, solver.validation_fraction, **options)]
@@ -244,6 +241,7 @@ def try_grid(
     loss: str,
     seed: int,
     weight: NDArray[np.float64] | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """Fit each C to the rows that are not held out, and score it on the others.
 
@@ -253,8 +251,8 @@ def try_grid(
         Values of C.
     validation_fraction : float
         Share of rows that is held out, chosen by `seed`.
-    X, y, loss, seed, weight
-        As in `fit_c`.
+    X, y, loss, seed, weight, class_weight
+        As in `fit_c`; balanced weights are those of the rows that are not held out.
 
     Yields
     ------
@@ -265,7 +263,7 @@ def try_grid(
     X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
     weight = None if weight is None else weight[~held]
     for C in grid:
-        fitted = fit_c(X_train, y_train, C, loss=loss, seed=seed, weight=weight)
+        fitted = fit_c(X_train, y_train, C, loss=loss, seed=seed, weight=weight, class_weight=class_weight)
         yield {"C": C, "accuracy": fitted.score(X_held, y_held), "converged": fitted.converged}
 
 
@@ -292,7 +290,14 @@ def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bo
 
 
 def fit_c(
-    X: Any, y: NDArray[Any], C: float, *, loss: str, seed: int, weight: NDArray[np.float64] | None = None
+    X: Any,
+    y: NDArray[Any],
+    C: float,
+    *,
+    loss: str,
+    seed: int,
+    weight: NDArray[np.float64] | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
 ) -> LinearFit:
     """Fit a linear classifier.
 
@@ -309,9 +314,14 @@ def fit_c(
         Seed of LIBLINEAR.
     weight : ndarray of shape (n_samples,) or None
         Weights of the rows.
+    class_weight : "balanced", mapping of str to float, or None
+        As `check_class_weight` returns it.
     """
     shared: dict[str, Any] = {"C": C, "max_iter": MAX_ITERATIONS, "random_state": seed % 2**32}
-    classes = np.unique(y)
+    classes, numbers, counts = np.unique(y, return_inverse=True, return_counts=True)
+    of_class = class_weights(class_weight, classes, counts)
+    if of_class is not None:
+        weight = of_class[numbers] if weight is None else weight * of_class[numbers]
     if loss == "log_loss":
         dual = bool(issparse(X) and X.shape[0] < X.shape[1])
         targets = [y] if len(classes) == 2 else [y == label for label in classes]

@@ -18,7 +18,7 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import Liblinear, split_solver_options
 from dkfeat.errors import ConfigError, InputError, PlanError
 from dkfeat.learn import checks
-from dkfeat.learn.liblinear import needed_bytes, train_liblinear
+from dkfeat.learn.liblinear import needed_bytes, split_held_out, train_liblinear
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +141,31 @@ def test_train__class_weights_are_those_of_scikit_learn(digits, loss):
     if loss == "log_loss":
         kind = LogisticRegression(solver="liblinear", class_weight={1: 3.0})
     np.testing.assert_allclose(model.coef, kind.fit(X.astype(np.float64) / 8, y).coef_ / 8, atol=2e-3)
+
+
+def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):
+    random = np.random.default_rng(1)
+    y = (random.random(60) < 0.1).astype(np.int64)
+    dump_svmlight_file(random.random((60, 5)) + 0.3 * y[:, None], y, str(tmp_path / "rows.svm"), zero_based=False)
+    source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=5, zero_based=False)
+    fourier = FourierFeatures(n_components=16, random_state=0)
+    where = ExecutionConfig(scheduler="synchronous")
+    dkfeat.featurize(source, tmp_path / "shards", fourier, progress=False, client=where)
+    data = dkfeat.open_shards(tmp_path / "shards")
+    X, y = data.to_scipy()
+    held = split_held_out(y, 0.3, seed=0)
+    solver = Liblinear(C=(0.1, 1.0, 10.0), validation_fraction=0.3)
+    model = dkfeat.train(data, solver, class_weight="balanced", progress=False)
+    for entry in model.training["grid"]:
+        peer = LinearSVC(C=entry["C"], dual="auto", class_weight="balanced", random_state=0)
+        assert entry["accuracy"] == peer.fit(X[~held].astype(np.float64), y[~held]).score(X[held], y[held])
+
+
+def test_train__refuses_weights_of_unknown_labels_before_reading(digits, monkeypatch):
+    data = digits["codes"]
+    monkeypatch.setattr(type(data), "to_scipy", lambda *_, **__: pytest.fail("rows were read"))
+    with pytest.raises(ConfigError, match="label 77"):
+        train_by_liblinear(data, class_weight={"77": 1.0})
 
 
 def train_by_liblinear(data, class_weight=None, **options):
