@@ -31,6 +31,7 @@ def completed(*words):
         (("featurize", "--map", "l"), ["laplace"]),
         (("featurize", "--kernel", "rbf"), ["rbf_cosine", "rbf"]),
         (("featurize", "--projection", "al"), ["alternating_circulant"]),
+        (("featurize", "--n-mixtures", "l"), ["log2"]),
         (("featurize", "--zero-based", ""), ["auto", "true", "false"]),
         (("featurize", "--scheduler", "sy"), ["synchronous"]),
         (("featurize", "--normalize", "l"), ["l1", "l2"]),

@@ -48,7 +48,10 @@ _NORMALIZE = words(
     "is none of l1, l2 and max (a norm of rows), true and false",
 )
 _MIXTURES = Text(
-    "number|log2", lambda text: text if text == "log2" else int(text), "is neither a whole number nor log2"
+    "number|log2",
+    lambda text: text if text == "log2" else int(text),
+    "is neither a whole number nor log2",
+    ["log2"],
 )
 _INNER = Text(
     "map|json",
