@@ -84,7 +84,7 @@ def test_cosine__of_turns():
     assert out.tolist() == [1.0, 0.0, -1.0, 0.0] * 4
 
 
-SCRIPT = """
+NORMALS = """
 import hashlib
 import numpy as np
 from dkfeat.compiled.random.tables import normals
@@ -98,7 +98,7 @@ def test_normals__same_bits_on_other_cpus_and_as_plain_python():
     for change in ({}, {"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "haswell"}, {"NUMBA_DISABLE_JIT": "1"}):
         environment = {key: value for key, value in os.environ.items() if key != "NUMBA_DISABLE_JIT"} | change
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", NORMALS], env=environment, capture_output=True, text=True, check=True
         )
         digests.add(done.stdout.strip())
     assert len(digests) == 1
@@ -171,7 +171,7 @@ def test_weights__their_transforms_are_the_kernels_factors(kernel):
         assert abs(values.mean() - expected) < 5 * values.std() / np.sqrt(len(w)) + 1e-9
 
 
-DIGEST = """
+WEIGHTS = """
 import hashlib, numpy as np
 from dkfeat.compiled.random.tables import exponentials, levy
 print(hashlib.sha256(b"".join(t(np.arange(50), 200, 41, 3).tobytes() for t in (levy, exponentials))).hexdigest())
@@ -182,7 +182,7 @@ print(hashlib.sha256(b"".join(t(np.arange(50), 200, 41, 3).tobytes() for t in (l
 def test_weights__are_equal_on_other_cpus():
     found = {
         subprocess.run(
-            [sys.executable, "-c", DIGEST], env=os.environ | name, capture_output=True, text=True, check=True
+            [sys.executable, "-c", WEIGHTS], env=os.environ | name, capture_output=True, text=True, check=True
         ).stdout
         for name in ({}, {"NUMBA_CPU_NAME": "generic"})
     }
@@ -250,7 +250,7 @@ def test_signs_of_samples__differ_where_only_the_level_does():
     assert abs((signs[1:] * signs[:-1]).sum()) < 500
 
 
-SCRIPT = """
+FEATURES = """
 import hashlib, numpy as np, scipy.sparse as sp
 from dkfeat.maps import MaclaurinFeatures
 X = np.random.default_rng(0).standard_normal((40, 150)).astype(np.float32)
@@ -266,7 +266,7 @@ print(found.hexdigest())
 def test_features__are_equal_on_other_cpus():
     found = {
         subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=os.environ | change, capture_output=True, text=True, check=True
+            [sys.executable, "-c", FEATURES], env=os.environ | change, capture_output=True, text=True, check=True
         ).stdout
         for change in ({}, {"NUMBA_CPU_NAME": "generic"})
     }
