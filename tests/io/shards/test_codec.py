@@ -197,24 +197,32 @@ def test_encode__sparse_indices__are_int64_beyond_int32():
 
 
 @pytest.mark.parametrize(
-    ("layout", "change"),
+    ("layout", "change", "message"),
     [
-        ("codes", {"layout": "odd"}),
-        ("codes", {"labels": np.zeros(10, np.int32)}),
-        ("codes", {"labels": np.zeros(9, np.int64)}),
-        ("codes", {"qid": np.zeros(9, np.int64)}),
-        ("codes", {"footer": footer(9, 2)}),
-        ("codes", {"footer": footer(10, 1)}),
-        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.int16), np.zeros(10, np.bool_))}),
-        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.uint8), np.zeros(9, np.bool_))}),
-        ("codes", {"label_offsets": np.full(11, 3)}),
-        ("dense", {"encoded": np.zeros((10, 2))}),
-        ("sparse", {"encoded": csr_matrix((np.ones(2, np.float32), [3, 1], [0, 2, *[2] * 9]), shape=(10, 5))}),
+        ("codes", {"layout": "odd"}, "layout='odd'"),
+        ("codes", {"labels": np.zeros(10, np.int32)}, "labels are int32"),
+        ("codes", {"footer": footer(9, 2)}, "states 9 rows, its columns have 10"),
+        ("codes", {"footer": footer(10, 1)}, "states 1 empty rows, its mask has 2"),
+        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.int16), np.zeros(10, np.bool_))}, "got int16"),
+        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.uint8), np.zeros(9, np.bool_))}, "with a mask"),
+        ("codes", {"label_offsets": np.full(11, 3)}, "cover values 3 to 3"),
+        ("dense", {"encoded": np.zeros((10, 2))}, "got float64"),
+        (
+            "sparse",
+            {"encoded": csr_matrix((np.ones(2, np.float32), [3, 1], [0, 2, *[2] * 9]), shape=(10, 5))},
+            "sorted indices",
+        ),
     ],
 )
-def test_encode__parts_that_disagree__are_refused(layout, change):
-    with pytest.raises(ValueError, match=r"."):
+def test_encode__parts_that_disagree__are_refused(layout, change, message):
+    with pytest.raises(InputError, match=message):
         encode(**{**parts(layout, 10), **change})
+
+
+@pytest.mark.parametrize("column", ["labels", "qid"])
+def test_encode__columns_of_other_lengths__make_no_block(column):
+    with pytest.raises(ValueError, match="columns of other lengths"):
+        encode(**{**parts("codes", 10), column: np.zeros(9, np.int64)})
 
 
 def test_footer__entry_and_back():
