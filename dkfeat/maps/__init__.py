@@ -31,7 +31,7 @@ __all__ = [
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     cls.name: cls for cls in (GCWSFeatures, FourierFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures)
 }
-"""Every feature map by the name that its spec carries."""
+"""Feature maps by their name in specs."""
 
 
 def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> FeatureMap:
@@ -40,21 +40,21 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     Parameters
     ----------
     spec : mapping of plain JSON values
-        What `FeatureMap.to_spec` gave.
+        Result of `FeatureMap.to_spec`.
     arrays : mapping of str to ndarray, or None
-        What `FeatureMap.fitted_arrays` gave, for a map whose spec names landmarks.
+        Result of `FeatureMap.fitted_arrays`, for a map whose spec names landmarks.
 
     Returns
     -------
     fitted : FeatureMap
-        Equal features to those of the map that gave the spec, to the bit for GCWS.
+        Map with the same features as the one that the spec was made from, to the bit for GCWS.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        Unknown map, settings that it does not know, or landmarks that are missing or are not those of the spec.
+        If the map or one of its settings is unknown, or landmarks are missing or are not those of the spec.
     dkfeat.errors.SpecConflictError
-        The spec was made by another version of the algorithm.
+        If the spec was made by another version of the algorithm.
 
     Examples
     --------

@@ -45,7 +45,7 @@ class KernelFacts:
     """Kernel value used where a single expected error is shown."""
 
     def variances(self, X: Any, Y: Any, exact: Values) -> Values | None:
-        """Variance of the estimate of each pair of rows; None if it is unknown or only bounded."""
+        """Compute the variance of the estimate of each pair of rows; None if it is unknown or only bounded."""
         if self.variance is not None:
             return self.variance(X, Y, exact)
         return None if self.bound or self.variance_at is None else self.variance_at(exact)
@@ -60,7 +60,7 @@ class KernelFacts:
 
 
 def parameters_shown(kernel: NamedKernel) -> str:
-    """Name of a kernel with its parameters, as text for display.
+    """Format the name of a kernel with its parameters, for display.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def _short(value: object) -> str:
 
 
 _ANY_WIDTH = 1 << 20
-"""Columns assumed for parameters of a map that has seen no data: the most for which hash codes are made."""
+"""Number of columns assumed for the parameters of an unfitted map."""
 
 
 class KernelEstimates(ABC):
@@ -106,7 +106,7 @@ class KernelEstimates(ABC):
         return facts.low, facts.high
 
     def exact_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
-        """Values of the kernel that inner products of the features estimate.
+        """Compute the kernel that inner products of the features estimate.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Rows made ready for maps: centred and normalised in blocks of bounded size, or in float32 with their norms."""
+"""Preparation of rows for maps: centring and normalising in blocks of bounded size, or float32 rows and their norms."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from dkfeat.kernels._rows import repeated_row, row_sums
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 
 _BLOCK_CELLS = 2**23
-"""Values that a dense or centred block may hold: bounds what a call needs beside its result."""
+"""Maximum number of values in a dense or centred block, to bound the memory of a call besides its result."""
 _BLOCK_NONZEROS = 2**21
-"""Nonzeros that a sparse block holds about: hashing needs 27 bytes for each."""
+"""Approximate number of nonzeros in a sparse block; hashing needs 27 bytes for each."""
 _CENTER_LIMIT = 2**24
-"""Columns that a centre may fill in; beyond, each row would be a dense vector of more than 128 MiB."""
+"""Maximum number of columns with a centre; with more, a row would be a dense vector of more than 128 MiB."""
 _NORMS = {"l1": L1, "l2": L2, "max": MAX}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowPreparation:
-    """Centre and norm that are taken out of rows, in that order, before they are hashed."""
+    """Centre to subtract from rows, and norm to divide them by afterwards, before they are hashed."""
 
     n_features: int
     center: float | NDArray[np.float64] | None
-    """Subtracted from every value, absent entries of sparse rows included."""
+    """Number or row subtracted from every value, including absent entries of sparse rows."""
     normalize: Literal["l1", "l2", "max"] | None
     """Norm by which each row is divided, in float64."""
 
     @classmethod
     def checked(cls, *, n_features: int, center: Any, normalize: Any) -> RowPreparation:
-        """Make one of an estimator's parameters, or raise ConfigError."""
+        """Make a preparation from an estimator's parameters, or raise ConfigError."""
         normalize = check_choice(normalize, "normalize", (None, "l1", "l2", "max"))
         return cls(n_features=n_features, center=_check_center(center, n_features), normalize=normalize)
 
     def blocks(self, X: Any) -> Iterator[sp.csr_matrix]:
-        """Cut rows into canonical CSR blocks, prepared, in order; at least one block, if only of no rows.
+        """Yield prepared rows as canonical CSR blocks, in order; one empty block if there are no rows.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class RowPreparation:
             yield self._normalised(block)
 
     def _cut(self, X: Any, center: sp.csr_matrix | None) -> Iterator[slice]:
-        """Equal ranges of rows that bound what a block holds beside its result."""
+        """Yield equal ranges of rows that bound the memory of a block besides its result."""
         n_samples = X.shape[0]
         if center is None and sp.issparse(X):
             n_blocks = max(-(-n_samples // SWEPT_ROWS), -(-X.nnz // _BLOCK_NONZEROS), 1)
@@ -87,7 +87,7 @@ class RowPreparation:
         values = np.empty(rows.nnz, np.float64)
         normalise_rows(rows.indptr.astype(np.int64), rows.data.astype(np.float64), _NORMS[self.normalize], values)
         normalised = sp.csr_matrix((values, rows.indices, rows.indptr), shape=rows.shape)
-        if not values.all():  # some vanish beside a value 1e308 times larger
+        if not values.all():  # values far below 1e-308 of the largest became 0
             normalised = normalised.copy()  # the indices may be the caller's
             normalised.eliminate_zeros()
         return normalised
@@ -130,19 +130,19 @@ def _slice(X: Any, rows: slice) -> Any:
 
 def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:
     with np.errstate(over="ignore"):  # an overflow is an error of the input, raised with its location
-        centred = rows.astype(np.float64) - repeated_row(center, rows.shape[0])  # scipy drops the zeros that come out
+        centred = rows.astype(np.float64) - repeated_row(center, rows.shape[0])  # scipy drops resulting zeros
     centred.has_canonical_format = True
     return centred
 
 
 _LARGEST = 1e25
-"""Beyond, a projection might overflow float32."""
+"""Largest allowed magnitude of a value; larger ones might overflow float32 in a projection."""
 _SHORT, _LONG = 1e-30, 1e30
-"""Squares of lengths between which rows fit float32 with room for their projections."""
+"""Limits of squared lengths within which rows and their projections fit float32."""
 
 
 def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArray[np.float64]]:
-    """Rows in float32 and their l2 norms, for values of any scale.
+    """Convert rows to float32 and compute their l2 norms, for values of any scale.
 
     Parameters
     ----------
@@ -151,15 +151,15 @@ def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArr
     Returns
     -------
     rows : ndarray in C order or canonical csr_matrix, float32
-        Very long and very short rows are brought near length 1 by a power of two: only directions are kept.
+        Very long and very short rows are scaled by a power of two to a length near 1, which keeps their directions.
         Dense and sparse rows give equal values.
     lengths : ndarray of shape (n_samples,), float64
-        Of these rows; 0 for all-zero ones.
+        Norms of these rows; 0 for all-zero rows.
 
     Raises
     ------
     dkfeat.errors.InputError
-        NaN or infinity, with row and column.
+        For NaN or infinity, with row and column.
     """
     wide: Any = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
     rows = _narrow(wide)
@@ -168,7 +168,7 @@ def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArr
     odd = odd[np.diff(wide.indptr)[odd] > 0 if sp.issparse(wide) else wide[odd].any(axis=1)]  # all-zero rows are fine
     if len(odd):
         first = int(odd[0])
-        rows_as_csr(wide[first:], first_row=first)  # raises where a value is not finite
+        rows_as_csr(wide[first:], first_row=first)  # raises an error if a value is not finite
         moderate = wide.astype(np.float64)
         for row in odd:
             values = moderate.data[slice(*moderate.indptr[row : row + 2])] if sp.issparse(wide) else moderate[row]
@@ -180,7 +180,7 @@ def rows_and_lengths(X: Any) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArr
 
 
 def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
-    """Rows as they are, rounded to float32.
+    """Round rows to float32.
 
     Parameters
     ----------
@@ -193,12 +193,12 @@ def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
     Raises
     ------
     dkfeat.errors.InputError
-        NaN, infinity, or a value beyond 1e25, with row and column.
+        For NaN, infinity, or a value beyond 1e25, with row and column.
     """
     rows = rows_as_csr(X) if sp.issparse(X) else _contiguous(X)
     values: Any = rows.data if sp.issparse(rows) else rows
     if values.size and not max(values.max(), -values.min()) <= _LARGEST:
-        cells = rows_as_csr(rows)  # raises for what is not finite
+        cells = rows_as_csr(rows)  # raises an error for values that are not finite
         at = int(np.argmax(np.abs(cells.data) > _LARGEST))
         row = int(np.searchsorted(cells.indptr, at, side="right")) - 1
         column = int(cells.indices[at])
@@ -212,7 +212,7 @@ def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
 
 
 def _narrow(rows: Any) -> Any:
-    with np.errstate(over="ignore"):  # infinity is seen to by the callers
+    with np.errstate(over="ignore"):  # callers check for infinity
         return rows.astype(np.float32, copy=False)
 
 
@@ -230,13 +230,13 @@ def _contiguous(X: Any) -> NDArray[Any]:
 
 
 _SLACK = 1e-5
-"""Part by which a row may exceed the radius: rows of length 1 are so up to rounding only."""
+"""Share by which a row may exceed the radius, because normalised rows have length 1 only up to rounding."""
 
 
 def rows_and_multipliers(
     X: Any, normalize: Literal["l1", "l2"] | None
 ) -> tuple[NDArray[np.float32] | sp.csr_matrix, NDArray[np.float32]]:
-    """Rows in float32 and what each is to be multiplied by.
+    """Convert rows to float32 and compute the number to multiply each by.
 
     Parameters
     ----------
@@ -246,14 +246,14 @@ def rows_and_multipliers(
     Returns
     -------
     rows : ndarray in C order or canonical csr_matrix, float32
-        To normalise, very long and very short ones are brought near length 1 by a power of two.
+        If rows are normalised, very long and very short ones are scaled by a power of two to a length near 1.
     multipliers : ndarray of shape (n_samples,), float32
         1, or 1 / norm; 0 for all-zero rows.
 
     Raises
     ------
     dkfeat.errors.InputError
-        NaN or infinity, and beyond 1e25 where rows are not normalised, with row and column.
+        For NaN, infinity, or, if rows are not normalised, a value beyond 1e25, with row and column.
     """
     if normalize is None:
         return float32_rows(X), np.ones(X.shape[0], np.float32)

@@ -32,7 +32,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _FittedGCWS:
-    """State of a fitted map: parameters as they were in fit, and what follows from them."""
+    """State of a fitted map: parameters as they were in fit, and values derived from them."""
 
     n_components: int
     i_bits: int
@@ -51,10 +51,10 @@ class _FittedGCWS:
 class GCWSFeatures(EstimatesFromCodes):
     r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
 
-    Each component samples one coordinate of a row, so that two rows sample the same one with a probability that is
-    their similarity; `i_bits` bits of it become one of :math:`2^b` columns. Linear models on these sparse, binary rows
-    come close to a GMM kernel machine at the cost of linear learning. The time of a row is
-    proportional to its nonzeros times `n_components`; the number of columns does not matter, up to 2^40 and beyond.
+    Each component samples one coordinate of a row; the probability that two rows sample the same one is their
+    similarity. A code of `i_bits` bits maps the coordinate to one of :math:`2^b` columns. Linear models on these
+    sparse, binary rows come close to a GMM kernel machine at the cost of linear learning. The time of a row is
+    proportional to its nonzeros times `n_components`, and does not depend on the number of columns.
 
     Parameters
     ----------
@@ -67,31 +67,31 @@ class GCWSFeatures(EstimatesFromCodes):
     p : float, default=1.0
         Power of the pGMM kernel, above 0 and at most 1,000, without unit: every coordinate is raised to it.
     center : float, array-like of shape (n_features,) or None, default=None
-        Subtracted from every value, absent entries of sparse rows included, before anything else; in the unit of
-        the columns. Columns with a centre other than 0 become dense: at most 2^24 of them.
+        Number or row subtracted first from every value, including absent entries of sparse rows; in the unit of the
+        columns. Columns with a centre other than 0 become dense, so there may be at most 2^24 of them.
     normalize : {"l1", "l2", "max"} or None, default=None
         Norm by which each row is divided, after centring.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
-        Root of all random numbers: same value, same features, on any machine and any number of workers. None
-        draws 64 bits in fit and keeps them in `seed_`.
+        Root of all random numbers: the same value gives the same features on any machine and any number of workers.
+        None draws 64 bits in fit and keeps them in `seed_`.
     code : {"auto", "lowest"}, default="auto"
-        How i* becomes `i_bits` bits: without loss where they suffice and by a mixer otherwise (see Notes), or as
-        the lowest bits of i*, which is what the paper does.
+        Rule that maps i* to `i_bits` bits: "auto", without loss if they suffice, else by a mixer (see Notes); "lowest",
+        the lowest bits of i*, as in the paper.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, where `fit` saw a data frame.
+        Their names, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     code_mode_ : {"injective", "signed", "mixed", "lowest"}
-        How i* becomes a code at this width.
+        Rule that maps i* to a code at this width.
     n_features_out : int
-        Columns of `transform`.
+        Number of columns of `transform`.
     encoded_row_bytes : int
-        Bytes of a packed row, ceil(n_components * (i_bits + t_bits) / 8).
+        Size of a packed row in bytes, ceil(n_components * (i_bits + t_bits) / 8).
 
     Raises
     ------
@@ -108,29 +108,30 @@ class GCWSFeatures(EstimatesFromCodes):
 
     Notes
     -----
-    A row's value at column f becomes coordinate 2f where positive and 2f + 1, with its magnitude, where
-    negative (§1.1). For each component (Alg. 1), with r, c ~ Gamma(2, 1) and beta ~ U(0, 1) for each coordinate,
+    A positive value at column f becomes coordinate 2f; a negative one becomes coordinate 2f + 1, with its magnitude
+    (§1.1). For each component (Alg. 1), with r, c ~ Gamma(2, 1) and beta ~ U(0, 1) for each coordinate,
 
     .. math:: t = \lfloor \log u / r + \beta \rfloor, \quad a = \log c - r (t + 1 - \beta), \quad
               i^* = \operatorname{argmin} a, \quad t^* = t_{i^*},
 
-    and :math:`P[(i^*, t^*)_u = (i^*, t^*)_v] = GMM(u, v)` exactly. With ``t_bits=0`` the level is dropped, which
-    lets slightly more pairs agree: the "0-bit" bias, small for most data (§1.4) and not corrected anywhere here.
+    and :math:`P[(i^*, t^*)_u = (i^*, t^*)_v] = GMM(u, v)` exactly. With ``t_bits=0`` the level is dropped, so slightly
+    more pairs agree: the "0-bit" bias, which is small for most data (§1.4) and is not corrected.
 
-    All-zero rows have no sample: `sample` gives -1, `encode` marks them empty, `transform` gives a zero row.
+    All-zero rows have no sample: `sample` returns -1, `encode` marks them as empty, `transform` returns a zero row.
 
     The code of i*, for n columns and b = i_bits:
 
-    * ``injective``, while 2n <= 2^b: i* itself.
-    * ``signed``, while n <= 2^b: lossless among coordinates of one sign; codes of the other sign are shifted by a
-      number drawn for the component.
-    * ``mixed``, beyond: b bits of a mixer of (seed, component, i*); two coordinates share a code with
+    * ``injective``, if 2n <= 2^b: i* itself.
+    * ``signed``, if n <= 2^b < 2n: lossless among coordinates of one sign; codes of the other sign are shifted by a
+      number drawn for each component.
+    * ``mixed``, if n > 2^b: b bits of a mixer of (seed, component, i*); two coordinates share a code with
       probability 2^-b, independently in each component.
 
     Departures from the paper:
 
-    * The codes above instead of the lowest b bits, which spend a bit on the sign; ``code="lowest"`` gives the paper's.
-    * Random numbers are functions of (seed, coordinate, component): no table of n_features * n_components exists.
+    * The codes above are used instead of the lowest b bits, one of which is the sign; ``code="lowest"`` gives the
+      paper's codes.
+    * Random numbers are functions of (seed, coordinate, component), so there is no table of n_features * n_components.
 
     Logarithms are taken in strict float64 and rounded once to float32: float32 and float64 arrays of equal values give
     equal codes, and values from 1e-308 to 1e308 work. Codes are equal on every CPU.
@@ -176,7 +177,7 @@ class GCWSFeatures(EstimatesFromCodes):
         self.code = code
 
     def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Full samples (i*, t*), of which codes keep a few bits.
+        """Compute the full samples (i*, t*), of which codes keep a few bits.
 
         Parameters
         ----------
@@ -207,7 +208,7 @@ class GCWSFeatures(EstimatesFromCodes):
         return i_star, t_star
 
     def encode(self, X: Any) -> PackedCodes:
-        """Codes as shards keep them: i_bits + t_bits bits a component.
+        """Compute codes as shards store them: i_bits + t_bits bits for each component.
 
         Parameters
         ----------
@@ -229,7 +230,7 @@ class GCWSFeatures(EstimatesFromCodes):
         return self._encode_rows(self._check_rows(X))
 
     def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
-        """One-hot rows of packed codes: ``decode(encode(X))`` is ``transform(X)``.
+        """Expand packed codes to one-hot rows: ``decode(encode(X))`` equals ``transform(X)``.
 
         Parameters
         ----------
@@ -239,13 +240,13 @@ class GCWSFeatures(EstimatesFromCodes):
         Returns
         -------
         features : csr_matrix of shape (n_samples, n_features_out), float32
-            Rows of n_components ones, none in an empty row. Indices are int32, or int64 where the width or the
-            number of ones passes 2^31 - 1.
+            Rows of n_components ones, none in an empty row. Indices are int32, or int64 if the width or the number of
+            ones exceeds 2^31 - 1.
 
         Raises
         ------
         dkfeat.errors.InputError
-            The arrays are not codes of this map.
+            If the arrays are not codes of this map.
         """
         s = self._fitted
         if not isinstance(encoded, PackedCodes):
@@ -272,12 +273,12 @@ class GCWSFeatures(EstimatesFromCodes):
 
     @property
     def n_features_out(self) -> int:
-        """Columns of `transform`: n_components * 2^(i_bits + t_bits)."""
+        """Number of columns of `transform`: n_components * 2^(i_bits + t_bits)."""
         return self._fitted.n_components << self._fitted.bits
 
     @property
     def encoded_row_bytes(self) -> int:
-        """Bytes of a packed row: ceil(n_components * (i_bits + t_bits) / 8)."""
+        """Size of a packed row in bytes: ceil(n_components * (i_bits + t_bits) / 8)."""
         return (self._fitted.n_components * self._fitted.bits + 7) // 8
 
     def check_params(self) -> None:
@@ -354,7 +355,7 @@ class GCWSFeatures(EstimatesFromCodes):
         return packed
 
     def _columns(self, X: Any) -> Iterator[tuple[NDArray, NDArray, NDArray[np.float32], NDArray[np.bool_]]]:
-        """Row bounds, columns, logarithms of magnitudes and signs of each block of X."""
+        """Yield row bounds, columns, logarithms of magnitudes and signs of each block of X."""
         s = self._fitted
         for rows in s.preparation.blocks(X):
             logs, negative = signed_logs(rows.data, s.p)

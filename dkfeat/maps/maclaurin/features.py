@@ -32,10 +32,10 @@ from dkfeat.maps.maclaurin.signs import multiply_rows, table_bytes
 class MaclaurinFeatures(FeatureMap):
     r"""Dense features whose inner products estimate a kernel of the inner product, such as a polynomial one.
 
-    Each component draws a degree n of the kernel's power series and multiplies n sums of the row's values under random
-    signs. Polynomial kernels are its home; for Gaussian ones `FourierFeatures` has the lower variance. With
-    `inner`, the kernel is composed with the kernel of another map. The time of a row is its nonzeros times the
-    factors drawn, `degrees_.sum()`; signs are packed bits, and the number of columns is unbounded.
+    Each component draws a degree n of the kernel's power series and multiplies n sums of the row's values with random
+    signs. Use it for polynomial kernels; for Gaussian kernels `FourierFeatures` has a lower variance. With `inner`, the
+    kernel is composed with the kernel of another map. The time of a row is proportional to its nonzeros times the
+    number of factors drawn, `degrees_.sum()`; signs are packed bits, and the number of columns is unbounded.
 
     Parameters
     ----------
@@ -54,59 +54,60 @@ class MaclaurinFeatures(FeatureMap):
     alpha : float, default=1.0
         Above 0, at most 1,000, of "vovk_infinite".
     coefficients : sequence of float, callable or None, default=None
-        :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that gives :math:`a_n` for n. A
-        function is called in fit, for as many degrees as `tolerance` asks for, and a spec keeps their list.
+        :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that returns :math:`a_n` for n. A
+        function is called in fit, for as many degrees as `tolerance` requires, and the spec stores the values.
     measure : {"kernel", "proper"}, default="kernel"
-        Probability of degree n: :math:`P_n \propto a_n R^{2n}`, which draws no degree in vain and is made for rows
-        about as long as R; or :math:`(p - 1) p^{-(n + 1)}`, which does not look at the kernel and may have the lower
-        variance for rows below half of R. A few components of a high degree may teach a model more by "proper",
-        whatever their variance. See Notes.
+        Probability of degree n. "kernel": :math:`P_n \propto a_n R^{2n}`, which draws only degrees with a term and
+        suits rows about as long as R. "proper": :math:`(p - 1) p^{-(n + 1)}`, which does not depend on the kernel and
+        may have a lower variance for rows shorter than half of R. With few components of a high degree, models may be
+        more accurate with "proper", even if the variance is higher. See Notes.
     p : float, default=2.0
-        Base of "proper", above 1, at most 1e6. 2 is the paper's measure.
+        Base of "proper", above 1, at most 1e6. The paper uses 2.
     normalize : {"l1", "l2"} or None, default=None
         Norm by which each row is divided first.
     scale : float, default=1.0
-        What rows, or with `inner` its kernel's square root, are multiplied by; above 0, at most 1e12: the kernel is
-        that of :math:`t = s^2 \langle x, y \rangle`.
+        Factor s of rows, above 0, at most 1e12: the kernel has :math:`t = s^2 \langle x, y \rangle`, or with `inner`
+        :math:`t = s^2 K(x, y)`.
     radius : float or None, default=None
         R, the largest l2 norm of a scaled row, above 0, at most 1e12. A longer row is an error, which names it.
-        None takes `scale` where rows are normalised or with `inner`; else 1, and longer rows are errors only
-        where the series is infinite.
+        None means `scale` if rows are normalised or with `inner`; else 1, and longer rows are errors only if the
+        series is infinite.
     tolerance : float, default=1e-6
-        Where the series is infinite, the largest part of :math:`f(R^2)` that the degrees left out may have (§4.2);
-        from 1e-15 to 0.5.
+        If the series is infinite, the largest share of :math:`f(R^2)` that omitted degrees may have (§4.2); from 1e-15
+        to 0.5.
     h01 : bool, default=False
-        Whether degrees 0 and 1 are exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
-        columns of :math:`\sqrt{a_1} x`, then random features for the degrees above. For at most 2^24 columns;
-        columns of a coefficient that is 0 are left out.
+        True makes degrees 0 and 1 exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
+        columns of :math:`\sqrt{a_1} x`, then random features for higher degrees. For at most 2^24 columns; columns of a
+        zero coefficient are omitted.
     inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, mapping or None, default=None
-        Map whose kernel K makes the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
-        ``normalize=False`` and any projection but "orthogonal". Of GCWSFeatures a random sign of the full sample
-        is taken, and its i_bits and t_bits are not used. Its n_components and random_state are set here. A mapping
-        ``{"map": name, "params": {...}}`` is what a spec holds.
+        Map with a kernel K, for the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
+        ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures a factor is a random sign of the
+        full sample, and i_bits and t_bits are not used. n_components and random_state of the map are not used either.
+        In a spec, the map is a mapping ``{"map": name, "params": {...}}``, which is also accepted here.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
-        Root of all random numbers: same value, same features, on any number of workers. None draws 64 bits in
-        fit and keeps them in `seed_`.
+        Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
+        in fit and keeps them in `seed_`.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, where `fit` saw a data frame.
+        Their names, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     degrees_ : ndarray of shape (n_components,), int64
-        Factors of each random feature, falling; 0 too where a drawn degree has no term and the feature is 0.
+        Number of factors of each random feature, in descending order; also 0 if the drawn degree has no term, which
+        makes the feature 0.
     max_degree_ : int
-        Largest degree of the series in use: `degree`, or where an infinite one was cut.
+        Largest degree of the series: `degree`, or the degree at which an infinite series was truncated.
     truncation_error_ : float
-        Bound on what the degrees left out add for rows of length R, 0 for a finite series; for coefficients from a
-        function an estimate, the sum of the later half of the degrees kept.
+        Upper bound on the sum of omitted degrees for rows of length R, 0 for a finite series. For coefficients from a
+        function it is an estimate, the sum of the later half of the degrees kept.
     n_features_out : int
-        Columns of `transform`.
+        Number of columns of `transform`.
     encoded_row_bytes : int
-        Bytes of a row, 4 * n_features_out.
+        Size of a row in a shard, 4 * n_features_out bytes.
 
     Raises
     ------
@@ -131,25 +132,26 @@ class MaclaurinFeatures(FeatureMap):
     components have the variance :math:`(\sum_n a_n^2 M^n / P_n - f(t)^2) / D` with
     :math:`M = \|x\|^2 \|y\|^2 + 2 t^2 - 2 \sum_l x_l^2 y_l^2`. Each component's estimate is at most
     :math:`f(R_1^2)` for "kernel" and :math:`\frac p{p - 1} f(p R_1^2)` for "proper", :math:`R_1` the largest **l1**
-    norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). Rows of l2
-    norm R suffice for f to converge.
+    norm of a row, with R = :math:`R_1` for "kernel": Hoeffding's inequality then bounds the error (§4). For f to
+    converge it is enough that rows have l2 norms of at most R.
 
-    Of all measures "kernel" has the least variance for pairs with :math:`M = R^4`, and the least worst case over pairs
-    of :math:`M \le R^4`: f(R^2) f(M / R^2) in place of the first sum. No measure is the best for rows of every length,
-    since each M has its own: :math:`P_n \propto a_n M^{n / 2}`, with the sum :math:`f(\sqrt M)^2`. M is
-    :math:`\|x\|^2 \|y\|^2` for rows with nothing in common and up to three times that for equal ones, so that R is well
-    chosen between the l2 norm of the rows and 1.3 times of it. For homogeneous kernels R does not matter.
+    Of all measures "kernel" has the smallest variance for pairs with :math:`M = R^4`, and the smallest worst case over
+    pairs with :math:`M \le R^4`; its first sum is f(R^2) f(M / R^2). No measure is the best for rows of all lengths,
+    because the best one depends on M: :math:`P_n \propto a_n M^{n / 2}`, with the sum :math:`f(\sqrt M)^2`. M is
+    :math:`\|x\|^2 \|y\|^2` for rows without common columns and up to three times that for equal rows, so R should be
+    between the l2 norm of the rows and 1.3 times that norm. For homogeneous kernels R has no effect.
 
     Departures from the paper:
 
-    * The measure :math:`p^{-(n + 1)}` is one for p = 2 only; "proper" is one for every p > 1 and is 2's own there.
+    * The paper's :math:`p^{-(n + 1)}` is a probability measure for p = 2 only; "proper" is one for every p > 1, and is
+      equal to the paper's for p = 2.
     * "kernel" is the default: geometric measures waste every draw of a degree without a term, 15 of 16
       for homogeneous cubes, and draw high degrees too rarely.
-    * Signs are functions of (seed, column, factor), 128 from one call of Philox: no table of n_features by factors
-      need exist.
+    * Signs are functions of (seed, column, factor), 128 from one call of Philox, so no table of n_features by factors
+      is needed.
 
     The arithmetic is float32, in one fixed order: dense and sparse rows, and blocks of any size, give equal bits. With
-    `inner`, features agree as those of the inner map do.
+    `inner`, features are as reproducible as those of the inner map.
 
     References
     ----------
@@ -207,17 +209,17 @@ class MaclaurinFeatures(FeatureMap):
 
     @property
     def n_features_out(self) -> int:
-        """Columns of `transform`: n_components, and with h01 those of the exact terms."""
+        """Number of columns of `transform`: n_components, and with h01 those of the exact terms."""
         return self._fitted.n_exact + self._fitted.law.n_components
 
     @property
     def degrees_(self) -> NDArray[np.int64]:
-        """Factors of each random feature, falling."""
+        """Number of factors of each random feature, in descending order."""
         return self._fitted.draws.degrees.copy()
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that a call holds beside rows and features: tables of signs, or one factor of each component."""
+        """Memory of a call besides rows and features, in bytes: tables of signs, or one factor of each component."""
         s = self._fitted
         if s.inner is not None:
             return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
@@ -225,7 +227,7 @@ class MaclaurinFeatures(FeatureMap):
 
     def check_params(self) -> None:
         """See `FeatureMap.check_params`."""
-        if self.inner is None:  # an inner map's parameters may fit one width alone
+        if self.inner is None:  # parameters of an inner map may be valid for one width only
             resolve_parameters(
                 self.get_params(deep=False) | {"random_state": 0}, n_features=1
             )  # a generator does not advance
@@ -246,7 +248,7 @@ class MaclaurinFeatures(FeatureMap):
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)
         if reset and self.inner is not None:
-            checked_inner(self.inner, rows.shape[1]).fit(rows)  # a kernel's own demands on rows
+            checked_inner(self.inner, rows.shape[1]).fit(rows)  # checks that rows are in the inner kernel's domain
         return rows
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
@@ -291,13 +293,13 @@ _NAMES = {"exponential": "exponential_dot_product"}
 
 
 def _facts_of_series(settings: FittedMaclaurin, n_features: int) -> KernelFacts:
-    """Kernel and variance of a fitted `MaclaurinFeatures`.
+    """Describe the kernel and the variance of a fitted `MaclaurinFeatures`.
 
     Parameters
     ----------
     settings : FittedMaclaurin
     n_features : int
-        Columns that it was fitted to.
+        Number of columns of the fit.
     """
     name = _NAMES.get(settings.params["kernel"], settings.params["kernel"])
     known = named_kernel(name).params
@@ -321,7 +323,7 @@ def _facts_of_series(settings: FittedMaclaurin, n_features: int) -> KernelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeriesKernel:
-    """f(s^2 t) of inner products t, or of values t of an inner kernel; estimates of one factor have mean t."""
+    """Kernel f(s^2 t) of inner products t, or of values t of an inner kernel; one factor estimates t without bias."""
 
     kernel: NamedKernel
     settings: FittedMaclaurin
@@ -329,20 +331,20 @@ class _SeriesKernel:
 
     @property
     def square(self) -> float:
-        """Largest t of rows as long as the radius."""
+        """Largest t of rows whose norm is the radius."""
         return self.settings.law.radius**2
 
     def of_products(self, products: Values) -> Values:
-        """Kernel by t: that of rows of one column."""
+        """Compute the kernel of values t, as rows of one column."""
         flat = self.kernel((self.settings.params["scale"] ** 2 * products).reshape(-1, 1), np.ones((1, 1)))
         return flat.reshape(products.shape)
 
     def products(self, X: Any, Y: Any) -> Values:
-        """T of all pairs of rows."""
+        """Compute t of all pairs of rows."""
         return self.inner.exact(X, Y) if self.inner is not None else inner_products(*self._paired(X, Y))
 
     def variance(self, X: Any, Y: Any, exact: Values) -> Values:  # noqa: ARG002 - t is needed, not the kernel
-        """Variance of each pair's estimate; see `dkfeat.theory.maclaurin.component_variance`."""
+        """Compute the variance of each pair's estimate; see `dkfeat.theory.maclaurin.component_variance`."""
         products = self.products(X, Y)
         if self.inner is not None:
             variances = self.inner.variances(X, Y, products)
@@ -353,28 +355,28 @@ class _SeriesKernel:
         return self._variance(products, lengths + 2 * products**2 - 2 * inner_products(x, y))
 
     def variance_at(self, values: Values) -> Values:
-        """Largest variance of pairs of rows as long as the radius, by the kernel's value."""
+        """Compute the largest variance of pairs of rows whose norm is the radius, from the kernel's value."""
         products = self._inverse(values)
         if self.inner is not None:
             variances = self.inner.variance_at
             assert variances is not None, "theory knows the variance of single factors"
             return self._variance(products, products**2 + variances(products))
-        # what common columns take off the second moment is left out
+        # omits the term of common columns, which reduces the second moment
         return self._variance(products, self.square**2 + 2 * products**2)
 
     def _variance(self, products: Values, moments: Values) -> Values:
-        """Variance for t and the second moments M of one factor's estimate of it."""
+        """Compute the variance from t and from the second moment M of one factor's estimate of t."""
         law = self.settings.law
         terms, weights = np.array(law.terms), np.array(law.weights)
         drawn = weights > 0
         squares = np.divide(terms**2, weights, out=np.zeros_like(terms), where=drawn)
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond measure, where rows are longer than the radius
+        with np.errstate(over="ignore", invalid="ignore"):  # may overflow for rows longer than the radius
             second = polyval(moments / self.square**2, squares)
             mean = polyval(products / self.square, np.where(drawn, terms, 0.0))
             return np.maximum(second - mean**2, 0.0) / law.n_components
 
     def _inverse(self, values: Values) -> Values:
-        """T in [0, R^2] where f has these values; its ends beyond them. f rises there, and is halved towards."""
+        """Invert f on [0, R^2], where it increases, by bisection; values out of range give the ends."""
         below, above = np.zeros_like(values), np.full_like(values, self.square)
         for _ in range(60):
             middle = (below + above) / 2
@@ -390,10 +392,10 @@ class _SeriesKernel:
 
 
 def _facts_of_factor(inner: FeatureMap, n_features: int) -> KernelFacts:
-    """Kernel of an inner map, and variance of one factor: a single component, or a random sign of a sample."""
+    """Describe an inner map's kernel, and the variance of one factor: a component, or a random sign of a sample."""
     single = clone(inner).set_params(n_components=1, random_state=0)
     if isinstance(single, GCWSFeatures):
         # the product of two signs is 1 or -1
         return replace(single.fit_width(n_features)._kernel_facts(), variance_at=lambda values: 1 - values**2, note="")
-    # alone, a component does not care what others have to do with it
+    # correlations with other components do not matter for a single one
     return single.set_params(projection="dense").fit_width(n_features)._kernel_facts()

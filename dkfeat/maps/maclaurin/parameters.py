@@ -1,9 +1,9 @@
-"""Parameters of random Maclaurin features, checked, and the series of the kernel that they make.
+"""Checks of the parameters of random Maclaurin features, and the power series of their kernel.
 
 P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012, §3, Alg. 1 and §4.2.
 
 A series is finite, with non-negative terms ``a_n R^(2n)``: the value of degree n at the largest inner product of rows
-of length R. Terms stay moderate where coefficients and powers of R alone would overflow.
+of length R. Terms are moderate even if coefficients or powers of R alone would overflow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_DEGREE = 10_000
 _LARGEST_COUNT = int(sys.float_info.max)
 """Largest binomial coefficient that fits a float."""
 _PATIENCE = 16
-"""Degrees at least that must be small at the end of a series of which only a callable is known."""
+"""Minimum number of small terms at the end of a series whose coefficients come from a callable."""
 
 _Measure = Literal["kernel", "proper"]
 
@@ -40,9 +40,9 @@ class _Series:
     terms: NDArray[np.float64]
     """Shape (n_degrees,): a_n R^(2n), at least 0; the last is above 0."""
     left_out: float
-    """Largest sum of the degrees left out, over inner products up to R^2; 0 for a kernel that is finite."""
+    """Largest sum of the omitted degrees, over inner products up to R^2; 0 for a finite series."""
     coefficients: tuple[float, ...] | None = None
-    """a_n, where the user gave them."""
+    """a_n, if the user gave them."""
 
 
 def _polynomial(degree: int, coef0: float, square: float) -> _Series:
@@ -88,7 +88,7 @@ def _vovk(alpha: float, square: float, tolerance: float) -> _Series:
 
 
 def _listed(coefficients: Any, square: float, tolerance: float) -> _Series:
-    """``sum_n a_n t^n`` of a sequence, or of a callable that gives a_n, which is truncated."""
+    """``sum_n a_n t^n`` of a sequence, or, truncated, of a callable that returns a_n."""
     if callable(coefficients):
         return _called(coefficients, square, tolerance)
     given = list(coefficients) if isinstance(coefficients, Iterable) and not isinstance(coefficients, str) else []
@@ -105,7 +105,7 @@ def _listed(coefficients: Any, square: float, tolerance: float) -> _Series:
 
 
 def _called(coefficient: Callable[[int], float], square: float, tolerance: float) -> _Series:
-    """Stop where the later half of the degrees adds little: beyond, a power series falls at least as fast."""
+    """Truncate when the later half of the degrees adds little, since later terms decrease at least as fast."""
     a: list[float] = []
     terms: list[float] = []
     total = 0.0
@@ -145,7 +145,7 @@ def _coefficient(value: object, n: int) -> float:
 
 
 def _term(coefficient: float, square: float, n: int) -> float:
-    """Give a_n R^(2n), also where the power alone would overflow."""
+    """Compute a_n R^(2n), also if the power alone would overflow."""
     if coefficient == 0:
         return 0.0
     try:
@@ -165,9 +165,9 @@ def _finite(terms: list[float], remedy: str) -> _Series:
 
 
 def _truncated(first: float, ratio: Callable[[int], float], limit: float, tolerance: float) -> _Series:
-    """Cut a series where what is left out is at most `tolerance` of the whole (§4.2).
+    """Truncate a series so that the omitted share is at most `tolerance` (§4.2).
 
-    ``ratio(n)`` is term n + 1 over term n. It falls or rises to `limit`, so that a geometric series bounds the rest.
+    ``ratio(n)`` is term n + 1 over term n. It is monotonic with limit `limit`, so a geometric series bounds the rest.
     """
     terms, total = [first], first
     for n in range(_MAX_DEGREE):
@@ -184,7 +184,7 @@ def _truncated(first: float, ratio: Callable[[int], float], limit: float, tolera
 
 
 def _degree_weights(terms: NDArray[np.float64], measure: _Measure, p: float, lowest: int) -> NDArray[np.float64]:
-    r"""Probability of each degree of a draw.
+    r"""Compute the probability of each degree in a draw.
 
     Parameters
     ----------
@@ -216,34 +216,34 @@ def _degree_weights(terms: NDArray[np.float64], measure: _Measure, p: float, low
 
 _KERNELS = ("polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin")
 _WIDEST_LINEAR = 2**24
-"""Most columns that h01 appends as they are."""
+"""Maximum number of input columns that h01 appends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FittedMaclaurin:
-    """The fitted map: parameters as they were in fit, and what follows from them."""
+    """State of a fitted map: parameters as they were in fit, and values derived from them."""
 
     params: dict[str, Any]
     law: DegreeLaw
     longest: float | None
-    """l2 norm of a scaled row beyond which it is rejected; None where any is fine."""
+    """Largest allowed l2 norm of a scaled row; None if there is no limit."""
     constant: float
-    """Value of the column that stands for degree 0 with h01; 0 without one."""
+    """Value of the column of degree 0 with h01; 0 without such a column."""
     linear: float
-    """Multiplier of the columns that stand for degree 1 with h01; 0 without any."""
+    """Multiplier of the columns of degree 1 with h01; 0 without such columns."""
     n_linear: int
     inner: FeatureMap | None
     truncation_error: float
-    """Bound on what the degrees left out add."""
+    """Upper bound on the sum of the omitted degrees."""
 
     @property
     def draws(self) -> Draws:
-        """Degrees of the components and where their factors lie."""
+        """Degrees of the components and positions of their factors."""
         return draw_degrees(self.law)
 
     @property
     def n_exact(self) -> int:
-        """Number of components that are exact, not drawn."""
+        """Number of columns of the exact degrees."""
         return (self.constant > 0) + self.n_linear
 
 
@@ -259,7 +259,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
     Raises
     ------
     dkfeat.errors.ConfigError
-        One is out of range, or they do not go together.
+        If a parameter is out of range, or parameters contradict each other.
     """
     params = _checked(given)
     coefficients = given["coefficients"]
@@ -273,7 +273,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
     is_infinite = params["kernel"] in ("vovk_infinite", "exponential") or callable(coefficients)
     longest = radius if is_infinite or params["radius"] is not None else None
     if callable(coefficients) and inner is None:
-        params["radius"] = radius  # the list that a spec keeps is good up to here
+        params["radius"] = radius  # the spec's list of coefficients is truncated for this radius
     lowest = 0
     if params["h01"]:
         _check_exact_terms(series, n_features)
@@ -303,7 +303,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters in range and as plain JSON, but for coefficients and inner."""
+    """Check ranges and return the parameters as plain JSON values, except coefficients and inner."""
     if not isinstance(given["h01"], bool | np.bool_):
         raise ConfigError(f"h01={given['h01']!r}, but it must be True (degrees 0 and 1 exact) or False")
     kernel = check_choice(given["kernel"], "kernel", _KERNELS)

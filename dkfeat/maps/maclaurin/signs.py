@@ -35,7 +35,7 @@ _MOST_FACTORS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Blocks of components that are computed together, and the superblocks of signs that they need."""
+    """Blocks of components that are computed at a time, and the superblocks of signs that they need."""
 
     first_block: int
     last_block: int
@@ -45,22 +45,22 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Draws:
-    """Degree and weight of each component, of falling degree, in blocks of 16."""
+    """Degree and weight of each component, in descending order of degree, in blocks of 16."""
 
     degrees: NDArray[np.int64]
-    """Shape (n_components,): factors of each component; 0 for one whose degree has no term, too."""
+    """Number of factors of each component, shape (n_components,); also 0 if the drawn degree has no term."""
     scales: NDArray[np.float32]
-    """Shape (16 * n_blocks,): what a component multiplies each of its factors by; 0 beyond the last component."""
+    """Multiplier of each factor of a component, shape (16 * n_blocks,); 0 beyond the last component."""
     constants: NDArray[np.float32]
-    """Shape (16 * n_blocks,): what its factors multiply: 1, or the value of a component without factors."""
+    """Initial value of each product, shape (16 * n_blocks,): 1, or the value of a component without factors."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """First factor of each block and, last, the number of all factors, of shape (n_blocks + 1,)."""
+        """First factor of each block, and the total number of factors at the end, shape (n_blocks + 1,)."""
         return np.concatenate([[0], np.cumsum(LANES * self.degrees[::LANES])])
 
     def components(self, tile: Tile) -> Components:
-        """Give what the compiled loops need to know of a tile."""
+        """Return the arguments of the compiled loops for a tile."""
         degrees = np.zeros(len(self.scales), np.float32)
         degrees[: len(self.degrees)] = self.degrees
         n_factors, origin = tile.count * SUPERBLOCK, tile.first * SUPERBLOCK
@@ -70,21 +70,21 @@ class Draws:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DegreeLaw:
-    """Law of the degrees, with size and seed of the draw: a small value, which travels in place of the draws."""
+    """Law of the degrees, with size and seed of the draw: a small value, sent to workers instead of the draws."""
 
     weights: tuple[float, ...]
-    """Probability P_n of each degree; beyond, the kernel has no terms."""
+    """Probability P_n of each degree of the series."""
     terms: tuple[float, ...]
     """a_n R^(2n)."""
     radius: float
-    """R, of rows before they are scaled."""
+    """R for rows before scaling."""
     n_components: int
     seed: int
 
 
 @lru_cache(maxsize=8)
 def draw_degrees(law: DegreeLaw) -> Draws:
-    r"""Draw a degree for each component and weigh it.
+    r"""Draw a degree for each component and compute its weight.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def draw_degrees(law: DegreeLaw) -> Draws:
     Returns
     -------
     draws : Draws
-        A component of degree N is :math:`\sqrt{a_N / (k P_N)}` times its factors. The weight is dealt to them in equal
-        shares, so that no product overflows where the feature does not.
+        A component of degree N is :math:`\sqrt{a_N / (k P_N)}` times its factors. Each factor is multiplied by the N-th
+        root of this weight, so that no product overflows unless the feature does.
     """
     terms, weights, n_components = law.terms, law.weights, law.n_components
     words = np.empty((n_components, 4), np.uint32)
@@ -103,7 +103,7 @@ def draw_degrees(law: DegreeLaw) -> Draws:
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, uniform, side="right")
     certain = np.flatnonzero(weights)[-1]
-    if abs(cumulative[-1] - 1) < 1e-9:  # a sum rounded below 1 leaves nothing beyond
+    if abs(cumulative[-1] - 1) < 1e-9:  # a sum slightly below 1 is due to rounding
         drawn = np.minimum(drawn, certain)
     shares, constants = np.zeros(len(terms) + 1), np.zeros(len(terms) + 1)
     for n in np.unique(drawn[drawn < len(terms)]).tolist():
@@ -130,17 +130,17 @@ def draw_degrees(law: DegreeLaw) -> Draws:
 _TILE = 2 * SUPERBLOCK
 """Factors whose sums for 16 rows, 256 KiB, stay in the second-level cache."""
 _WHOLE_BYTES = 8 * 2**20
-"""Largest table of signs that is kept."""
+"""Maximum size of a table of signs that is cached."""
 _KEPT = 8
-"""Tables that are kept, at most."""
+"""Maximum number of cached tables."""
 _TABLE_BYTES = 64 * 2**20
-"""Tables that are drawn for some rows, and what they are made of, take no more: rows and columns are taken in parts."""
+"""Maximum memory to draw tables that are not cached; rows and columns are split accordingly."""
 _DRAW_BYTES = 128
-"""Bytes that drawing a component's degree takes."""
+"""Memory to draw the degree of a component, in bytes."""
 _FULL = 8
-"""Sparse rows with a nonzero in every eighth column or more are quicker as dense ones."""
+"""Sparse rows with at least one nonzero per this many columns are faster as dense rows."""
 _CELLS = 2**20
-"""Values of sparse rows that are filled in together; 16 rows of more columns stay sparse."""
+"""Number of values of sparse rows converted to dense ones at a time; rows stay sparse if 16 of them have more."""
 
 
 def multiply_rows(
@@ -157,17 +157,17 @@ def multiply_rows(
     ----------
     X : ndarray in C order or canonical csr_matrix of shape (n_samples, n_features), float32
     multipliers : ndarray of shape (n_samples,), float32
-        Each row's values are multiplied by its own.
+        Factors of the rows.
     draws : Draws
     seed : int
     out : ndarray of shape (n_samples, to + n_components), float32
     to : int
-        First column that is written.
+        First column to write.
 
     Returns
     -------
     spoilt : ndarray of shape (n_samples,), uint8
-        1 where a feature overflows.
+        1 for rows with a feature that overflows.
     """
     spoilt = np.zeros(X.shape[0], np.uint8)
     if not sp.issparse(X):
@@ -183,7 +183,7 @@ def multiply_rows(
 
 
 def table_bytes(n_features: int, draws: Draws) -> int:
-    """Bytes at a time of tables for dense and sparse rows of so many columns, of sums of 16 rows, and of draws."""
+    """Compute the memory, in bytes, of tables for rows of `n_features` columns, of sums of 16 rows, and of draws."""
     tiles = list(_tiles(draws))
     sizes = [n_features * _bytes(tile) for tile in tiles]
     kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
@@ -214,10 +214,10 @@ def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any,
 
 
 def _dense_steps(n_samples: int, n_features: int, tile: Tile) -> tuple[int, int]:
-    """Rows and columns that are taken at a time: all, or in steps of 16 and of 64.
+    """Compute the number of rows and columns to process at a time: all, or multiples of 16 and of 64.
 
-    Where columns are taken in parts, half of the bytes are for signs, which are packed before they are turned, and half
-    for the sums of the rows.
+    If columns are split, half of the memory is for signs, both packed and transposed, and half for the sums of the
+    rows.
     """
     n_columns = max(1, _TABLE_BYTES // (4 * _bytes(tile) * COLUMNS)) * COLUMNS
     if _is_kept(n_features, tile) or n_columns >= n_features:
@@ -245,7 +245,7 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
     values, features = owned(X.data), Features(out.reshape(-1), to, out.shape[1], spoilt)
 
     def multiply(tile: Tile, entries: slice, bounds: Any, at: Any, signs: Any, totals: Any) -> None:
-        """Multiply the entries of all rows, or some of those of the only row."""
+        """Multiply the entries of all rows, or some entries of a single row."""
         multiply_sparse_signs(
             bounds,
             at,
@@ -263,7 +263,7 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
     everything = slice(0, len(indices))
     for tile in tiles:
         totals = np.empty(tile.count * SUPERBLOCK, np.float32)
-        # a table is no variable, or it would still be there when the next one is drawn
+        # tables are not assigned to a variable, so that each is freed before the next one is drawn
         if _is_kept(n_features, tile):
             multiply(tile, everything, indptr, indices, _packed(n_features, tile.first, tile.count, seed), totals)
         elif X.shape[0] != 1:
@@ -276,7 +276,7 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
 
 
 def _parts(fresh: NDArray[np.bool_], most: int) -> Iterator[slice]:
-    """Cut the entries of a row before groups of columns, into parts of at most so many; at least one part."""
+    """Split the entries of a row between groups of columns, into parts of at most `most` entries; at least one part."""
     first, n_entries = 0, len(fresh)
     while first + most < n_entries:
         last = first + most
@@ -288,7 +288,7 @@ def _parts(fresh: NDArray[np.bool_], most: int) -> Iterator[slice]:
 
 
 def _tiles(draws: Draws) -> Iterator[Tile]:
-    """Cut the blocks into tiles of about `_TILE` factors; a block stays whole."""
+    """Group whole blocks into tiles of about `_TILE` factors."""
     starts = draws.starts
     n_blocks, block = len(starts) - 1, 0
     while block < n_blocks:
@@ -301,7 +301,7 @@ def _tiles(draws: Draws) -> Iterator[Tile]:
 
 
 def _bytes(tile: Tile) -> int:
-    """Bytes of the signs of one column."""
+    """Compute the size of the signs of one column, in bytes."""
     return tile.count * SUPERBLOCK // 8
 
 
