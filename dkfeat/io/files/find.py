@@ -130,7 +130,8 @@ def _find_local(pattern: str) -> Iterator[_Match]:
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:
     """Look a URL up, as it stands if there is such a file, else as a pattern."""
-    system, path = open_filesystem(urlpath, storage_options)
+    with source_errors(urlpath):  # some file systems connect when they are made
+        system, path = open_filesystem(urlpath, storage_options)
     retries = open_retries(urlpath, storage_options or {})
 
     def look_up() -> tuple[bool, list[Mapping[str, Any]]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
-from dkfeat.io.files.contents import open_bytes
+from dkfeat.io.files.contents import open_bytes, source_errors
 from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
 
 ENDINGS = (".parquet", ".parq", ".pq")
@@ -182,8 +182,9 @@ def _is_folder(path: str, storage_options: Mapping[str, Any] | None) -> bool:
         return os.path.isdir(path)  # noqa: PTH112  # Path would change names like "a//b"
     if glob.has_magic(path):
         return False
-    system, folder = open_filesystem(path, storage_options)
-    return bool(open_retries(path, storage_options or {}).call("look up", lambda: system.isdir(folder)))
+    with source_errors(path):
+        system, folder = open_filesystem(path, storage_options)
+        return bool(open_retries(path, storage_options or {}).call("look up", lambda: system.isdir(folder)))
 
 
 def _holds_parquet(path: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.io.files.find import _fixed_part, find_files
 from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.storage.urls import printable
 
 ROW = b"1 1:1\n"
@@ -214,6 +215,14 @@ def test_urls__errors_name_the_url(memory):
     with pytest.raises(ParseError, match=r"^memory:///in/x/b\.svm:2:3: "):
         [list(source.read(split)) for split in source.splits()]
     assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm?..."
+
+
+@pytest.mark.parametrize("url", ["zip://a.svm::{}/none.zip", "zip://a.parquet::{}/none.zip"])
+def test_urls__a_file_system_that_cannot_be_opened_is_named(tmp_path, url):
+    cls = ParquetSource if "parquet" in url else LibsvmSource
+    url = url.format(tmp_path)
+    with pytest.raises(SourceError, match=f"^{url} cannot be read: .*No such file"):
+        cls(url).files()
 
 
 def test_urls__file_protocol_and_mixtures(tmp_path, memory):
