@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -35,7 +36,7 @@ GRAPH_TASKS = 1024
 
 
 _LEAVING_SECONDS = 5.0
-"""Seconds that a process of a pool has to end; a compiled loop ends before the signal is seen."""
+"""Seconds that the processes of a pool have to end; a compiled loop ends before the signal is seen."""
 
 
 class Stopped(Exception):
@@ -262,8 +263,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
+    end = time.monotonic() + _LEAVING_SECONDS  # of all together: a run that is stopped ends within seconds
     for process in processes:
-        process.join(_LEAVING_SECONDS)
+        process.join(max(0.0, end - time.monotonic()))
         process.kill()
         process.join()
 

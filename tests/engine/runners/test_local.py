@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import psutil
@@ -21,6 +22,7 @@ import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.runners import local
 from dkfeat.engine.runners.distributed import ClientRunner
 from dkfeat.engine.runners.local import LocalRunner, Stopped
 from dkfeat.engine.runners.open import open_runner
@@ -297,6 +299,16 @@ def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monk
         run(runner, HoldAndFail(tmp_path), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["marker"]
     assert set(multiprocessing.active_children()) <= set(before)
+
+
+@pytest.mark.fault("P-05")
+def test_local_runner__processes_that_do_not_end_are_waited_for_together(monkeypatch):
+    waited = []
+    stuck = SimpleNamespace(terminate=lambda: None, kill=lambda: None, join=lambda timeout=0.0: waited.append(timeout))
+    pool = SimpleNamespace(_processes=dict.fromkeys(range(3), stuck), shutdown=lambda **_: None)
+    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: sum(waited)))
+    local._end(pool)
+    assert sum(waited) == local._LEAVING_SECONDS
 
 
 @pytest.mark.quick
