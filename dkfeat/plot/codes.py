@@ -1,4 +1,4 @@
-"""Pictures of hash codes, their entropy, and sizes of shards."""
+"""Plots of hash codes, their entropy, and sizes of shards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BARS = 256
 
 
 class _Codes(NamedTuple):
-    values: NDArray[np.int64]  # (n_rows, n_components), rows with features alone
+    values: NDArray[np.int64]  # (n_rows, n_components), only rows with features
     bits: int
     i_bits: int
 
@@ -38,7 +38,7 @@ def code_histogram(
     max_rows: int = 20_000,
     ax: Any = None,
 ) -> Any:
-    """Draw how often each code occurs: level where all bits are used, in peaks where rows share what they sample.
+    """Draw the frequency of each code: flat if all bits are used, with peaks if rows share sampled coordinates.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def code_histogram(
     features : GCWSFeatures or None
         The map that packed codes come from.
     bits : int or None
-        Bits of plain codes; None: as many as the largest one has.
+        Bits of plain codes; None: as many as the largest code has.
     component : int or None
-        Count the codes of this component alone, from 0; None: of all together.
+        Count only the codes of this component, from 0; None: of all components.
     max_rows : int, default=20,000
-        Rows of a data set that are read, from shards spread over it.
+        Maximum number of rows to read from a data set, from shards spread over it.
     ax : matplotlib.axes.Axes or None
-        Where to draw; None makes a figure.
+        Axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -100,9 +100,9 @@ def code_entropy(
     max_rows: int = 20_000,
     ax: Any = None,
 ) -> Any:
-    """Draw the entropy of each bit of the codes: 1 where rows have it as often as not, 0 where all agree.
+    """Draw the entropy of each bit of the codes: 1 if half of the rows have it, 0 if all rows agree.
 
-    A bar is the mean over the components, its whisker reaches from the 5th to the 95th of 100 components.
+    A bar is the mean over the components; its whisker reaches from their 5th to their 95th percentile.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def code_entropy(
 
 
 def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_rows: int) -> _Codes:
-    """Plain codes of whatever holds some; rows without features are left out."""
+    """Convert the argument to plain codes, without rows that have no features."""
     if isinstance(codes, PackedCodes):
         if features is None:
             raise ConfigError("packed codes came without their map; pass features=, the map whose encode made them")
@@ -170,7 +170,7 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
 
 
 def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of shards that are spread over a data set, no more than asked."""
+    """Read up to `max_rows` rows, from shards spread over a data set."""
     enough = -(-max_rows * data.n_shards // max(1, data.n_rows))  # shards of the mean size
     n_shards = min(data.n_shards, max(16, enough))
     left = max_rows
@@ -201,7 +201,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 def shard_sizes(
     shards: ShardDataset | Manifest | Sequence[int], *, unit: Literal["rows", "bytes"] = "rows", ax: Any = None
 ) -> Any:
-    """Draw the size of each shard, in the source's order: work is even where the bars are.
+    """Draw the size of each shard, in the source's order; equal bars mean evenly distributed work.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def shard_sizes(
     shown, divisor = ("rows", 1) if chosen == "rows" else _unit(values.max(initial=0))
     values = values / divisor
     axes = axes_of(ax)
-    from matplotlib.ticker import MaxNLocator  # `axes_of` has found it to be there
+    from matplotlib.ticker import MaxNLocator  # `axes_of` has checked that matplotlib is installed
 
     if len(values) <= _MOST_SHARDS:
         axes.bar(np.arange(len(values)), values, color=BLUE, width=0.8)
@@ -253,6 +253,6 @@ def shard_sizes(
 
 
 def _unit(largest: float) -> tuple[str, int]:
-    """Binary unit in which the largest size is 1 or more, and its bytes."""
+    """Return the largest binary unit in which the largest size is at least 1, and its size in bytes."""
     power = min(len(_UNITS) - 1, max(0, int(largest).bit_length() - 1) // 10)
     return _UNITS[power], 1 << (10 * power)

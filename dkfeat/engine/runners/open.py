@@ -60,12 +60,12 @@ def check_report(path: str | PathLike[str]) -> Path:
 def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[None]:
     """Write Dask's report of what a cluster does in the ``with`` block, one HTML file that needs no network.
 
-    If the report cannot be made, a warning is logged and the run goes on.
+    If the report cannot be made, a warning is logged and the run continues.
     """
     file = check_report(path)
     start = time.time()
     last_count = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.monitor.count)
-    client.get_task_stream(start=0, stop=0)  # from now on the scheduler remembers what ran where
+    client.get_task_stream(start=0, stop=0)  # makes the scheduler record tasks from now on
     try:
         yield
     finally:
@@ -73,7 +73,7 @@ def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[No
 
 
 def _write(client: Client, file: Path, start: float, last_count: int) -> None:
-    if client.status != "running":  # then another error is raised already
+    if client.status != "running":  # another error is being raised
         return
     staged = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -98,15 +98,15 @@ POLL_SECONDS = 0.1
 def read_address(path: str | Path) -> str:
     """Read the address of a scheduler that was started with ``dask scheduler --scheduler-file``.
 
-    Where the file is not there yet it is waited for, as long as Dask waits for a connection: scripts start a scheduler
-    in the background and go on.
+    A missing file is waited for, up to Dask's connection timeout, because scripts often start a scheduler in the
+    background just before.
 
     Raises
     ------
     ClusterError
-        The file does not appear.
+        If the file does not appear.
     ConfigError
-        It is no scheduler file.
+        If it is not a scheduler file.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def read_address(path: str | Path) -> str:
                 f"`dask scheduler --scheduler-file {path}`, on a file system that this machine sees"
             )
         time.sleep(POLL_SECONDS)
-    if address is None:  # perhaps half written
+    if address is None:  # the file may be incomplete
         time.sleep(10 * POLL_SECONDS)
         address = _address_in(path)
     if not address:
@@ -136,7 +136,7 @@ def read_address(path: str | Path) -> str:
 
 
 def _address_in(path: str | Path) -> str | None:
-    """Address in a scheduler file; "" while the file is missing or empty, None if it holds no address."""
+    """Read the address in a scheduler file; "" if the file is missing or empty, None if it holds no address."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -161,31 +161,31 @@ SYNONYMS = {
     "threading": "threads",
     "multiprocessing": "processes",
 }
-"""Other names that Dask has for its schedulers."""
+"""Dask's other names of its schedulers."""
 PLACES, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
-"""Settings of where tasks run, of which one is given, and of the size of a cluster that is started there."""
+"""Settings that choose where tasks run, at most one of which may be given, and the size of a cluster to start."""
 
 
 def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractContextManager[Runner]:
-    """Choose where tasks run; it is started for a ``with`` block.
+    """Choose where tasks run, and start the runner for a ``with`` block.
 
     Parameters
     ----------
     client : distributed.Client, ExecutionConfig or None
-        Synchronous client of a running cluster, or the settings of where to run, a cluster to start among them, which
-        may be given as a path, a `ClusterConfig` or a `SharedCluster`. None is ``ExecutionConfig()``: the active
-        client, else Dask's configuration, else threads of this process.
+        Synchronous client of a running cluster, or execution settings, whose cluster to start may be a path, a
+        `ClusterConfig` or a `SharedCluster`. None is ``ExecutionConfig()``: the active client, else Dask's
+        configuration, else threads of this process.
 
     Returns
     -------
     opening : context manager
-        Gives the `Runner`. Entering raises `ClusterError` if an address does not answer or a cluster does not start.
+        Yields the `Runner`. Entering raises `ClusterError` if no scheduler responds or a cluster does not start.
 
     Raises
     ------
     ConfigError
         For an unknown scheduler, an asynchronous client, a setting of the wrong type or out of range, or settings that
-        do not go together.
+        exclude each other.
     """
     run = client if isinstance(client, ExecutionConfig) else ExecutionConfig()
     client = None if isinstance(client, ExecutionConfig) else client
@@ -230,17 +230,17 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
 
 
 def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
-    """Fill in the settings that were left out from Dask's configuration.
+    """Fill in omitted settings from Dask's configuration.
 
-    A place that was given is kept, and so is its size: the configured number and size of workers are for those of this
-    machine, not for a cluster that is running or that has a file of its own.
+    If the settings say where tasks run, this is kept, and so is the size: the configured number and size of workers
+    apply to workers of this machine, not to a running cluster or to one with its own file.
 
     Parameters
     ----------
     run : ExecutionConfig
-        Settings as given; None: left out.
+        Settings; None: omitted.
     elsewhere : bool
-        Tasks run on a client that exists; only `in_flight` is filled in.
+        True if tasks run on an existing client; then only `in_flight` is filled in.
     """
     defaults = read_defaults()
     if not elsewhere and all(getattr(run, name) is None for name in (*PLACES, "n_workers", "memory_limit")):
@@ -255,9 +255,9 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
 
 
 class LazyRunner:
-    """Runner that is opened on its first use, so that a run with nothing to do starts no cluster.
+    """Runner that is opened on its first use, so that a run without tasks starts no cluster.
 
-    It may be entered again within its own ``with`` block, and is closed at the end of the inner one.
+    It may be entered again within its own ``with`` block, and is closed at the end of the inner block.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ def _open_client(
 
 
 def _check_client(client: object) -> None:
-    from distributed import Client  # whoever has a client has imported it
+    from distributed import Client  # already imported by the owner of the client
 
     if not isinstance(client, Client):
         raise ConfigError(f"client={client!r:.100}, but it must be a distributed.Client")
@@ -325,7 +325,7 @@ def _check_sizes(run: ExecutionConfig, where: str) -> None:
 
 
 def _scheduler(run: ExecutionConfig) -> str:
-    """Name or address of the scheduler that settings without a running cluster mean."""
+    """Return the name or address of the scheduler for settings without a running cluster."""
     scheduler: Any = run.scheduler
     if scheduler is None and (run.n_workers is not None or run.memory_limit is not None):
         return "cluster"
@@ -343,10 +343,10 @@ def _scheduler(run: ExecutionConfig) -> str:
 
 
 def _active_client() -> Client | None:
-    """Client that Dask would use: not one beside which ``dask.config.set(scheduler="threads")`` or the like holds."""
+    """Return the client that Dask would use; None if, for example, ``dask.config.set(scheduler="threads")`` is set."""
     configured = dask.config.get("scheduler", None)
     is_local = isinstance(configured, str) and SYNONYMS.get(configured, configured) in LOCAL
-    if is_local or "distributed" not in sys.modules:  # else nobody can have made a client
+    if is_local or "distributed" not in sys.modules:  # without this import there is no client
         return None
     from distributed import default_client
 

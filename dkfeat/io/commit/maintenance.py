@@ -1,8 +1,8 @@
-"""Maintenance of a data set: giving a batch up, clearing leftovers, and breaking the lock of a dead run.
+"""Maintenance of a data set: abort a batch, delete leftovers, and break the lock of a dead run.
 
-Only this module deletes what runs have made. It holds the lock, so that no run goes on meanwhile, and deletes single
-files by name: never a folder, and nothing whose name dkfeat would not have given. Where deleting stops half-way, the
-same call again goes on.
+Only this module deletes files of earlier runs. It holds the lock, so that no run writes at the same time, and deletes
+single files by name: never a folder, and only names that dkfeat creates. If a call is interrupted, the same call
+continues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Aborted:
     """Result of `abort`."""
 
     number: int | None
-    """The batch that was given up, or None if none was under way."""
+    """Number of the aborted batch, or None if there was none."""
     removed: tuple[str, ...]
     """Files that were deleted, relative to the target, in that order."""
 
@@ -45,9 +45,9 @@ class Cleaned:
     removed: tuple[str, ...]
     """Files that were deleted, relative to the target."""
     size: int
-    """Bytes of these."""
+    """Total size of these files in bytes."""
     refused: tuple[str, ...]
-    """Foreign names, links and folders that stand where only dkfeat's files belong, and were left."""
+    """Foreign names, links and folders among dkfeat's files; they were not deleted."""
 
 
 def abort(
@@ -57,20 +57,20 @@ def abort(
     break_lock: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Aborted:
-    r"""Give up a batch that was interrupted, so that the next run plans afresh.
+    r"""Abort an interrupted batch, so that the next run makes a new plan.
 
-    It is meant for a batch whose sources have changed, which can no longer be finished; where they are as they were,
-    run featurize again instead. What is committed stays as it is, and so do the settings of a data set; where nothing
-    is committed, the next run may have other settings.
+    Use it for a batch that can no longer be finished because its sources have changed; if they have not changed, run
+    featurize again instead. Committed data and the settings of the data set stay as they are. If nothing was
+    committed, the next run may have other settings.
 
-    On disk before: a plan that no manifest lists, and shards of it. After: neither, and ``_SUCCESS`` again if
-    something is committed. Shards go before the plan that vouches for them, so that if the call dies half-way a run
-    with the old sources resumes, and the same call again goes on. Called again when all is done, it changes nothing.
+    On disk before: a plan that no manifest lists, and its shards. After: neither of them, and ``_SUCCESS`` if a batch
+    was committed before. Shards are deleted before the plan that lists them: after an interruption, a run with the old
+    sources resumes the batch, and the same call continues the deletion. A further call changes nothing.
 
     Parameters
     ----------
     target : str or path
-        Folder that an interrupted `dkfeat.featurize` left.
+        Folder of an interrupted `dkfeat.featurize`.
     dry_run : bool, default=False
         Only report the files that would be deleted.
     break_lock : str or None
@@ -81,16 +81,16 @@ def abort(
     Returns
     -------
     aborted : Aborted
-        What was deleted.
+        Number of the batch and deleted files.
 
     Raises
     ------
     dkfeat.errors.TargetBusyError
-        A run holds the target.
+        If a run holds the lock of the target.
     dkfeat.errors.ShardError
-        There is no data set, or what it says of itself is damaged.
+        If there is no data set, or its metadata are damaged.
     dkfeat.errors.CommitError
-        A file cannot be deleted.
+        If a file cannot be deleted.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def abort(
             crash_points.passed("abort_before_plan")
             storage.remove(path)
             crash_points.passed("abort_after_plan")
-        if manifest is not None and not manifest.missing(storage.list(DATA)):  # else a run repairs it and sets the mark
+        if manifest is not None and not manifest.missing(storage.list(DATA)):  # otherwise a run repairs it and marks it
             mark_success(storage, manifest)
             crash_points.passed("abort_after_success")
         storage.sweep()
@@ -137,19 +137,19 @@ def clean(
     break_lock: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Cleaned:
-    r"""Delete what dead runs left behind: shards that neither a manifest nor a plan lists, and temporary files.
+    r"""Delete leftovers of dead runs: temporary files, and shards that neither a manifest nor a plan lists.
 
-    Nothing of it can be read through dkfeat, but it takes room, and plain Parquet readers of ``data/`` would find the
-    shards. Shards of an interrupted batch stay, for a run to go on with; see `abort`. Logs of runs go where their batch
-    was given up, and stay otherwise. Foreign files are left alone, and so are links and folders, whatever their names.
-    If the call dies half-way, the same call again goes on.
+    dkfeat does not read these files, but they take disk space, and other Parquet readers of ``data/`` would find the
+    shards. Shards of an interrupted batch stay, so that a run can resume it; see `abort`. Logs of runs are deleted if
+    their batch was aborted. Foreign files, links and folders of any name stay. If the call is interrupted, the same
+    call continues.
 
     Parameters
     ----------
     target : str or path
         Folder that `dkfeat.featurize` wrote.
     set_aside : bool, default=False
-        Delete damaged shards too that runs have set aside.
+        Also delete damaged shards that runs have set aside.
     dry_run : bool, default=False
         Only report the files that would be deleted.
     break_lock : str or None
@@ -160,16 +160,16 @@ def clean(
     Returns
     -------
     cleaned : Cleaned
-        What was deleted, and what was left.
+        Deleted files, their size, and foreign names.
 
     Raises
     ------
     dkfeat.errors.TargetBusyError
-        A run holds the target.
+        If a run holds the lock of the target.
     dkfeat.errors.ShardError
-        There is no data set, or what it says of itself is damaged.
+        If there is no data set, or its metadata are damaged.
     dkfeat.errors.CommitError
-        A file cannot be deleted.
+        If a file cannot be deleted.
 
     Examples
     --------
@@ -205,35 +205,35 @@ def clean(
 def break_lock(
     target: str | PathLike[str] | Storage, run_id: str, *, target_options: Mapping[str, Any] | None = None
 ) -> bool:
-    """Free a target that is locked by a run on another host which is known to be gone.
+    """Remove the lock of a run on another host that has ended.
 
-    The lock of a run that ended on this host is taken over by the next run anyway. Of a run on another host only its
-    owner can know: make sure that it has ended, then call this with the id that the error of the refused run names.
+    The next run takes over the lock of a run that ended on this host by itself. dkfeat cannot check whether a run on
+    another host has ended: make sure that it has, then call this function with the id in the error message of the run
+    that found the target locked.
 
-    On disk before: a lock that names `run_id`. After: none, so that the next `featurize` or `predict` finds the target
-    free. Nothing else changes. If the call dies half-way, the same call again finishes it; on a free target it does
-    nothing.
+    On disk before: a lock with `run_id`. After: no lock, so that the next `featurize` or `predict` can start. Nothing
+    else changes. If the call is interrupted, the same call finishes it; without a lock it does nothing.
 
     Parameters
     ----------
     target : str or path
         Folder or URL that the run was writing to.
     run_id : str
-        Id of the run that holds the lock, as `dkfeat.status` and the error of a refused run name it.
+        Id of the run that holds the lock, from `dkfeat.status` or the error message.
     target_options : mapping or None
         Settings of the storage.
 
     Returns
     -------
     broken : bool
-        Whether there was a lock; False for a target that was free.
+        True if there was a lock.
 
     Raises
     ------
     dkfeat.errors.TargetBusyError
-        The lock names another run, or a process that holds it is alive.
+        If the lock belongs to another run, or the process that holds it is alive.
     dkfeat.errors.CommitError
-        The lock cannot be read or removed.
+        If the lock cannot be read or removed.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def _locked(
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
     with _reported_faults(storage):
-        storage.prepare()  # folders that a copy of the data set left out, because they were empty
+        storage.prepare()  # create empty folders, which a copy of the data set may lack
         lock = hold(storage, secrets.token_hex(16), now(), break_lock)
         try:
             yield storage

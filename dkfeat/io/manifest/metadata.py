@@ -1,6 +1,6 @@
 """Metadata of a data set: its spec, its newest manifest checked against spec and plans, and ``_SUCCESS``.
 
-Arrays that are too large for a spec are in sidecar files beside it, which it names by their SHA-256.
+Arrays that are too large for a spec are in sidecar files, whose SHA-256 is in the spec.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class _Success(TypedDict):
 
 
 def read_spec(storage: Storage) -> dict[str, Any]:
-    """Spec of a data set: all that affects its values.
+    """Read the spec of a data set, which has all settings that affect its values.
 
     Raises
     ------
     ShardError
-        When there is none or it is damaged.
+        If there is none or it is damaged.
     SpecConflictError
-        When a newer dkfeat wrote it.
+        If a newer dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
     text = _read(storage, SPEC, "it is no data set of dkfeat", _SMALL)
@@ -56,9 +56,9 @@ def read_spec(storage: Storage) -> dict[str, Any]:
 
 
 def ways_out(storage: Storage) -> str | None:
-    """Remedy, for a message, if a data set has another spec than the requested one.
+    """Return the remedy for a message if a data set has another spec than the requested one.
 
-    None if nothing was planned, committed or published under that spec: it may then be replaced.
+    It is None if nothing was planned, committed or published under the existing spec, which may then be replaced.
     """
     if storage.size(f"{META}/{manifest_name(1)}") is not None:
         return OTHER_TARGET
@@ -72,12 +72,12 @@ def ways_out(storage: Storage) -> str | None:
 
 
 def spec_text(spec: Mapping[str, Any]) -> bytes:
-    """Text of a spec's file; what `read_spec` reads.
+    """Return the text of a spec's file, which `read_spec` reads.
 
     Raises
     ------
     ConfigError
-        When it would be too long to be read again.
+        If it would be too long for `read_spec`.
     """
     text = strict_json.dumps(dict(spec))
     if len(text) > _SMALL:
@@ -89,17 +89,17 @@ def spec_text(spec: Mapping[str, Any]) -> bytes:
 
 
 def read_manifest(storage: Storage) -> Manifest:
-    """Newest committed manifest, after every check that needs no shard.
+    """Read the newest committed manifest, with all checks that need no shard.
 
     The chain of manifests back to the first has no gap and no changed byte; spec, plans and totals agree with it; if
-    ``_SUCCESS`` is there it names this manifest. ``_SUCCESS`` may be missing while a batch runs or after one failed.
+    ``_SUCCESS`` exists, it names this manifest. ``_SUCCESS`` may be missing while a batch runs or after one failed.
 
     Raises
     ------
     ShardError
-        When nothing was committed, or something does not agree.
+        If nothing was committed, or a check fails.
     SpecConflictError
-        When a newer dkfeat wrote it.
+        If a newer dkfeat wrote it.
     """
     while True:
         success = _read_success(storage)
@@ -112,11 +112,11 @@ def read_manifest(storage: Storage) -> Manifest:
             raise ShardError(
                 f"{storage.url}/{SUCCESS} vouches for another {success[0]} than the {manifest.name} that is here"
             )
-        # else a batch began or was committed while we looked
+        # otherwise a batch began or was committed meanwhile
 
 
 def newest_manifest(storage: Storage) -> Manifest | None:
-    """As `read_manifest`, without ``_SUCCESS``; None where nothing was committed."""
+    """Read the newest manifest without checking ``_SUCCESS``; None if nothing was committed."""
     with faults_as(ShardError, f"{storage.url}: no data set of dkfeat"):
         names = storage.list(META)
     numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
@@ -142,12 +142,12 @@ def newest_manifest(storage: Storage) -> Manifest | None:
 
 
 def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
-    """Manifest that was the newest one earlier, or still is, without the checks of `read_manifest`.
+    """Read a manifest that was read before, without the checks of `read_manifest`.
 
     Raises
     ------
     ShardError
-        When it is gone or is not the one with that hash.
+        If it is missing or has another hash.
     """
     manifest = _parse(storage, number)
     check(manifest.sha256 == sha256, f"{storage.url}/{META}/{manifest.name}: changed since it was first read")
@@ -155,7 +155,7 @@ def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
 
 
 def read_plan(storage: Storage, number: int) -> BatchPlan:
-    """Plan of one batch."""
+    """Read the plan of a batch."""
     name = f"{META}/{plan_name(number)}"
     where = f"{storage.url}/{name}"
     plan = BatchPlan.from_json(_read(storage, name, "a batch's plan must stay beside its manifest"), where)
@@ -171,21 +171,21 @@ def next_batch(storage: Storage, manifest: Manifest | None) -> tuple[int, BatchP
 
 
 def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
-    """Name of a sidecar file, without its folder.
+    """Return the name of a sidecar file, without its folder.
 
     Parameters
     ----------
     kind : {"landmarks", "model"}
         Landmarks of a map, or the weights that made predictions.
     sha256 : str
-        SHA-256 of the file, as `where` states it.
+        SHA-256 of the file, as the file `where` has it.
     where : str
-        For messages.
+        File name for error messages.
 
     Raises
     ------
     ShardError
-        `sha256` is none.
+        If `sha256` is not a SHA-256.
 
     Examples
     --------
@@ -198,12 +198,12 @@ def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
 
 
 def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a sidecar file, after its SHA-256 was compared.
+    """Read the arrays of a sidecar file and check its SHA-256.
 
     Parameters
     ----------
     storage : Storage
-        Of the data set, or of a model's folder.
+        Storage of the data set, or of a model's folder.
     kind, sha256 : str
         As in `sidecar_name`.
     folder : str
@@ -212,7 +212,7 @@ def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META
     Raises
     ------
     ShardError
-        It is missing or damaged; names the file.
+        If the file is missing or damaged; the message names it.
     """
     base = sidecar_name(kind, sha256, storage.url)
     name = f"{folder}/{base}" if folder else base
@@ -220,18 +220,18 @@ def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META
 
 
 def landmarks_of(spec: Mapping[str, Any]) -> object:
-    """SHA-256 that a data set's spec names its landmarks by; None for a map that has none."""
+    """Return the SHA-256 of the landmarks from the spec of a data set; None for a map without landmarks."""
     described = spec.get("map")
     return described.get("landmarks") if isinstance(described, Mapping) else None
 
 
 def success_text(manifest: Manifest) -> bytes:
-    """Text of ``_SUCCESS`` after this manifest."""
+    """Return the text of ``_SUCCESS`` for this manifest."""
     return strict_json.dumps({"manifest": manifest.name, "sha256": manifest.sha256})
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Keys on which two specs differ, each with its old and new value.
+    """List the keys in which two specs differ, each with its old and new value.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.M
 
 
 def _read_existing(storage: Storage, name: str, max_bytes: int) -> bytes | None:
-    """Read a file that is not absurdly long; None if it does not exist."""
+    """Read a file of at most `max_bytes` bytes; None if it does not exist."""
     where = f"{storage.url}/{name}"
     with faults_as(ShardError, f"{where} cannot be read"), suppress(FileNotFoundError):
         strict_json.check_length(storage.size(name) or 0, where, max_bytes)
