@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from io import BytesIO
 from itertools import islice
@@ -132,12 +132,16 @@ def _text(value: object) -> str:
 
 def without_defaults(record: Any) -> dict[str, Any]:
     """Fields of a dataclass by name, in order, without those that have their default value."""
-    values = {item.name: (getattr(record, item.name), item) for item in fields(record)}
-    return {name: value for name, (value, item) in values.items() if value != _default(item)}
+    defaults = _defaults(type(record))  # type: ignore[arg-type]  # classes can be hashed
+    return {name: value for name, default in defaults if (value := getattr(record, name)) != default}
 
 
-def _default(item: Field[Any]) -> object:
-    return item.default if item.default_factory is MISSING else item.default_factory()
+@cache
+def _defaults(cls: Any) -> tuple[tuple[str, object], ...]:
+    """Names of a dataclass's fields, each with its default value; a manifest may have a million records of it."""
+    return tuple(
+        (item.name, item.default if item.default_factory is MISSING else item.default_factory()) for item in fields(cls)
+    )
 
 
 def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
