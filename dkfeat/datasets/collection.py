@@ -32,13 +32,13 @@ class DataFile:
     """One file of the collection."""
 
     path: str
-    """Path below the collection's address; its ending is that of the compression."""
+    """Path below the collection's address; its suffix is that of the compression."""
     rows: int
-    """Rows it holds; a file with another number of them is rejected."""
+    """Number of rows; a file with another number is rejected."""
     size: int | None = None
-    """Size in bytes as stored there, where that is known for certain."""
+    """Size in bytes in the collection; None if it is not known for certain."""
     sha256: str | None = None
-    """Digest of those bytes, where that is known for certain."""
+    """SHA-256 of these bytes; None if it is not known for certain."""
 
     @property
     def name(self) -> str:
@@ -48,29 +48,29 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set as the registry knows it."""
+    """Entry of the registry for a data set."""
 
     name: str
     """Key of `DATASETS`, and argument of `fetch`."""
     title: str
     """Subject, in a few words."""
     n_features: int
-    """Columns, over both files."""
+    """Number of columns in both files."""
     n_classes: int
-    """Different labels."""
+    """Number of different labels."""
     train: DataFile
-    """Rows to learn from; all rows, where the collection does not divide the set."""
+    """Training rows; all rows if the collection has no test file."""
     test: DataFile | None = None
-    """Held-out rows, where the collection has them in a file of their own."""
+    """Test rows; None if the collection has no test file."""
 
     @property
     def page(self) -> str:
-        """Page of the collection that describes it and names its origin and terms."""
+        """Address of the collection's page, which has the description, origin and terms."""
         return f"{COLLECTION}/{self.train.path.partition('/')[0]}.html"
 
     @property
     def files(self) -> dict[str, DataFile]:
-        """Its files by part, "train" and, where there is one, "test"."""
+        """Files by part, "train" and, if it exists, "test"."""
         return {"train": self.train} | ({"test": self.test} if self.test is not None else {})
 
 
@@ -94,12 +94,12 @@ DATASETS = _read_collection()
 
 
 def find_dataset(name: str) -> DatasetInfo:
-    """Look a data set up by its name.
+    """Look up a data set by its name.
 
     Raises
     ------
     ConfigError
-        If there is none; the nearest name is offered.
+        If there is none; the message suggests the nearest name.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def find_dataset(name: str) -> DatasetInfo:
 
 
 RETRY_SECONDS = 20.0
-"""Time that connections which bring nothing are tried again, by default."""
+"""Default time for which connections without data are retried."""
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -129,9 +129,9 @@ class FetchedDataset:
     info: DatasetInfo
     """Its entry in the registry."""
     train: Path | None
-    """Rows to learn from; None if only the others were requested."""
+    """Training rows; None if only the test rows were requested."""
     test: Path | None
-    """Held-out rows; None where the collection has no file of them, or they were not requested."""
+    """Test rows; None if the collection has no test file, or they were not requested."""
 
     @property
     def paths(self) -> dict[str, Path]:
@@ -155,25 +155,25 @@ def fetch(
 ) -> FetchedDataset:
     """Fetch a data set of the LIBSVM collection, or find it in the cache.
 
-    Before the call, nothing or anything may be there: an interrupted fetch is gone on with, a whole file is used as it
-    is, and one that somebody put there by hand is taken. After it, the files are in the folder, each with a ``.json``
-    beside it that keeps its size, SHA-256, rows and origin; every later call checks the file against that. Calls of
-    several processes and threads wait for each other. A call that dies leaves a ``.part`` file, and may be made again.
+    An interrupted download is continued, and complete files in the folder are used, also those that were copied there
+    by hand. After the call, the files are in the folder, each with a ``.json`` file of its size, SHA-256, rows and
+    origin; every later call compares the file with these values. Concurrent calls of processes and threads wait for
+    each other. An interrupted call leaves a ``.part`` file and can be repeated.
 
     Parameters
     ----------
     name : str
         A key of `DATASETS`, such as "letter".
     part : {"train", "test"}, optional
-        Fetch one of the files only.
+        Fetch only one of the files.
     folder : str or Path, optional
-        Files come into the folder `name` of this one. Default: ``datasets`` in `cache_folder`.
+        Parent folder; files are in its subfolder `name`. Default: ``datasets`` in `cache_folder`.
     mirror : str, optional
-        Address to fetch from in place of the collection's; paths below it are the same.
+        Address to fetch from instead of the collection's; paths below it are the same.
     retry_seconds : float, default=20
-        Seconds for which connections without data are tried again.
+        Time in seconds for which connections without data are retried.
     progress : callable, optional
-        Called with a file's name, its bytes here and, if the server sends it, its size.
+        Called with a file's name, the number of bytes received and, if the server sends it, the size.
 
     Returns
     -------
@@ -182,9 +182,9 @@ def fetch(
     Raises
     ------
     ConfigError
-        If there is no such data set or part, or the mirror is no address.
+        If there is no such data set or part, or the mirror is not an address.
     SourceError
-        If a file cannot be fetched or written, or is not what it should be.
+        If a file cannot be fetched or written, or fails a check.
 
     Examples
     --------
@@ -229,12 +229,12 @@ class _File:
         self._part = folder / f"{file.name}.part"
 
     def bring(self, retry_seconds: float, progress: Progress | None) -> Path:
-        """Return its path once it is there and checked."""
+        """Fetch the file if it is missing, check it, and return its path."""
         record = self._record()
         if self._path.exists():
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
-            if record is None:  # put there by hand, or by a fetch that was killed just then
-                with suppress(PermissionError):  # by somebody else, for all: it is checked each time
+            if record is None:  # copied by hand, or the fetch was killed before it wrote the record
+                with suppress(PermissionError):  # a shared folder of another user: the file is checked each time
                     self._keep(facts, {})
             return self._path
         report = None if progress is None else partial(progress, self._file.name)
@@ -251,7 +251,7 @@ class _File:
                 what += f", and if the collection has a new version, remove {self._note}"
             facts = self._checked(self._part, record, what)
         except SourceError:
-            download.forget()  # it is whole, and wrong
+            download.forget()  # complete, but wrong
             raise
         self._part.replace(self._path)
         self._keep(facts, version)

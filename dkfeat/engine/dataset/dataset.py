@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 64 << 20
 """Default size of the shuffle buffer, in encoded rows."""
 _LABELS = 30
-"""Number of labels beyond which they are not counted, and only their range is shown."""
+"""Maximum number of labels whose rows are counted; for more, only their range is shown."""
 _READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
-"""Bytes of shards that are read to count labels: of a file system, and of an object store."""
+"""Maximum size of shards to read for counts of labels, on a file system and in an object store."""
 
 
 def open_shards(
@@ -53,7 +53,7 @@ def open_shards(
 ) -> ShardDataset:
     """Open a folder of shards.
 
-    What is seen is the newest committed manifest, whatever is committed later. Nothing is written.
+    The data set is that of the newest committed manifest; later commits do not change it. Nothing is written.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def open_shards(
     Raises
     ------
     dkfeat.errors.ShardError
-        There is no data set, nothing is committed, or it does not agree with itself.
+        If there is no data set, nothing is committed, or its metadata are inconsistent.
     dkfeat.errors.SpecConflictError
-        A newer dkfeat wrote it.
+        If a newer dkfeat wrote it.
     """
     check_choice(verify, "verify", ("sha256", "size"))
     return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
@@ -78,8 +78,7 @@ def open_shards(
 class ShardDataset:
     r"""Rows of a committed data set, in the source's order unless shuffled; made by `open_shards`.
 
-    Labels of a multi-label source come as an indicator matrix: a csr_matrix of uint8 with a column for
-    each of `classes`.
+    Labels of a multi-label source are an indicator matrix: a csr_matrix of uint8 with a column for each of `classes`.
 
     Examples
     --------
@@ -144,17 +143,17 @@ class ShardDataset:
 
     @property
     def verifies(self) -> Literal["sha256", "size"]:
-        """Comparison that is made when a shard is first read."""
+        """Check that is made when a shard is first read."""
         return self._verify
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """All that decided the shards' bytes: keys map, input, split, output."""
+        """All settings that determine the shards' bytes: keys map, input, split, output."""
         return self._reader.spec
 
     @cached_property
     def map(self) -> FeatureMap:
-        """The fitted map that made the features; one with landmarks reads them from their file."""
+        """The fitted map that made the features; landmarks are read from their file."""
         return load_map(self.spec["map"], self._reader.storage)
 
     def quarantine(self) -> Iterator[QuarantinedRow]:
@@ -164,7 +163,7 @@ class ShardDataset:
         ------
         row : QuarantinedRow
             With ``source``, ``line``, ``column``, ``offset``, ``reason``, ``message`` and ``text``, and ``place``,
-            which joins the first three.
+            which is the text of the first three.
         """
         return quarantined_rows(self._reader)
 
@@ -204,10 +203,10 @@ class ShardDataset:
         shards: Sequence[int] | None = None,
         loaders: int = 1,
     ) -> Iterator[tuple[Any, ...]]:
-        """Go once over all rows, in bounded memory.
+        """Iterate once over all rows, in bounded memory.
 
-        Shuffled, the shards come in a random order and rows pass through a buffer from which they are drawn at random:
-        nearly uniform where the buffer holds several shards, exactly uniform where it holds all rows. A background
+        With `shuffle`, shards are read in a random order and rows are drawn at random from a buffer. The order is
+        nearly uniform if the buffer holds several shards, and exactly uniform if it holds all rows. A background
         thread reads the next shard meanwhile. Memory is about twice the buffer and two shards.
 
         Parameters
@@ -217,20 +216,20 @@ class ShardDataset:
         shuffle : bool, default=True
             False keeps the source's order.
         random_state : int or None, default=0
-            Seed of the order, at least 0: equal seeds give equal batches, so pass another one in each epoch, such as
-            its number. None draws one.
+            Seed of the order, at least 0. Equal seeds give equal batches, so pass another seed in each epoch, such as
+            its number. None draws a seed.
         buffer_rows : int or None
-            Rows kept in the shuffle buffer; None: 64 MiB of encoded rows.
+            Number of rows in the shuffle buffer; None: 64 MiB of encoded rows.
         decode : bool, default=True
-            False gives the encoded rows instead of features.
+            False returns encoded rows instead of features.
         query_id : bool, default=False
-            Give each row's query too.
+            Also return each row's query.
         weight : bool, default=False
-            Give each row's weight too.
+            Also return each row's weight.
         kept : bool, default=False
-            Give the kept columns too.
+            Also return the kept columns.
         number : bool, default=False
-            Give each row's number too.
+            Also return each row's number.
         shards : sequence of int or None
             Ascending positions in ``manifest.shards`` of the shards to read. None: all of them.
         loaders : int, default=1
@@ -239,7 +238,7 @@ class ShardDataset:
         Yields
         ------
         X : csr_matrix or ndarray of shape (n_batch, n_features_out), or PackedCodes
-            Features; csr_matrix of float32 with int32 indices where they fit.
+            Features; csr_matrix of float32 with int32 indices if they fit.
         y : ndarray of shape (n_batch,), or csr_matrix
             Labels.
         qid : ndarray of shape (n_batch,), int64
@@ -247,17 +246,17 @@ class ShardDataset:
         weight : ndarray of shape (n_batch,), float64
             Only if `weight`.
         kept : dict of str to pyarrow.Array of n_batch
-            Only if `kept`: by the names in the shards, nulls among the values.
+            Only if `kept`: columns by their names in the shards; values may be null.
         number : ndarray of shape (n_batch,), int64
             Only if `number`: the row's position among all rows in the source's order, from 0. It does not depend on
-            how the source was cut into shards.
+            the split of the source into shards.
 
         Raises
         ------
         dkfeat.errors.ConfigError
             If an argument is out of range, or query ids or weights are requested that the shards do not have.
         dkfeat.errors.ShardError
-            A shard does not read back as committed.
+            If a shard is not as committed.
         """
         row_bytes = int(self.spec["output"]["row_bytes"])
         rows = check_integer(rows, "rows", low=1)
@@ -288,7 +287,7 @@ class ShardDataset:
         Raises
         ------
         dkfeat.errors.ConfigError
-            The layout is not "codes".
+            If the layout is not "codes".
         """
         layout = self.spec["output"]["layout"]
         if layout != "codes":
@@ -310,33 +309,33 @@ class ShardDataset:
         return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
 
     def label_counts(self) -> dict[int | float, int]:
-        """Rows by label, ascending; with lists of labels a row counts for each of its own.
+        """Count rows by label, in ascending order; with lists of labels a row counts for each of its labels.
 
         Labels of all shards are read, features are not. Rows of a source that was read without labels have the label 0.
 
         Raises
         ------
         dkfeat.errors.ShardError
-            A shard does not read back as committed.
+            If a shard is not as committed.
         """
         return count_labels(self._reader).counts
 
     def to_dask(self, *, weight: bool = False, chunk_rows: int | None = None) -> tuple[da.Array, ...]:
-        """Features and labels as Dask arrays of known chunks; nothing is read yet.
+        """Return features and labels as lazy Dask arrays of known chunks.
 
         Parameters
         ----------
         weight : bool, default=False
-            Give each row's weight too.
+            Also return each row's weight.
         chunk_rows : int or None
-            None: a chunk for each shard that has rows. Else consecutive shards are one chunk as long as they have no
-            more than so many rows together; a larger shard is a chunk of its own. Choose it where shards are many and
-            small: Dask spends about a millisecond on each task, and memory on the whole graph.
+            None: a chunk for each shard that has rows. Otherwise consecutive shards form a chunk of at most this many
+            rows; a larger shard is a chunk of its own. Set it if there are many small shards: Dask spends about a
+            millisecond on each task, and memory on the whole graph.
 
         Returns
         -------
         X : dask.array.Array of shape (n_rows, n_features_out)
-            Chunks are csr_matrix of float32 with int32 indices where they fit, or numpy arrays for the layout "dense".
+            Chunks are csr_matrix of float32 with int32 indices if they fit, or numpy arrays for the layout "dense".
         y : dask.array.Array of shape (n_rows,), or (n_rows, n_classes) for a multi-label source
         weight : dask.array.Array of shape (n_rows,), float64
             Only if `weight`.
@@ -374,7 +373,7 @@ class ShardDataset:
         )
 
     def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
-        """Names of the requested columns beside features and labels; a `ConfigError` if the data set lacks one."""
+        """Return the requested columns besides features and labels; raise `ConfigError` if the data set lacks one."""
         if self.spec["output"]["layout"] == "predictions":
             url = self._reader.storage.url
             raise ConfigError(f"{url} holds predictions, not features; any Parquet reader reads {url}/data")
@@ -419,7 +418,7 @@ def map_shown(spec: Mapping[str, Any]) -> str:
 
 
 def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:
-    """Consecutive shards, together as long as they have at most so many rows."""
+    """Group consecutive shards of at most `most_rows` rows in total."""
     groups: list[list[ShardEntry]] = []
     held = 0
     for entry in entries:
