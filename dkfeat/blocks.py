@@ -15,27 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowBlock:
-    """Rows of a source in memory, most often consecutive ones."""
+    """Rows of a source in memory, usually consecutive ones."""
 
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
-    From shards what these hold: PackedCodes, csr_matrix or ndarray, of features that a map has made; None where only
-    other columns were read."""
+    From shards the features as stored: PackedCodes, csr_matrix or ndarray; None if only other columns were read."""
     y: Any
     """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. From shards with
-    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes). None where there are no labels, or
+    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes). None if there are no labels, or
     they were not read."""
     label_offsets: NDArray[np.int64] | None = None
     """Multi-label only: row i has the labels ``y[label_offsets[i]:label_offsets[i + 1]]``."""
     qid: NDArray[np.int64] | None = None
-    """Query of each row, shape (n_rows,), where the source has one."""
+    """Query of each row, shape (n_rows,); None if the source has no queries."""
     weight: NDArray[np.float64] | None = None
-    """Weight of each row in training, shape (n_rows,), finite and at least 0, where the source has one."""
+    """Weight of each row in training, shape (n_rows,), finite and at least 0; None if the source has no weights."""
     kept: Mapping[str, Any] = field(default_factory=dict)
-    """Columns kept beside the features, by the name they have in shards: pyarrow arrays of n_rows values or nulls."""
+    """Kept columns by their names in shards: pyarrow arrays of n_rows values or nulls."""
 
     number: NDArray[np.int64] | None = None
-    """Number of each row in its file, or among all rows of a data set, where it is needed."""
+    """Number of each row in its file, or among all rows of a data set; None if it is not needed."""
 
     def __post_init__(self) -> None:
         lengths = self._lengths()
@@ -57,7 +56,7 @@ class RowBlock:
         return next(iter(self._lengths().values()), 0)
 
     def take(self, rows: NDArray[Any] | slice) -> RowBlock:
-        """Choose rows: by positions in the order wanted, by a mask of shape (n_rows,), or by a slice."""
+        """Select rows by positions, in their order, by a mask of shape (n_rows,), or by a slice."""
         y, offsets = self.y, self.label_offsets
         if offsets is None:
             y = take_rows(y, rows)
@@ -84,21 +83,21 @@ class RowBlock:
 
 
 class PackedCodes(NamedTuple):
-    """Hash codes as shards keep them: what ``GCWSFeatures.encode`` returns and ``decode`` takes."""
+    """Hash codes as stored in shards, returned by ``GCWSFeatures.encode`` and accepted by ``decode``."""
 
     codes: NDArray[np.uint8]
     """Shape (n_rows, ceil(n_components * bits / 8)): codes in component order, least significant bit first."""
     empty: NDArray[np.bool_]
-    """Shape (n_rows,): mask of the rows without features, whose bytes are zero and mean nothing."""
+    """Shape (n_rows,): mask of the rows without features, whose bytes are zero and have no meaning."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows, and bytes a row."""
+        """Number of rows, and of bytes per row."""
         return self.codes.shape
 
 
 def take_rows(X: Any, rows: Any) -> Any:
-    """Rows of an ndarray, csr_matrix, `PackedCodes` or None: positions in the order wanted, a slice, or a mask."""
+    """Select rows of an ndarray, csr_matrix, `PackedCodes` or None by positions, in their order, a slice or a mask."""
     if X is None:
         return None
     return PackedCodes(X.codes[rows], X.empty[rows]) if isinstance(X, PackedCodes) else X[rows]
@@ -106,18 +105,18 @@ def take_rows(X: Any, rows: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file of a source, with the properties by which a change of it is noticed."""
+    """A file of a source, with the properties by which a change is detected."""
 
     name: str
     """Path relative to the source's root, with forward slashes: its identity in plans and manifests."""
     url: str
-    """fsspec URL or local path at which it is opened. Never part of an identity, never written to disk."""
+    """fsspec URL or local path for opening it. Never part of an identity, never written to disk."""
     size: int
-    """Bytes as stored, at least 0."""
+    """Stored size in bytes, at least 0."""
     mtime_ns: int | None = None
-    """Time of last change in nanoseconds, where the file system keeps one."""
+    """Modification time in nanoseconds; None if the file system has none."""
     etag: str | None = None
-    """Version tag, on object stores."""
+    """Version tag in an object store; None on a file system."""
     compression: str | None = None
     """None, "gzip", "bz2", "xz" or "zstd"."""
 
@@ -149,7 +148,7 @@ class Split:
 
     @property
     def is_compressed(self) -> bool:
-        """True if the length of some of its text is found only by reading."""
+        """True if the length of any of its text is only found by reading."""
         return any(file.compression is not None for file in self.files)
 
     @property
@@ -163,12 +162,12 @@ class Split:
         return f"{self.title}, split {self.number} (bytes {self.start:,} to {self.stop:,})"
 
     def with_files(self, files: Mapping[str, SourceFile]) -> Self:
-        """Copy whose files are those of the same names in `files`."""
+        """Return a copy with the files of the same names in `files`."""
         others = tuple(files[file.name] for file in self.others)
         return replace(self, file=files[self.file.name], others=others)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values, without URLs."""
+        """Return plain JSON values, without URLs."""
         files = [asdict(file) for file in self.files]
         for file in files:
             del file["url"]

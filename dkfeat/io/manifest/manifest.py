@@ -19,7 +19,7 @@ SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 BadCount = tuple[Count, str, Count]
 """Position of a file in its split, reason, and number of rows set aside."""
-_NO_BAD_ROWS: dict[str, int] = {}  # one for all: there may be a million sources
+_NO_BAD_ROWS: dict[str, int] = {}  # a shared default, since there may be a million sources
 
 
 def manifest_name(number: int) -> str:
@@ -39,7 +39,7 @@ def check_shard_name(name: object) -> str:
     Raises
     ------
     ShardError
-        For any name that dkfeat would not give to a shard.
+        If `name` is not a name of the form that dkfeat gives to shards.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class ShardEntry:
     """Record of one shard in the manifest."""
 
     split: Count
-    """Number of the split that it was made from."""
+    """Number of the split that the shard was made from."""
     piece: Count
     """Position within the split, from 0."""
     last: bool
@@ -66,27 +66,27 @@ class ShardEntry:
     name: str
     """File name inside ``data/``."""
     size: Count
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     sha256: Sha256
     """SHA-256 of the file, 64 lowercase hexadecimal digits."""
     rows: Count
     """Number of rows, empty ones included."""
     nnz: Count
-    """Nonzeros of the source's rows."""
+    """Number of nonzeros of the source's rows."""
     n_empty: Count
-    """Rows without features."""
+    """Number of rows without features."""
     source: str
     """Name of the source file, the first of a group."""
     range: tuple[Count, Count]
-    """First and past-the-end byte of the piece's rows in the decompressed source; of a group, in its files' joined."""
+    """First byte of the piece's rows, and the byte after the last, in the decompressed source or concatenated group."""
     source_sha256: Sha256
     """SHA-256 of those bytes."""
     rows_by_file: tuple[Count, ...] = ()
-    """Rows of each file of a group; empty for a split of one file."""
+    """Number of rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadCount, ...] = ()
-    """Rows that were set aside, counted by file and reason."""
+    """Numbers of rows set aside, by file and reason."""
     lines: Count | None = field(default=None, compare=False)
-    """Lines of the piece's text, where bad rows are set aside: what line numbers are made of."""
+    """Number of lines of the piece's text if bad rows are set aside, to compute line numbers."""
 
     def __post_init__(self) -> None:
         check_shard_name(self.name)
@@ -105,38 +105,38 @@ class ShardEntry:
 
     @property
     def n_bad_rows(self) -> int:
-        """Rows of its text that were set aside."""
+        """Number of rows of its text that were set aside."""
         return sum(count for _, _, count in self.bad_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
-    """A source file that the data set covers, with the values by which a change of it is detected."""
+    """A source file of the data set, with the values by which a change is detected."""
 
     name: Name
     """Path relative to the source's root."""
     size: Count
-    """Bytes as stored."""
+    """Stored size in bytes."""
     mtime_ns: int | None
-    """Time of last change in nanoseconds, or None on an object store."""
+    """Modification time in nanoseconds, or None on an object store."""
     etag: str | None
     """Version tag, or None on a file system."""
     rows: Count
-    """Rows that came from it."""
+    """Number of rows in shards."""
     bad_rows: Mapping[str, Count] = field(default_factory=lambda: _NO_BAD_ROWS)
-    """Rows of it that were set aside, by reason."""
+    """Numbers of rows set aside, by reason."""
 
     def __post_init__(self) -> None:
         check_fields(self, f"source {str(self.name)[:80]!a}")
 
     @property
     def n_bad_rows(self) -> int:
-        """Rows of it that were set aside."""
+        """Number of rows set aside."""
         return sum(self.bad_rows.values())
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Values that must be equal for the file to count as unchanged; compare with ``SourceFile.identity``."""
+        """Values that are equal as long as the file is unchanged; compare with ``SourceFile.identity``."""
         return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
 
 
@@ -155,20 +155,20 @@ class PreviousManifest:
 
 
 def check(holds: bool, message: str) -> None:
-    """Raise `ShardError` with `message` unless it holds."""
+    """Raise `ShardError` with `message` unless the condition is true."""
     if not holds:
         raise ShardError(message)
 
 
 def check_tuples(record: Any, where: str) -> None:
-    """Refuse lists where a shard's record holds tuples, which can be hashed and do not change."""
+    """Check that fields of a shard's record are tuples, which are hashable and immutable, and not lists."""
     wrong = [key for key in ("range", "rows_by_file", "bad_rows") if not isinstance(getattr(record, key), tuple)]
     check(not wrong, f"{where}: {wrong} are no tuples")
 
 
 FORMAT = 1
 GROUPS = "groups"
-"""Feature that a plan requires of its reader where a split is a group of files."""
+"""Feature that a plan requires of its reader if a split is a group of files."""
 KNOWN_REQUIREMENTS = frozenset({GROUPS})
 
 
@@ -177,7 +177,7 @@ class Manifest:
     """A committed state of a data set: all its shards, in the source's row order."""
 
     requires: tuple[str, ...] = ()
-    """Features that a reader must know of to read the shards."""
+    """Features that a reader must support to read the shards."""
     number: Count
     """Number of the commit, from 1."""
     previous: PreviousManifest | None
@@ -189,7 +189,7 @@ class Manifest:
     n_features: Count
     """Columns of the source."""
     labels: tuple[int | float, ...] | None
-    """Sorted label set, or None where it is not known or beyond 10,000 values."""
+    """Sorted label set, or None if it is unknown or has more than 10,000 values."""
     rows: Count
     """Total over all shards."""
     nnz: Count
@@ -199,11 +199,11 @@ class Manifest:
     shards: tuple[ShardEntry, ...]
     """Ordered by split, then piece."""
     sources: tuple[SourceEntry, ...]
-    """Every source file that is covered, also those without rows, in plan order."""
+    """All source files of the data set, also those without rows, in plan order."""
     run: Mapping[str, Any]
-    """Run that wrote it: host, times and versions, the only part that differs between equal runs."""
+    """Host, times and versions of the run that wrote the manifest, the only part that differs between equal runs."""
     sha256: str = field(default="", compare=False)
-    """SHA-256 of the file that this was read from; empty before it is written."""
+    """SHA-256 of the file that the manifest was read from; empty before it is written."""
 
     def __post_init__(self) -> None:
         where = f"manifest {str(self.number)[:20]}"
@@ -232,17 +232,17 @@ class Manifest:
             check(total == stated, f"{where}: {key}={stated:,}, but its shards add up to {total:,}")
 
     def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
-        """Shards that are missing or of another size in a listing of ``data/``."""
+        """Return the shards that are missing or have another size in a listing of ``data/``."""
         return [entry for entry in self.shards if sizes.get(entry.name) != entry.size]
 
     @property
     def n_splits(self) -> int:
-        """Splits covered; they are numbered from 0."""
+        """Number of splits; they are numbered from 0."""
         return self.shards[-1].split + 1 if self.shards else 0
 
     @property
     def bad_rows(self) -> dict[str, int]:
-        """Rows that were set aside, by reason, over all sources."""
+        """Numbers of rows set aside in all sources, by reason."""
         counts: Counter[str] = Counter()
         for source in self.sources:
             counts.update(source.bad_rows)
@@ -250,7 +250,7 @@ class Manifest:
 
     @property
     def n_bad_rows(self) -> int:
-        """Rows that were set aside."""
+        """Number of rows set aside in all sources."""
         return sum(source.n_bad_rows for source in self.sources)
 
     @property
@@ -264,7 +264,7 @@ class Manifest:
         return f"Manifest(number={self.number}, {held})"
 
     def facts(self) -> dict[str, str]:
-        """Tell counts and sizes, for people; what is rare where there is some."""
+        """Return counts and sizes for display; rare facts only if they apply."""
         size = sum(entry.size for entry in self.shards)
         each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
         facts = {
@@ -281,9 +281,9 @@ class Manifest:
         return facts
 
     def pictures(self) -> dict[str, str]:
-        """Sparkline of the rows of each shard, for cards."""
+        """Return a sparkline of the rows of each shard, for cards."""
         rows = [entry.rows for entry in self.shards]
-        if len(rows) < 2:  # a bar alone tells nothing
+        if len(rows) < 2:  # a single bar shows nothing
             return {}
         return {"rows by shard": sparkline(rows, f"rows by shard, {min(rows):,} to {max(rows):,}")}
 
@@ -310,7 +310,7 @@ class Manifest:
         )
 
     def to_json(self) -> bytes:
-        """Text of the file; what `from_json` reads."""
+        """Return the text of the file, which `from_json` reads."""
         values = {key: getattr(self, key) for key in self.__slots__ if key != "sha256"}
         return dumps({"format": FORMAT, **values, "shards": iter(self.shards), "sources": iter(self.sources)})
 
@@ -321,16 +321,16 @@ class Manifest:
         Parameters
         ----------
         data : bytes
-            The file.
+            Bytes of the file.
         what : str
-            Its name, for messages.
+            File name for error messages.
 
         Raises
         ------
         ShardError
-            When it is damaged or contradicts itself.
+            If it is damaged or inconsistent.
         SpecConflictError
-            When a newer dkfeat wrote it.
+            If a newer dkfeat wrote it.
         """
         values = parse_object(data, what)
         check_format(values, what)
@@ -339,12 +339,12 @@ class Manifest:
 
 
 def check_format(values: Mapping[str, Any], what: str) -> None:
-    """Refuse metadata of a newer format, or one that requires a feature unknown here.
+    """Reject metadata of a newer format, or metadata that require an unknown feature.
 
     Raises
     ------
     SpecConflictError
-        Naming what is too new.
+        With the format or the features that are too new.
     """
     number = typed(values.get("format"), Count, f"{what}: format")
     check(number >= 1, f"{what}: format 0 does not exist")
@@ -358,11 +358,11 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
 
 
 _SHOWN = 10
-"""Shards, sources and labels that are listed."""
+"""Maximum number of shards, sources and labels in cards."""
 
 
 def labels_shown(labels: Sequence[int | float] | None) -> str:
-    """Label set, for people: all of a few, of more their number and range."""
+    """Format a label set for display: all of a few labels, else their number and range."""
     if labels is None:
         return "more than 10,000 values, or not known"
     if len(labels) <= _SHOWN:

@@ -1,4 +1,4 @@
-"""Contract of a source of rows, and the values that it deals in: scans, pieces, rejected rows, origins."""
+"""Base class of sources of rows, and its values: scans, pieces, rejected rows, origins."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 MOST_LABELS = 10_000
-"""Labels beyond this number are not listed."""
+"""Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
 _EXACT_INTEGERS = float(2**53)
 
 
 @dataclass(slots=True)
 class SplitScan:
-    """Counts and labels of one split, added up while it is scanned."""
+    """Counts and labels of one split, accumulated by a scan."""
 
     n_rows: int = 0
     nnz: int | None = None
-    """Values that are stored: zeros are not. None if they were not counted."""
+    """Number of stored values, without zeros. None if they were not counted."""
     n_empty_rows: int | None = None
     """Rows without a stored value; None if they were not counted."""
     min_index: int | None = None
@@ -43,9 +43,9 @@ class SplitScan:
     has_integer_labels: bool = True
     """Every label is an integer below 2**53 in magnitude."""
     n_bad_rows: int = 0
-    """Rows that would be set aside; the other counts are without them."""
+    """Number of rows that would be set aside; the other counts do not include them."""
     first_bad: BadRow | None = None
-    """The first of them."""
+    """The first such row."""
 
     @property
     def needs_labels(self) -> bool:
@@ -53,43 +53,43 @@ class SplitScan:
         return self.labels is not None or self.has_integer_labels
 
     def add_labels(self, labels: np.ndarray) -> None:
-        """Count distinct labels in."""
+        """Add distinct labels to the counts."""
         self.has_integer_labels = self.has_integer_labels and (labels.dtype.kind == "i" or are_integers(labels))
         if self.labels is not None:
             self.labels.update(labels.tolist())
             self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
 
     def add_bad_rows(self, bad: Sequence[BadRow]) -> None:
-        """Count bad rows in, which come in order."""
+        """Add bad rows, in order, to the counts."""
         self.n_bad_rows += len(bad)
         self.first_bad = self.first_bad or next(iter(bad), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Counts and labels of a whole source, and the values of the options that were left open."""
+    """Counts and labels of a whole source, and values for its unresolved options."""
 
     n_features: int
-    """Columns of the source, at least 1: as given, or up to the highest index written."""
+    """Columns of the source, at least 1: the option, or up to the highest index in the source."""
     zero_based: bool
-    """As given, or whether any index is 0."""
+    """The option, or True if any index is 0."""
     label_dtype: str
-    """As given, or "int64" if every label, found or declared, is an integer, else "float64"."""
+    """The option, or "int64" if every label, found or declared, is an integer, else "float64"."""
     labels: tuple[float, ...] | None
-    """Sorted label set, of int for integer labels; None beyond 10,000 labels."""
+    """Sorted label set, of int for integer labels; None for more than 10,000 labels."""
     n_rows: int
     nnz: int | None
-    """Values that are stored; None where the format counts rows without them, as Parquet does."""
+    """Number of stored values; None if the format counts rows without reading values, like Parquet."""
     n_empty_rows: int | None
-    """Rows without a stored value; None as above."""
+    """Number of rows without a stored value; None as for `nnz`."""
     rows_per_split: tuple[int, ...]
-    """Rows of each split, in the order of `splits`."""
+    """Number of rows of each split, in the order of `splits`."""
     files: tuple[SourceFile, ...]
     splits: tuple[Split, ...]
     n_bad_rows: int = 0
-    """Rows that would be set aside; the other counts are without them."""
+    """Number of rows that would be set aside; the other counts do not include them."""
     first_bad: tuple[SourceFile, BadRow] | None = None
-    """The first of them, with its file."""
+    """The first such row, with its file."""
 
     @classmethod
     def merge(
@@ -139,12 +139,12 @@ class Scan:
 
 
 def are_integers(labels: np.ndarray) -> bool:
-    """Tell whether float64 labels are exact as int64."""
+    """Return True if float64 labels are exact as int64."""
     return bool(np.all(exact_integers(labels)))
 
 
 def exact_integers(labels: np.ndarray) -> np.ndarray:
-    """Mask of the float64 labels that are exact as int64."""
+    """Return the mask of the float64 labels that are exact as int64."""
     exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)
     return exact
 
@@ -156,30 +156,30 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Piece:
-    """Consecutive rows of a split: what one shard holds."""
+    """Consecutive rows of a split, which make one shard."""
 
     number: int
     """Position in the split, from 0."""
     last: bool
-    """True if the split ends with it."""
+    """True for the last piece of a split."""
     block: RowBlock
-    """The rows; none in the only piece of a split without rows."""
+    """The rows; empty for the only piece of a split without rows."""
     start: int
-    """Beginning of its rows in the file, the end of the piece before: a byte of decompressed text, a row of Parquet."""
+    """Start of the rows, which is the end of the previous piece: a byte of decompressed text, or a row of Parquet."""
     stop: int
-    """End of its rows, exclusive."""
+    """End of the rows, exclusive."""
     source_sha256: str
-    """SHA-256 of the text from start to stop, or of the rows as they were read from Parquet, as 64 hexadecimal digits;
-    empty if it was not computed."""
+    """SHA-256 of the text from start to stop, or of the rows read from Parquet, as 64 hexadecimal digits; empty if it
+    was not computed."""
     rows_by_file: tuple[int, ...] = ()
     """Rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
-    """Rows among its text that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
+    """Rows of this text that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
     lines: int | None = None
-    """Lines of its text, where bad rows are set aside."""
+    """Number of lines of this text, if bad rows are set aside."""
 
     def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
-        """Copy without some rows, which are among its bad rows instead; `bad_rows` are theirs, in order."""
+        """Return a copy without some rows, which become bad rows; `bad_rows` has them in order."""
         keep = np.ones(self.block.n_rows, np.bool_)
         keep[list(rows)] = False
         by_file = list(self.rows_by_file)
@@ -190,7 +190,7 @@ class Piece:
 
 
 def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Rows of all blocks, in order; at least one block, which alone is returned as it is."""
+    """Concatenate at least one block; a single block is returned unchanged."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -215,12 +215,12 @@ def _joined(parts: list[Any]) -> Any:
 
 
 class RejectedRow(NamedTuple):
-    """A row of a piece that a map does not take."""
+    """A row of a piece that a map rejects."""
 
     row: int
-    """In the piece, from 0."""
+    """Position in the piece, from 0."""
     column: int | None
-    """Column of the value to blame, from 0; None where it is the whole row."""
+    """Column of the invalid value, from 0; None if the whole row is invalid."""
     reason: str
     """Message of the map, without a location."""
 
@@ -229,21 +229,20 @@ class Origin(NamedTuple):
     """Location of consecutive rows in a source."""
 
     file: str
-    """Name of their source file."""
+    """Name of the source file."""
     split: int
-    """Number of the split that they were read in."""
+    """Number of the split."""
     first: int
-    """Position of the first one among the rows of that file in that split, from 0; rows set aside do not count."""
+    """Position of the first row among the rows of the file in the split, from 0, not counting rows set aside."""
     n_rows: int
     """Number of rows."""
 
 
 class Source(ABC):
-    """Files of rows, and how they are read.
+    """Files of rows, with the options for reading them.
 
-    Concrete sources are frozen dataclasses whose fields are the options. Options that one split cannot know of the
-    whole are resolved before rows are read, in this order: from the spec of a data set, from the files' metadata, by a
-    scan.
+    Concrete sources are frozen dataclasses whose fields are the options. Options that depend on the whole source are
+    resolved before rows are read, in this order: from the spec of a data set, from the files' metadata, by a scan.
     """
 
     __slots__ = ()
@@ -253,14 +252,14 @@ class Source(ABC):
     can_quarantine: ClassVar[bool] = False
     """True if bad rows can be set aside: `on_bad_row` is an option."""
     row_options: ClassVar[frozenset[str]] = frozenset()
-    """Options that say which rows are read and what is kept beside them; `like` does not pass them on."""
+    """Options that select rows and kept columns; `like` does not inherit them."""
 
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several."""
     n_features: int | None
     """Number of columns; None until resolved."""
     blocksize: int | str
-    """Bytes of rows in a split and in a piece."""
+    """Size of the rows of a split and of a piece, in bytes."""
     zero_based: Any
     """True if the first column is 0, not 1; "auto" until resolved."""
     dtype: Any
@@ -268,37 +267,37 @@ class Source(ABC):
     multilabel: Any
     """True if rows have lists of labels."""
     query_id: Any
-    """True if rows have query ids: true or false as a condition."""
+    """True if rows have query ids; some sources have the name of their column instead."""
     labels: tuple[float, ...] | None
-    """Labels allowed; None: all."""
+    """Allowed labels; None: all."""
     label_dtype: Any
     """Type of the labels, "int64" or "float64"; "auto" until resolved."""
     storage_options: Mapping[str, Any] | None
-    """For fsspec; may hold secrets, so it is neither shown nor stored."""
+    """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
     on_bad_row: Any = "raise"
     """Treatment of bad rows: "raise", an error; "quarantine", set aside."""
 
     @property
     @abstractmethod
     def unresolved(self) -> tuple[str, ...]:
-        """Names of the options that must be resolved before `read` can begin."""
+        """Names of the options that must be resolved before `read`."""
 
     @property
     def is_resolved(self) -> bool:
-        """True if `read` can begin."""
+        """True if all options are resolved, so that `read` can be called."""
         return not self.unresolved
 
     @property
     @abstractmethod
     def patterns(self) -> tuple[str, ...]:
-        """Paths, globs and URLs that `files` looks up."""
+        """Paths, globs and URLs in which `files` looks for files."""
 
     @abstractmethod
     def files(self) -> tuple[SourceFile, ...]:
-        """Files of the source, in byte-wise order of their names."""
+        """List the files of the source, in byte-wise order of their names."""
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text has no metadata
-        """Source with the options that are in the files' metadata; others need a scan."""
+        """Return the source with the options that the files' metadata determine; others need a scan."""
         return self
 
     @abstractmethod
@@ -321,23 +320,23 @@ class Source(ABC):
         return {}
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
-        """Rows of a split, where their number is available without reading them."""
+        """Return the number of rows of a split; None if it is not available without reading them."""
         return None
 
     @abstractmethod
     def split_bytes(self, split: Split) -> int:
-        """Bytes, as stored, that a task reads of this split."""
+        """Return the number of stored bytes that a task reads for this split."""
 
     @abstractmethod
     def piece_bytes(self, split: Split) -> int:
-        """Most bytes of rows in one piece of this split, in the unit of `blocksize`."""
+        """Return the maximum size of a piece of this split, in the unit of `blocksize`."""
 
     @abstractmethod
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
-        """Count what is in a split; `proceed` is called now and then, and what it raises ends the scan."""
+        """Count rows, values and labels of a split; `proceed` is called at times, and its exceptions end the scan."""
 
     def resolve(self, scan: Scan) -> Self:
-        """Source with the open options as a scan of the whole found them."""
+        """Return the source with unresolved options set to the results of a scan."""
         return self.inspect(scan.files).replaced(
             n_features=scan.n_features, zero_based=scan.zero_based, label_dtype=scan.label_dtype
         )
@@ -345,8 +344,8 @@ class Source(ABC):
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split, one piece after another, in bounded memory.
 
-        Pieces depend on the rows of the split and on `max_piece_rows` alone; `pieces` of each source says where they
-        end. A split has at least one piece.
+        Pieces depend only on the rows of the split and on `max_piece_rows`; `pieces` of each source documents where
+        they end. A split has at least one piece.
 
         Parameters
         ----------
@@ -354,21 +353,21 @@ class Source(ABC):
         max_piece_rows : int, optional
             At least 1; None: no bound.
         checksum : bool, default=True
-            Compute ``Piece.source_sha256``: of text a quarter of the time.
+            Compute ``Piece.source_sha256``, which takes a quarter of the time for text.
 
         Yields
         ------
         piece : Piece
-            Only whole rows that were read while the file was as listed.
+            Whole rows, read while the file was as listed.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            The source is not resolved.
+            If the source is not resolved.
         dkfeat.errors.SourceError
-            Of the kind of the source, with the location of what is wrong.
+            If rows are invalid or cannot be read; subclasses have the location.
         dkfeat.errors.SpecConflictError
-            The file is not as it was listed.
+            If the file has changed since it was listed.
         """
         if not self.is_resolved:
             raise ConfigError(
@@ -381,10 +380,10 @@ class Source(ABC):
 
     @abstractmethod
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
-        """Pieces of a split, as `read` returns them after its checks."""
+        """Yield the pieces of a split for `read`, which checks them."""
 
     def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
-        """Locate the rows of a piece; `before` are the rows of each file of the split before it."""
+        """Locate the rows of a piece; `before` has the number of earlier rows of each file of the split."""
         counts = piece.rows_by_file or (piece.block.n_rows,)
         return [
             Origin(file.name, split.number, first, n_rows)
@@ -392,29 +391,29 @@ class Source(ABC):
         ]
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map does not take, in ascending order, by reading the split once more."""
+        """Locate rows that a map rejects, in ascending order, by reading the split once more."""
         raise InputError(
             f"{split.title}: {len(rejected):,} rows of piece {piece.number} are refused by the map, but a source of "
             f"kind {self.kind!r} sets no rows aside; the first for this: {rejected[0].reason}"
         )
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> DkfeatError:
-        """Error for a row that a map does not take, with its location."""
+        """Make the error for a row that a map rejects, with its location."""
         return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {rejected.reason}")
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # others locate
-        """Error about a row that was set aside, with its location; `reason` holds its message."""
+        """Make the error for a row that was set aside, with its location; `reason` is the message."""
         return InputError(f"{file.name}: {reason}")
 
     def replaced(self, **options: Any) -> Self:
-        """Copy with other options."""
+        """Return a copy with other options."""
         return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass; a base cannot say so
 
     @abstractmethod
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values of all options that affect rows or pieces, and `kind`."""
+        """Return plain values of all options that affect rows or pieces, and `kind`."""
 
     @classmethod
     @abstractmethod
     def defaults(cls) -> dict[str, Any]:
-        """`to_mapping` of a source whose options are all left open."""
+        """Return `to_mapping` of a source with default options."""
