@@ -23,20 +23,20 @@ from dkfeat.messages import show_bytes
 
 NAME = "store"
 RETRY_SECONDS = 5.0
-"""Time that requests are tried again, by default."""
+"""Default time for which requests are retried."""
 PROBE = "dkfeat-doctor-"
-"""Beginning of the name of the storage that is made and deleted."""
+"""Prefix of the name of the temporary folder."""
 
 
 def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[Check]:
-    """Do in a storage what a run does there, on files of its own, and delete them.
+    """Test the operations of a run in a storage, on temporary files.
 
     Parameters
     ----------
     url : str
-        Folder or URL that shards are to be written below; it need not exist.
+        Folder or URL for shards; it need not exist.
     options : mapping, optional
-        Storage options, of a URL.
+        Storage options of a URL.
     """
     own = f"{PROBE}{uuid4().hex}"
     secretless = hider(options or {})
@@ -55,7 +55,7 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
 
 @contextmanager
 def _scratch(url: str, own: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
-    """Make a storage of our own below the one to check; it goes with all that is in it."""
+    """Make a temporary folder in the storage to check, and delete it with its content."""
     target = open_storage(url, options)
     target.check_writable()
     if not isinstance(target, LocalStorage):
@@ -105,7 +105,7 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
 
 
 def _is_locked(scratch: Storage) -> bool:
-    """Return True if a lock that is held keeps another run out."""
+    """Return True if a held lock stops another run."""
     lock = scratch.acquire(_holder())
     try:
         scratch.acquire(_holder()).release()

@@ -1,11 +1,10 @@
-"""Products of dense and sparse float32 rows with a table of weights, column after column in one order.
+"""Products of dense and sparse float32 rows with a table of weights, summed over columns in ascending order.
 
-Each result is a sum over the columns in ascending order, multiplied and added in one step where the CPU can. A
-zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Sums go on from what the output
-holds: columns may come in parts, the lower ones first.
+Each term is added by a fused multiply-add if the CPU has one. A zero adds nothing, so dense and sparse rows give equal
+bits, in blocks of any size. Products are added to the output, so columns may be processed in parts, in ascending order.
 
-A table has the shape (n_tiles, n_columns, 64): components are kept in tiles of 64, as `dkfeat.compiled.random.tables`
-draws them.
+A table has the shape (n_tiles, n_columns, 64): components are in tiles of 64, as `dkfeat.compiled.random.tables` draws
+them.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from dkfeat.compiled.random.tables import TILE
 from dkfeat.compiled.simd.vector import I64, LANES, Code, call_intrinsic, emit_prefetch, f32x16, register, repeat
 
 AHEAD = 8
-"""Nonzeros between the one in work and the one whose weights are fetched into cache."""
+"""Number of nonzeros by which the prefetch of weights is ahead."""
 
 _ROWS = 6
-"""Rows that are multiplied together: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
+"""Number of rows multiplied at a time: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
 _ROW_BLOCK = 96
-"""Rows that stay in the second-level cache while all tiles pass."""
+"""Number of rows that stay in the second-level cache while all tiles are processed."""
 _COLUMN_BLOCK = 128
-"""Columns whose weights in a tile, 32 KiB, stay in the first-level cache while a block of rows passes."""
+"""Number of columns whose weights in a tile, 32 KiB, stay in the first-level cache for a block of rows."""
 
 
 def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: Any, rows: int) -> None:
@@ -46,12 +45,12 @@ def multiply_1(x, at, step, table, begin, count, out, to, out_step):
 
 
 def multiply_6(x, at, step, table, begin, count, out, to, out_step):
-    """Do what `multiply_1` does for 6 rows, `step` apart in x and `out_step` apart in out."""
+    """Apply `multiply_1` to 6 rows, `step` apart in x and `out_step` apart in out."""
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
 
 
 def multiply_listed(x, at, places, table, begin, count, out, to):
-    """Do what `multiply_1` does where ``x[at + k]`` belongs to row ``places[at + k]`` of the table."""
+    """Apply `multiply_1` with row ``places[at + k]`` of the table for ``x[at + k]``."""
     chosen = table[begin:]
     sums = out[to : to + TILE]
     for k in range(at, at + count):
@@ -151,7 +150,7 @@ def multiply_sparse(indptr, places, values, n_columns, table, n_tiles, out, to, 
     ----------
     indptr : ndarray of shape (n_samples + 1,), int64
     places : ndarray of shape (nnz + AHEAD,), int64
-        Columns of the table, ascending in a row; the last AHEAD are any.
+        Columns of the table, ascending in a row; the last AHEAD are arbitrary.
     values : ndarray of shape (nnz,), float32
     n_columns, n_tiles : int
     table : ndarray of shape (n_tiles * n_columns * 64,), float32
@@ -167,7 +166,7 @@ def multiply_sparse(indptr, places, values, n_columns, table, n_tiles, out, to, 
 
 
 _COLUMNS = 64
-"""Columns of the table that are summed together; their sums for four rows stay in the first-level cache."""
+"""Number of columns of the table summed at a time; their sums for four rows stay in the first-level cache."""
 _ROWS_AT_ONCE = 4
 
 
@@ -180,7 +179,7 @@ def multiply_rows(x, n_samples, n_inner, table, n_columns, out):
     x : ndarray of shape (n_samples * n_inner,), float64
     n_samples, n_inner, n_columns : int
     table : ndarray of shape (n_tiles * n_inner * 64,), float64
-        Columns in tiles of 64, the last one filled up with zeros.
+        Columns in tiles of 64, the last one padded with zeros.
     out : ndarray of shape (n_samples * n_columns,), float32
     """
     sums = np.empty(_ROWS_AT_ONCE * _COLUMNS, np.float64)

@@ -27,17 +27,17 @@ def minmax_similarities(
     lower_only: bool,
     similarities: NDArray[np.float64],
 ) -> None:
-    """Fill `similarities` with sum(min) / sum(max) of every x row against every y row.
+    """Fill `similarities` with sum(min) / sum(max) of every x row and every y row.
 
-    A row is its positive values times ``2^exponent``. A y row is brought to the scale of the x row, which is exact, so
-    that no sum overflows: what is far larger becomes infinite and gives 0, what is far smaller vanishes.
+    A row is its positive values times ``2^exponent``. A y row is scaled to the exponent of the x row, which is exact,
+    so that no sum overflows: a far larger row becomes infinite and gives 0, a far smaller one becomes 0.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_x + 1,), int64
         Row bounds of x in CSR order.
     positions : ndarray of shape (nnz_x,), int64
-        Column of the y side that holds the same coordinate; -1 where y has none.
+        Column of the y side with the same coordinate; -1 if y has none.
     values : ndarray of shape (nnz_x,), float64
         In (0, 2).
     x_exponents, y_exponents : ndarray of shape (n_x,) and (n_y,), int64
@@ -46,11 +46,11 @@ def minmax_similarities(
     colptr, rows, column_values : ndarray, int64, int64, float64
         The y side, column by column; rows ascend within a column.
     powers_of_two : ndarray of shape (2 * span + 1,), float64
-        ``2^(d - span)`` at place d; differences of exponents beyond the span count as the span.
+        ``2^(d - span)`` at position d; differences of exponents are limited to the span.
     lower_only : bool
-        y is x: fill the lower triangle and the diagonal alone.
+        True if y is x: fill only the lower triangle and the diagonal.
     similarities : ndarray of shape (n_x, n_y), float64
-        Zeros on entry; the result on return. 0 where a row has no values.
+        Zeros on entry; the result on return. 0 if a row has no values.
     """
     n_x, n_y = similarities.shape
     span = powers_of_two.shape[0] // 2

@@ -1,6 +1,6 @@
 """Norms of rows, and the nonlinearities that turn projected rows into random features: cosines and exponentials.
 
-Squares in float32 are dealt to sixteen sums by their column modulo 16, which are joined in float64 after each 1,024
+Squares in float32 are added to sixteen sums by their column modulo 16, which are combined in float64 after every 1,024
 columns. A zero adds nothing, so dense and sparse rows give equal bits.
 """
 
@@ -18,7 +18,7 @@ from dkfeat.compiled.simd.vector import LANES, bits_of, float_of, load, minimum,
 
 L1, L2, MAX = 1, 2, 0
 _BLOCK = 1024
-"""Numbers whose squares are summed in float32 before they go to float64."""
+"""Number of columns whose squares are summed in float32 before the sums are added in float64."""
 
 
 @kernel
@@ -27,14 +27,14 @@ def normalise_rows(
 ) -> None:
     """Fill `normalised` with each row's values divided by the row's norm.
 
-    A row is scaled by a power of two first, which is exact, so that no sum overflows; terms are added in
-    the order in which they stand. A value below about 1e-308 of the row's largest may become zero.
+    A row is scaled by a power of two first, which is exact, so that no sum overflows; terms are added in the order of
+    `values`. A value below about 1e-308 of the row's largest may become zero.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_samples + 1,), int64
     values : ndarray of shape (nnz,), float64
-        Finite; not all zero in a row that has any.
+        Finite; a row with values has at least one that is not 0.
     norm : int
         `L1`, `L2` or `MAX`.
     normalised : ndarray of shape (nnz,), float64
@@ -61,7 +61,7 @@ def normalise_rows(
 
 @inlined
 def _sum_of(lanes, count):
-    """Sum of the first `count` of 16 float32, in float64."""
+    """Compute the sum of the first `count` of 16 float32, in float64."""
     total = 0.0
     for lane in range(count):
         total += np.float64(lanes[lane])
@@ -97,7 +97,7 @@ def squares_of_dense(values, n_columns, squares):
 
 @kernel
 def squares_of_sparse(indptr, indices, values, squares):
-    """Do what `squares_of_dense` does for sparse rows.
+    """Write the squared length of each sparse row, with the same bits as `squares_of_dense`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ _LARGEST = f32(87.33654)
 """e to minus this is the smallest normal float32; beyond, features are 0."""
 _LOG2_E, _LN2_HIGH, _LN2_LOW = f32(1.4426950216293335), f32(0.693359375), f32(-2.12194440e-4)
 _TO_WHOLE = f32(1.5 * 2**23)
-"""Added and taken away again, rounds a number below 2**22 to a whole one, which stands in the low bits between."""
+"""Adding it rounds a number below 2**22 to an integer, which is then in the low bits; subtracting it gives a float."""
 # e**r = 1 + r + r**2 Q(r) for r in [-log(2) / 2, log(2) / 2], relative error below 1e-7
 _C0, _C1, _C2 = f32(0.5), f32(0.16666667), f32(0.041665795)
 _C3, _C4, _C5 = f32(0.008333452), f32(0.0013981999), f32(1.9875691e-4)
@@ -134,7 +134,7 @@ _C3, _C4, _C5 = f32(0.008333452), f32(0.0013981999), f32(1.9875691e-4)
 
 @inlined
 def _decay(v):
-    """e**-v of a f32x16; 1 below 0, 0 where it is no normal number."""
+    """Compute e**-v of a f32x16; 1 for v below 0, and 0 if the result is not a normal number."""
     v = select(v < splat(_ZERO), splat(_ZERO), v)
     t = splat(_ZERO) - minimum(v, splat(_LARGEST))
     shifted = t * splat(_LOG2_E) + splat(_TO_WHOLE)
@@ -182,7 +182,7 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
         True if all values are finite and at least 0.
     """
     invalid = False
-    if divisor == 1.0:  # divisions would take as long as all else
+    if divisor == 1.0:  # divisions would double the time
         for i in range(values.shape[0]):
             value = np.float64(values[i])
             invalid |= not (0.0 <= value < np.inf)
@@ -206,11 +206,11 @@ def finish_features(projected, phases, scales, amplitude, n_components):
     projected : ndarray of shape (n_samples * n_components,), float32
         Finite.
     phases : ndarray of shape (n_components,), float32
-        In turns.
+        Phases in turns.
     scales : ndarray of shape (n_samples,), float32
-        Turns for a unit of projection, row by row.
+        Turns per unit of projection for each row.
     amplitude : float32
-        With 0 each row is divided by its length instead.
+        If it is 0, each row is divided by its length instead.
     n_components : int
     """
     tail, lanes = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)

@@ -26,18 +26,18 @@ def load_numbers(code: Code, argument: int, array: Any, at: Any, step: Any, size
 
 
 def plus_mirrored(group, other):
-    """Sum of a group and the conjugate of another of which vectors and lanes are in reverse order."""
+    """Add to a group the conjugate of another group, with vectors and lanes in reverse order."""
     size = len(group) // 2
     return np.concatenate([group[:size] + other[:size][::-1, ::-1], group[size:] - other[size:][::-1, ::-1]])
 
 
 def swapped(group):
-    """Group with imaginary parts for real ones and vice versa."""
+    """Swap the real and imaginary parts of a group."""
     return np.roll(group, len(group) // 2, axis=0)
 
 
 def transposed(group):
-    """Group of 8 with vectors for lanes and vice versa."""
+    """Transpose the vectors and lanes of a group of 8."""
     return group.reshape(2, WIDTH, WIDTH).swapaxes(1, 2).reshape(-1, WIDTH)
 
 
@@ -46,7 +46,7 @@ def _places(array: Any, at: Any, step: Any, size: int) -> Any:
 
 
 def load_group(array: Any, at: Any, step: Any, size: int) -> Any:
-    """Group of the vectors at ``array[at]``, ``array[at + step]``, ..., with the JIT disabled."""
+    """Load the group of vectors at ``array[at]``, ``array[at + step]``, ..., with the JIT disabled."""
     return np.concatenate([_places(array, at, step, size), _places(array, at + WIDTH, step, size)])
 
 
@@ -59,7 +59,7 @@ def _loader(size: int) -> Callable:
 
 
 load_3, load_4, load_5, load_8, load_9, load_16 = (_loader(size) for size in (3, 4, 5, 8, 9, 16))
-"""Groups of the vectors at ``array[at]``, ``array[at + step]``, ..., float64."""
+"""Functions that load the group of float64 vectors at ``array[at]``, ``array[at + step]``, ... ."""
 
 
 def _emit_numbers(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
@@ -90,7 +90,7 @@ def _emit_deal(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any
 
 
 deal_4, deal_8, deal_16 = (_dealer(size) for size in (4, 8, 16))
-"""Groups of a float32 row's numbers: real where `choice`, uint16, is `first`, imaginary where the next, else 0."""
+"""Functions that load a float32 row as a group: real parts if `choice` is `first`, imaginary if `first + 1`, else 0."""
 
 
 def store(array, at, step, group):

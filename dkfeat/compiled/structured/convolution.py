@@ -1,12 +1,13 @@
-r"""Circular convolutions of rows with mixtures of real vectors, in float64 and for a power of two of columns.
+r"""Circular convolutions of rows with mixtures of real vectors, in float64; the period is a power of two.
 
-A row's columns are dealt to m rows, of which vectors r_0 ... r_{m-1} make one: :math:`\sum_s r_s * x_s`. Two of them go
-into one complex transform, because :math:`\mathrm{Re}[(x_0 + i x_1) * (r_0 - i r_1)] = r_0 * x_0 + r_1 * x_1`.
+The columns of a row are distributed to m rows x_0 ... x_{m-1}, which are convolved with vectors r_0 ... r_{m-1} and
+added: :math:`\sum_s r_s * x_s`. One complex transform serves two of them, because :math:`\mathrm{Re}[(x_0 + i x_1) *
+(r_0 - i r_1)] = r_0 * x_0 + r_1 * x_1`.
 
-A transform is split at once into a few blocks, and each block is taken through all that follows, the product with its
-spectrum and the way back included: of 16,384 columns a block and its roots fit the first-level cache. Only real parts
-are wanted in the end. Block q of the frequencies of a real sequence is the mirrored conjugate of block -q: the second
-half of the blocks is added to the first and never goes back.
+The first step splits a transform into a few blocks. Each block then passes through all further steps, including the
+product with its spectrum and its part of the inverse transform: for 16,384 columns a block and its roots fit the
+first-level cache. The result needs only real parts. Block q of the frequencies of a real sequence is the mirrored
+conjugate of block -q, so the second half of the blocks is added to the first and needs no inverse transform.
 
 Operations are strict IEEE and a row's result does not depend on other rows.
 """
@@ -34,9 +35,9 @@ from dkfeat.compiled.structured.fourier import (
 )
 
 SMALLEST = 256
-"""Least period."""
+"""Smallest period."""
 _GAP = 16
-"""Float64 between blocks of the first split: at strides of a power of two they would crowd a few places of a cache."""
+"""Number of float64 between blocks of the first split; with strides of a power of two they would share cache sets."""
 
 
 @kernel
@@ -102,7 +103,7 @@ def spectra_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns
     -------
     spectra : ndarray of shape (ceil(m / 2), 2 * n), float64
-        For `convolve_rows`.
+        Spectra for `convolve_rows`.
     """
     m, n = weights.shape
     spectra = aligned(-(-m // 2) * 2 * n, np.float64).reshape(-1, n // WIDTH, 2, WIDTH)
@@ -127,7 +128,7 @@ def convolve_rows(
     ----------
     x : ndarray of shape (n_samples, n_features), float32, C order
     choice : ndarray of shape (n,), uint16
-        Which of the vectors weighs each column; for columns from n_features on it means nothing.
+        Number of the vector that is applied to each column; ignored from column n_features on.
     spectra : ndarray of shape (ceil(m / 2), 2 * n), float64
     out : ndarray of shape (n_samples, n_components), float32, C order
     to, width : int
@@ -172,7 +173,7 @@ def add_shifted(x, sizes, factors, places, weights, out, to, width, step):
         From 0 to n - 1.
     weights : ndarray of shape (n_weights,), float32
     out : ndarray, flat, float32
-        Place p of row i is ``out[to + i * step + p]``; places from `width` on are left out.
+        Column p of row i is ``out[to + i * step + p]``; columns from `width` on are not written.
     to, width, step : int
     """
     n_samples, n_columns, n = sizes

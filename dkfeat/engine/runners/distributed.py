@@ -32,7 +32,7 @@ _PORTLESS = {"inproc"}
 
 
 def check_address(address: str) -> None:
-    """Check the address of a scheduler; with a wrong one Dask would leave a half-made client behind.
+    """Check the address of a scheduler, because Dask leaves an incomplete client after an invalid one.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def check_address(address: str) -> None:
 def check_security(address: str) -> None:
     """Check that an address agrees with Dask's TLS settings.
 
-    Without this, Dask would raise errors of many kinds that name no setting, and leave a half-made client behind.
+    Otherwise Dask raises errors of many kinds that name no setting, and leaves an incomplete client.
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ def check_security(address: str) -> None:
     Raises
     ------
     ConfigError
-        Certificates are missing or cannot be read, or the address is not encrypted where Dask is set to insist on it.
+        If certificates are missing or cannot be read, or Dask requires encryption and the address is not encrypted.
     """
-    if dask.config.get("distributed.client.security-loader", None):  # it decides, whenever a client is made
+    if dask.config.get("distributed.client.security-loader", None):  # it makes the settings of each client
         return
     try:
         settings = Security().get_connection_args("client")
@@ -94,23 +94,23 @@ def check_security(address: str) -> None:
 
 
 REFRESH_SECONDS = 2.0
-"""Seconds after which the number of threads, which bounds the tasks in flight, is read again."""
+"""Interval for updating the number of threads, which bounds the tasks in flight."""
 
 
 POLL_SECONDS = 0.01
-"""Seconds between looks for results while workers are watched."""
+"""Interval for polling results while workers are watched."""
 
 GATHER_SECONDS = 30.0
-"""Seconds that a result may take to arrive before it is gathered again, at first; doubled each time after that."""
+"""Initial timeout for gathering a result, in seconds; doubled after each timeout."""
 
 MOST_TRIES = 10
-"""Submissions of a task whose workers were all lost."""
+"""Maximum number of submissions of a task whose workers were all lost."""
 
 IDLE_BYTES = 250 << 20
-"""Bytes that a worker process holds before its first task, most of them modules and compiled code."""
+"""Memory of a worker process before its first task, mostly modules and compiled code."""
 
 TERMINATE = 0.95
-"""Share of its memory limit at which a worker is ended by its nanny."""
+"""Share of the memory limit at which the nanny terminates a worker."""
 
 
 @contextmanager
@@ -120,9 +120,9 @@ def connect(address: str) -> Iterator[Client]:
     Raises
     ------
     ClusterError
-        If it does not answer within Dask's connection timeout.
+        If it does not respond within Dask's connection timeout.
     ConfigError
-        If it is no address, or Dask's TLS settings do not go with it.
+        If the address is invalid, or contradicts Dask's TLS settings.
     """
     check_address(address)
     check_security(address)
@@ -137,9 +137,9 @@ def connect(address: str) -> Iterator[Client]:
 
 
 class TaskPlugin(WorkerPlugin):
-    """Carries a task to every worker of a cluster, also to those that join later.
+    """Worker plugin that sends a task to every worker of a cluster, also to those that join later.
 
-    Nothing is scattered: scattered data are lost with their last holder, and late workers start without them.
+    The task is not scattered, because scattered data are lost with their last holder, and late workers lack them.
     """
 
     def __init__(self, name: str, task: SplitTask) -> None:
@@ -147,10 +147,10 @@ class TaskPlugin(WorkerPlugin):
 
 
 def run_on_worker(name: str, packed: bytes) -> Any:
-    """Run the task that the plugin `name` brought to this worker on a split, which is all that travels with it.
+    """Run the task of the plugin `name` on a split, the only data that are sent with each call.
 
-    It is packed by itself, because a scheduler unpacks arguments on the way, and stands still for seconds while it
-    imports what that takes.
+    The split is pickled separately, because a scheduler would unpickle arguments, and be blocked for seconds by the
+    imports that this needs.
     """
     plugins = get_worker().plugins
     plugin: Any = plugins.get(name)
@@ -168,17 +168,17 @@ class ClientRunner:
     client: Client
     in_flight: int | None = None
     expected_threads: int | None = None
-    """Threads that there will be, of a cluster whose workers come one after another."""
+    """Final number of threads of a cluster whose workers start one after another."""
 
     @property
     def description(self) -> str:
-        """Workers, for people."""
+        """Number of workers and threads, for display."""
         threads = self.client.nthreads()
         return f"{counted(len(threads), 'worker process')} with {counted(sum(threads.values()), 'thread')}"
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that one task may use: what the smallest worker has beside its modules, for each of its threads."""
+        """Memory that a task may use, in bytes: that of the smallest worker without its modules, divided by threads."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         shares = [
             max(0, int(TERMINATE * worker["memory_limit"]) - IDLE_BYTES) // worker["nthreads"]
@@ -189,7 +189,7 @@ class ClientRunner:
 
     @property
     def n_threads(self) -> int:
-        """Tasks that run at a time, once all workers have come."""
+        """Number of tasks that run at a time when all workers have started."""
         return self.expected_threads or int(sum(self.client.nthreads().values()))
 
     def run(
@@ -203,7 +203,7 @@ class ClientRunner:
             try:
                 self._drive(name, splits, done, home)
             finally:
-                # tasks that still run see the plugin go and stop at their next piece
+                # running tasks stop at their next piece when the plugin is removed
                 with suppress(OSError, CancelledError):
                     if self.client.status == "running":
                         self.client.unregister_worker_plugin(name)
@@ -264,10 +264,10 @@ class ClientRunner:
 
 
 class _Submissions:
-    """Tasks of a run that are submitted and not yet done, each on the worker that it should run on, if there is one.
+    """Submitted tasks of a run that are not done, each with its preferred worker, if any.
 
-    A task that prefers a lost worker goes to another one. If there is none at that moment the scheduler never looks at
-    it again, whatever workers come: distributed 2026.8 forgets then that others are allowed
+    A task that prefers a lost worker runs on another one. If there is no other worker at that moment, the scheduler
+    never runs the task, even if workers join later: distributed 2026.8 forgets that other workers are allowed
     (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again.
     """
 
@@ -293,7 +293,7 @@ class _Submissions:
         self._completed.add(future)
 
     def next_result(self) -> tuple[Split, Any]:
-        """Wait for a result, and remove its split from those that are pending."""
+        """Wait for a result, and remove its split from the pending ones."""
         while True:
             future = self._next_future()
             if future not in self.pending:  # it was submitted again
@@ -316,7 +316,7 @@ class _Submissions:
         return next(self._completed)
 
     def _resubmit(self) -> None:
-        """Submit those tasks again whose worker is lost and that no other worker has taken."""
+        """Resubmit tasks whose worker is lost and that no other worker runs."""
         threads = self._client.nthreads()
         running = {key for keys in self._client.processing().values() for key in keys}
         for future, split in list(self.pending.items()):
