@@ -37,12 +37,12 @@ from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.simd.vector import LANES, load, store
 
 HINGE, SQUARED_HINGE, LOG_LOSS, SQUARED_ERROR, HUBER = range(5)
-"""Losses that a model can have."""
+"""Numbers of the losses."""
 
 _ENOUGH = 1e-3
-"""A last correction, as a share of the step and of a unit of the score: Newton's method doubles the digits with it."""
+"""Relative size of the last correction, for step and score; Newton's method then has twice as many correct digits."""
 _MOST = 100
-"""Corrections, of which a few are enough."""
+"""Maximum number of corrections; a few are usually enough."""
 _SAFE = 4.0
 """Inverse of the logistic loss's greatest curvature."""
 
@@ -71,25 +71,25 @@ def _log_step(margin, size, length):
 
 @inlined
 def step_and_loss(kind, score, target, epsilon, size, length):
-    """Step that a row asks for, and its loss before it.
+    """Compute the step for a row, and the loss of the row before the step.
 
     Parameters
     ----------
     kind : int
         Loss.
     score, target : float
-        -1 or 1 is the target of a class.
+        Targets of classes are -1 and 1.
     epsilon : float
         Error at which the Huber loss turns from square to absolute.
     size : float
         Step size times the row's weight, at least 0.
     length : float
-        What the score grows by for a step of 1: the squared length of the row, its intercept included; at least 0.
+        Increase of the score for a step of 1, the squared length of the row with its intercept; at least 0.
 
     Returns
     -------
     step, loss : float
-        What the row is multiplied by before it is added to the weights.
+        Factor with which the row is added to the weights, and the loss.
     """
     if kind >= SQUARED_ERROR:
         error = target - score
@@ -111,29 +111,29 @@ def step_and_loss(kind, score, target, epsilon, size, length):
 
 
 SMALLEST_SCALE = 1e-3
-"""Below this the window must end: what `coef` and `lag` cancel would show in float32."""
+"""Scale below which the window must end, because cancellation of `coef` and `lag` would lose digits of float32."""
 
 
 class Targets(NamedTuple):
     """Targets and weights of a batch's rows."""
 
     offsets: Any
-    """Row i belongs to the outputs ``positives[offsets[i]:offsets[i + 1]]`` and to no other, int64."""
+    """Row i is positive for exactly the outputs ``positives[offsets[i]:offsets[i + 1]]``, int64."""
     positives: Any
     """Numbers of outputs, int64."""
     reals: Any
-    """Targets of a regression, float64; of no length for classes."""
+    """Targets of a regression, float64; empty for classes."""
     weights: Any
     """Weight of each row, float64."""
 
 
 class Lanes(NamedTuple):
-    """State of all lanes, float64 of shape (n_lanes,) unless said otherwise; reset when windows end."""
+    """State of all lanes, float64 of shape (n_lanes,) unless noted; reset at the end of a window."""
 
     kinds: Any
     """Loss of each lane, int64."""
     step_sizes: Any
-    """0 where a lane only fills up a block."""
+    """Step size of each lane; 0 for padding lanes of a block."""
     decays: Any
     """Factors by which the penalty multiplies scales."""
     scales: Any
@@ -151,7 +151,7 @@ class Lanes(NamedTuple):
 
 @inlined
 def _move(lanes, lane, product, length, target, weight, epsilon, intercept_rate):
-    # one row in one lane: all but the columns' weights; returns what they and their lag change by, for values of 1
+    # one row in one lane, except the columns' weights; returns the changes of these and their lag for values of 1
     score = lanes.scales[lane] * product + lanes.intercepts[lane]
     size = lanes.step_sizes[lane] * weight
     step, loss = step_and_loss(lanes.kinds[lane], score, target, epsilon, size, length + intercept_rate)
@@ -167,7 +167,7 @@ def _move(lanes, lane, product, length, target, weight, epsilon, intercept_rate)
 
 @kernel
 def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coef, lag):
-    """Show rows of a batch to all lanes, until the batch or the window ends.
+    """Run the descent of all lanes over rows of a batch, until the batch or the window ends.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
     Returns
     -------
     stop : int
-        Rows shown, with those before `start`; end the window if it is not all of them.
+        Row after the last one processed; if it is not the end of the batch, the window must end.
     """
     n_lanes, n_rows = len(lanes.kinds), len(rows.indptr) - 1
     products, changes, lags = (
@@ -241,7 +241,7 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
 
 @kernel
 def descend_one(rows, targets, start, lanes, epsilon, intercept_rate, coef, lag):
-    """Do what `descend` does for a single lane, whose tables have shape (n_columns,)."""
+    """Run `descend` for a single lane, whose tables have shape (n_columns,)."""
     n_rows, parts = len(rows.indptr) - 1, np.empty(LANES, np.float32)
     for row in range(start, n_rows):
         begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
@@ -264,17 +264,17 @@ def descend_one(rows, targets, start, lanes, epsilon, intercept_rate, coef, lag)
 
 @kernel
 def end_window(lanes, n_window, n_before, coef, lag, mean):
-    """End a window: put scales into the weights, and the window's weights into their mean.
+    """End a window: multiply the weights by their scales, and add the window's weights to the mean.
 
     Parameters
     ----------
     lanes : Lanes
-        `scales` become 1, sums 0, and means take the window in.
+        `scales` become 1, sums 0, and means include the window.
     n_window, n_before : int
         Rows of the window, at least 1, and rows before it.
     coef : ndarray of shape (n_columns * n_lanes,), float32
     lag, mean : ndarrays of the same shape, or of none, float32
-        The mean is over all rows before the window, and then with it.
+        On entry the mean is over all rows before the window; on return it includes the window.
     """
     n_lanes = len(lanes.kinds)
     total = np.float64(n_window + n_before)

@@ -1,16 +1,16 @@
 """Products of signed sums: features of rows under random signs, with no table of weights.
 
-Components come in blocks of 16, of falling degree. Block b has as many levels as its first component has factors, of 16
-factors each from factor ``starts[b]`` on; lane l of level j is factor j of component 16 b + l. A factor is a row's sum
-of signed values, and a component is ``constants * prod_j (scales * factor_j)`` over its degree.
+Components are in blocks of 16, in descending order of degree. Block b has as many levels as its first component has
+factors, with 16 factors each, starting at factor ``starts[b]``; lane l of level j is factor j of component 16 b + l. A
+factor is a row's sum of signed values, and a component is ``constants * prod_j (scales * factor_j)`` over its degree.
 
-The sum of a row is fixed: the columns of a group of four, in order, make a partial sum, and partial sums are added in
-the order of their groups. A zero adds nothing, so dense and sparse rows give equal bits, on every CPU, in blocks of any
-size.
+The order of summation is fixed: the columns of a group of four, in order, make a partial sum, and partial sums are
+added in the order of their groups. A zero adds nothing, so dense and sparse rows give equal bits, on every CPU, in
+blocks of any size.
 
-- Dense rows stand in lanes, 16 at a time. The 16 signed sums of a group are made once and looked up by the four
-  bits of each factor: a group costs a factor one addition for 16 rows, where a product of matrices costs four.
-- Sparse rows add or subtract a value in 16 factors at once, by 16 bits of the packed table as a mask.
+- Dense rows are processed 16 at a time, one per lane. The 16 signed sums of a group are computed once and looked up by
+  the four bits of each factor: for 16 rows, a group takes one addition per factor; a matrix product takes four.
+- Sparse rows add or subtract a value in 16 factors at once, with 16 bits of the packed table as a mask.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dkfeat.compiled.random.tables import COLUMNS
 from dkfeat.compiled.simd.vector import LANES, Code, load, mask16, register, select, splat, store
 
 GROUP = 4
-"""Neighbouring columns whose values are added before they join a row's sum."""
+"""Number of neighbouring columns in a partial sum."""
 _CHUNK = 8 * LANES
-"""Factors of a sparse row that are summed together, in registers."""
+"""Number of factors of a sparse row summed at a time, in registers."""
 
 _ENTRIES = 1 << GROUP
 _LOOKUPS = COLUMNS // GROUP
 _SUMS, _CELLS = _LOOKUPS * _ENTRIES * LANES, COLUMNS * LANES
 ROOM = _SUMS + _CELLS
-"""Float32 numbers that `multiply_dense_signs` needs for the columns at hand."""
+"""Number of float32 that `multiply_dense_signs` needs for intermediate values."""
 
 f32, u64 = np.float32, np.uint64
 
@@ -53,9 +53,9 @@ register(load_mask, (types.Array(types.uint16, 1, "C"), types.intp), _emit_load_
 
 @inlined
 def _fill_sums(cells, group, sums):
-    """Write the 16 signed sums of four columns of 16 rows; bit t of an entry's number says that column t is negative.
+    """Write the 16 signed sums of four columns of 16 rows; column t is negative in entries whose bit t is set.
 
-    Each is a sum in the order of the columns.
+    Each sum is in the order of the columns.
     """
     at, to = group * GROUP * LANES, group * _ENTRIES * LANES
     zero = splat(f32(0))
@@ -77,60 +77,60 @@ def _look_up(sums, group, word):
 
 
 class Components(NamedTuple):
-    """Blocks of components, and the factors of which a table of signs holds some."""
+    """Blocks of components, and their factors in a table of signs."""
 
     starts: NDArray[np.int64]
-    """Shape (n_blocks + 1,): first factor of each block and, last, the number of all."""
+    """First factor of each block, and the total number of factors at the end, shape (n_blocks + 1,)."""
     degrees: NDArray[np.float32]
-    """Shape (16 * n_blocks,): factors of each component, whole numbers, falling; any beyond the last component."""
+    """Degree of each component, descending integers, shape (16 * n_blocks,); arbitrary beyond the last component."""
     scales: NDArray[np.float32]
     """Shape (16 * n_blocks,)."""
     constants: NDArray[np.float32]
     """Shape (16 * n_blocks,)."""
     first_block: int
-    """Blocks to compute, from this one; their factors are among those of the table."""
+    """First block to compute; the table has the factors of all blocks to compute."""
     last_block: int
-    """To before this one."""
+    """End of the blocks to compute, exclusive."""
     n_factors: int
-    """Factors of the table."""
+    """Number of factors of the table."""
     origin: int
     """First factor of the table."""
 
 
 class Features(NamedTuple):
-    """Array that features of rows are written to, with what marks those that overflow."""
+    """Output array for features, and marks of rows that overflow."""
 
     values: NDArray[np.float32]
-    """Flat: component c of row i goes to ``values[to + i * step + c]``, and components end the row."""
+    """Flat: component c of row i is ``values[to + i * step + c]``; components are the last columns of a row."""
     to: int
     step: int
     spoilt: NDArray[np.uint8]
-    """Shape (n_samples,): set to 1 where a feature overflows; else left as it is."""
+    """Shape (n_samples,): set to 1 for rows with a feature that overflows, otherwise unchanged."""
 
 
 @kernel
 def multiply_dense_signs(
     x, multipliers, n_columns, first_column, last_column, signs, components, features, room, totals
 ):
-    """Features of dense rows, some columns at a time: the last call, whose columns end the rows, writes them.
+    """Process a range of columns of dense rows; the call with the last columns writes the features.
 
     Parameters
     ----------
     x : ndarray of shape (n_samples * n_columns,), float32
     multipliers : ndarray of shape (n_samples,), float32
-        Each row's values are multiplied by its own.
+        Factors of the rows.
     n_columns : int
     first_column, last_column : int
-        Columns from the first, a multiple of 64, to before the last: 0 to n_columns, or parts of it in order.
+        Range of columns, from a multiple of 64, exclusive of the last: 0 to n_columns, or parts of it in order.
     signs : ndarray of shape (ceil((last_column - first_column) / 64) * n_factors,), uint64
-        Turned signs of these columns.
+        Transposed signs of these columns.
     components : Components
     features : Features
     room : ndarray of shape (ROOM,), float32
-        For intermediate values; aligned to 64 bytes, without which look-ups take twice the time.
+        Buffer for intermediate values, aligned to 64 bytes; otherwise look-ups take twice the time.
     totals : ndarray of shape (16 * n_factors,), float32
-        For the sums of 16 rows, where one call takes all columns; else of shape (ceil(n_samples / 16) * 16 *
-        n_factors,), for the sums of all of them, as the last call left them. Aligned likewise.
+        Buffer for the sums of 16 rows if one call processes all columns. Otherwise of shape (ceil(n_samples / 16) * 16
+        * n_factors,), with the sums of all rows from the previous call. Aligned to 64 bytes.
     """
     starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
     out, to, step, spoilt = features
@@ -197,7 +197,7 @@ def multiply_dense_signs(
 def multiply_sparse_signs(
     indptr, places, fresh, values, multipliers, signs, components, features, totals, goes_on, ends
 ):
-    """Features of sparse rows, or of parts of one row: the last call writes them.
+    """Process sparse rows, or a part of a single row; the call with the last part writes the features.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def multiply_sparse_signs(
     places : ndarray of shape (nnz,), int64
         Rows of the table `signs`; columns ascend in a row.
     fresh : ndarray of shape (nnz,), bool
-        Whether an entry is the first of its row in its group of columns.
+        True for the first entry of a row in its group of columns.
     values : ndarray of shape (nnz,), float32
     multipliers : ndarray of shape (n_samples,), float32
     signs : ndarray of shape (n_places * n_factors / 16,), uint16
@@ -213,10 +213,10 @@ def multiply_sparse_signs(
     components : Components
     features : Features
     totals : ndarray of shape (n_factors,), float32
-        For the sums of a row.
+        Buffer for the sums of a row.
     goes_on, ends : bool
-        Whether `totals` holds sums of earlier columns of the one row that is given, and whether its features follow
-        now. A part of a row begins with an entry that is fresh.
+        True if `totals` holds sums of earlier columns of a single row, and if this part is its last. A part of a row
+        begins with the first entry of a group.
     """
     starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
     out, to, step, spoilt = features

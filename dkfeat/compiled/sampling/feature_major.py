@@ -1,4 +1,4 @@
-"""Logarithms of sparse rows, turned feature-major: the coordinates that rows hold, and for each its rows in order.
+"""Logarithms of sparse rows in feature-major order: for each coordinate that occurs, its rows in order.
 
 A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Columns are
 numbers up to 2**40 and nothing is allocated by their size.
@@ -36,14 +36,14 @@ def _signed_logs(values, power, logs, negative):
 
 
 def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Logarithms of magnitudes, and signs.
+    """Compute the logarithms of magnitudes, and the signs.
 
     Parameters
     ----------
     values : ndarray of shape (nnz,), float32 or float64
         Finite.
     power : float, default=1.0
-        Power p of the pGMM kernel: the logarithm of ``abs(value)**p`` is meant.
+        Power p of the pGMM kernel; the result is the logarithm of ``abs(value)**p``.
 
     Returns
     -------
@@ -79,18 +79,17 @@ class FeatureMajor(NamedTuple):
 def turn(
     indptr: NDArray[np.int64], columns: NDArray[np.integer], negative: NDArray[np.bool_], logs: NDArray[np.float32]
 ) -> FeatureMajor:
-    """Turn rows feature-major.
+    """Transpose rows to feature-major order.
 
-    Blocks of rows are small where rows share many coordinates, so that a block's accumulators stay in the
-    first-level cache while the parameters of a coordinate are read again for each block; else all rows are one
-    block.
+    If rows share many coordinates, blocks of rows are small: a block's accumulators stay in the first-level cache, and
+    the parameters of a coordinate are read again for each block. Otherwise all rows are one block.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_rows + 1,), int64
         At least one row; the first item may exceed 0.
     columns, negative, logs : ndarrays of shape (nnz,)
-        Entries of these rows alone; columns int32 or int64.
+        Entries of these rows; columns int32 or int64.
     """
     n_rows, nnz = len(indptr) - 1, len(columns)
     ranks = np.empty(nnz, np.int32)
@@ -130,7 +129,7 @@ def _rank_by_counting(columns, negative, n_keys, ranks):
 
 
 def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDArray[np.int64]:
-    # the same by a hash table of those that occur, for coordinates too large for a table of all
+    # the same by a hash table of those that occur, if a table of all coordinates would be too large
     size = _SMALLEST_TABLE
     while True:
         keys = np.full(size, -1, np.int64)
@@ -147,7 +146,7 @@ def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDA
 
 @kernel
 def _find_slots(columns, negative, keys, slots):
-    # slot of each entry's coordinate in an open hash table; False if the table fills beyond a half
+    # slot of each entry's coordinate in an open hash table; False if more than half of the table is full
     mask, free = u64(keys.shape[0] - 1), keys.shape[0] // 2
     for p in range(columns.shape[0]):
         key = 2 * np.int64(columns[p]) + negative[p]

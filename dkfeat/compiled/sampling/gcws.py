@@ -7,10 +7,10 @@ A parameter is a pure function of (seed, coordinate, component): four words of P
 logarithm of a product of two uniform numbers, beta, and the bits of a mixed code. Tables are made for the coordinates
 that a block holds and never sent or kept: q = 1 / r, r, beta and h = log c - r.
 
-The sweep goes coordinate by coordinate down the rows that hold it. Each row keeps the least a of its entries so far and
-what it wants of the sampled pair. Coordinates come in ascending order and only a smaller a wins, so a tie goes to the
-lowest coordinate. Accumulators are asked for some entries ahead: their rows are known, and without it half of the time
-is spent waiting for the second-level cache.
+The sweep processes the rows of one coordinate after another. The accumulator of a row has the smallest a of its entries
+so far, and the code, and level if needed, of the sampled pair. Coordinates ascend and only a smaller a replaces the
+previous one, so ties go to the lowest coordinate. Accumulators are prefetched some entries ahead; otherwise half of the
+time is spent waiting for the second-level cache.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from dkfeat.compiled.simd.vector import (
 )
 
 CODE_LOW, CODE_SIGNED, CODE_MIXED, CODE_RANK = 0, 1, 2, 3
-"""Rules by which a coordinate becomes a code; CODE_RANK gives its position among those present, whatever `i_bits`."""
+"""Rules that map a coordinate to a code; CODE_RANK is its position among those present, independent of `i_bits`."""
 
 TABLE_ROW = 4 * LANES
-"""Floats of a coordinate in a table: q, r, beta and h of 16 components each."""
+"""Number of floats of a coordinate in a table: q, r, beta and h of 16 components each."""
 
-_BATCH = 64  # coordinates between the two passes: their words stay in the first-level cache
+_BATCH = 64  # coordinates per pass; their words stay in the first-level cache
 _STREAM = np.uint64(STREAM_GCWS)
 
 f32, u32, u64 = np.float32, np.uint32, np.uint64
@@ -95,7 +95,7 @@ def fill_tables(coordinates, first, last, component, seed, mode, i_bits, shifts,
     shift = load(shifts, component)
     for begin in range(first, last, _BATCH):
         end = min(begin + _BATCH, last)
-        # words first, in the places of the parameters: two short chains of dependent steps overlap better
+        # words first, stored where the parameters will be: two short chains of dependent steps overlap better
         # than a long one
         _fill_words(coordinates, begin, end, first, component, seed, table)
         for q in range(begin, end):
@@ -125,7 +125,7 @@ def fill_tables(coordinates, first, last, component, seed, mode, i_bits, shifts,
 
 
 CHUNK = 512
-"""Coordinates whose parameters are held at once: 140 KB, for a second-level cache."""
+"""Number of coordinates whose parameters are in memory at a time: 140 KB, for a second-level cache."""
 
 _AHEAD, _ONE, _TWO = np.uint64(AHEAD), np.uint64(1), np.uint64(2)
 
@@ -138,7 +138,7 @@ def _parameters(table, q):
 
 @inlined
 def _sweep_codes(begin, end, places, logs, table, q, codes, best, kept):
-    # one coordinate down its rows
+    # all rows of one coordinate
     inverse, r, beta, h = _parameters(table, q)
     code = load(codes, q * LANES)
     for p in range(u64(begin), u64(end)):
@@ -199,16 +199,16 @@ def sweep_tile(
         First component of the tile.
     seed : uint64
     mode, i_bits, shifts
-        As `fill_tables` takes them.
+        As in `fill_tables`.
     with_levels : bool
     table, codes : ndarrays of shape (at least min(CHUNK, n_present) * TABLE_ROW,) float32, and (... * 16,) as `kept`
-        Scratch.
+        Buffers.
     best : ndarray of shape (n_rows * 16,), float32
-        The least a of each row and component; inf for a row without entries.
+        Smallest a of each row and component; inf for a row without entries.
     kept : ndarray of shape (n_rows * 16,), uint8, uint16 or uint32
         Codes of the sampled coordinates; 0 for a row without entries.
     levels : ndarray of shape (n_rows * 16,), float32
-        Sampled levels, if wanted; 0 for a row without entries.
+        Sampled levels if `with_levels`; 0 for a row without entries.
     """
     best[:] = np.inf
     kept[:] = 0
@@ -227,9 +227,9 @@ def sweep_tile(
 
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
-"""Rule by which a coordinate becomes a code; see `dkfeat.GCWSFeatures`."""
+"""Rule that maps a coordinate to a code; see `dkfeat.GCWSFeatures`."""
 SWEPT_ROWS = 20_480
-"""Rows swept together: their accumulators, 80 bytes a row, fit a second-level cache of 2 MB."""
+"""Maximum number of rows in a sweep: their accumulators, 80 bytes a row, fit a second-level cache of 2 MB."""
 
 _MODES = {"injective": CODE_LOW, "lowest": CODE_LOW, "signed": CODE_SIGNED, "mixed": CODE_MIXED}
 _SHIFT_STREAM = np.uint64(STREAM_CODE_SHIFT)
@@ -298,7 +298,7 @@ def encode(
     t_bits: int,
     mode: CodeMode,
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Packed codes of rows.
+    """Compute the packed codes of rows.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def encode(
     i_bits, t_bits : int
         Bits kept of the coordinate, 1 to 16, and of the level, 0 to 2.
     mode : {"injective", "signed", "mixed", "lowest"}
-        How a coordinate becomes a code.
+        Rule that maps a coordinate to a code.
 
     Returns
     -------
@@ -370,7 +370,7 @@ def _sweeps(
     kept: NDArray,
     levels: NDArray[np.float32],
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    # sweep each tile of 16 components into kept and levels; yields its first component and the least a
+    # sweep each tile of 16 components into kept and levels; yields its first component and the smallest a
     key = np.uint64(seed)
     words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
     if mode == CODE_SIGNED:

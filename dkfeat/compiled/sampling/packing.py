@@ -1,4 +1,4 @@
-"""Codes packed into the bits of rows, in component order, least significant bit first, running on across bytes."""
+"""Packing of codes into bits, in component order, least significant bit first, without padding between codes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
     kept : ndarray of shape (n_rows * 16,), uint8 or uint16
         Codes of the coordinates, of `i_bits` bits.
     levels : ndarray of shape (n_rows * 16,), float32
-        Levels, finite whole numbers; not read where `t_bits` is 0.
+        Levels, finite integers; not read if `t_bits` is 0.
     i_bits, t_bits : int
-        At most 18 together.
+        Their sum is at most 18.
     component, n_live : int
-        First component of the tile, a multiple of 16, and how many there are.
+        First component of the tile, a multiple of 16, and number of components.
     row_bytes : int
     packed : ndarray of shape (n_rows * row_bytes,), uint8
-        Its bytes of these components are written.
+        The bytes of these components are written.
     """
     bits = i_bits + t_bits
     first_byte = component * bits // 8
@@ -58,7 +58,7 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
 
 @kernel
 def pack_bytes(kept, component, row_bytes, packed):
-    """Do what `pack_tile` does for 16 codes of 8 bits: copy them."""
+    """Copy 16 codes of 8 bits, for which this is equivalent to `pack_tile`."""
     for row in range(packed.shape[0] // row_bytes):
         store(packed, row * row_bytes + component, load(kept, row * LANES))
 
@@ -67,12 +67,12 @@ def pack_bytes(kept, component, row_bytes, packed):
 def one_hot_columns(
     packed: NDArray[np.uint8], empty: NDArray[np.bool_], n_components: int, bits: int, columns: NDArray[np.int64]
 ) -> None:
-    """Fill `columns` with ``component * 2^bits + code``, row after row; empty rows take no place.
+    """Fill `columns` with ``component * 2^bits + code``, row after row, without empty rows.
 
     Parameters
     ----------
     packed : ndarray of shape (n_samples, ceil(n_components * bits / 8)), uint8
-        Codes in component order, least significant bit first, running on across bytes.
+        Codes in component order, least significant bit first, without padding between codes.
     empty : ndarray of shape (n_samples,), bool
     n_components, bits : int
         bits from 1 to 24.
@@ -83,12 +83,12 @@ def one_hot_columns(
     for i in range(packed.shape[0]):
         if empty[i]:
             continue
-        if bits == 8:  # a byte is a code: a loop that the compiler turns into one over vectors
+        if bits == 8:  # a byte is a code: the compiler vectorizes this loop
             for component in range(n_components):
                 columns[at + component] = (component << 8) | np.int64(packed[i, component])
             at += n_components
             continue
-        window = np.int64(0)  # bits read and not yet used, the next one lowest
+        window = np.int64(0)  # bits read and not yet used, the next one is the lowest
         held = 0
         byte = 0
         for component in range(n_components):
