@@ -1,14 +1,14 @@
-"""Flags of numba, the cache on disk and the layout of arrays that all compiled loops share.
+"""Flags of numba, the cache on disk and the layout of arrays, shared by all compiled loops.
 
-Loops run serial and without the GIL: parallelism is Dask's. Arithmetic is strict IEEE: no contraction into fused
-operations and no reassociation, so that all CPUs give the same bits.
+Loops are serial and release the GIL; Dask runs them in parallel. Arithmetic is strict IEEE, without contraction into
+fused operations and without reassociation, so that all CPUs give the same bits.
 
-Machine code is kept on disk where numba keeps it: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__`` beside the
-sources, else the user's cache folder; where none can be written, loops are compiled anew in each process. numba
-itself would look only at the file of the outermost function and run old code after an edit of a helper in another
-file. Here, an entry's name is a hash of everything that its code depends on: the sources of this package, numba's
-version, the CPU, its features and the types of the arguments. A stale or foreign entry is never found, a damaged one
-fails its checksum, and processes that compile at the same time write the same bytes to the same name.
+Machine code is cached in numba's folders: ``NUMBA_CACHE_DIR`` if set, else ``__pycache__`` beside the sources, else the
+user's cache folder; if none is writeable, each process compiles the loops. numba itself checks only the file of the
+outermost function, and would run old code after an edit of a helper in another file. Here, the name of an entry is a
+hash of everything that its code depends on: the sources of this package, numba's version, the CPU, its features and the
+types of the arguments. So a stale or foreign entry is never found, a damaged one fails its checksum, and processes that
+compile at the same time write the same bytes to the same name.
 
 ``DKFEAT_JIT_CACHE=0`` turns the cache off. ``NUMBA_DISABLE_JIT=1`` runs everything as plain Python.
 """
@@ -35,12 +35,12 @@ _FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": Fal
 
 
 def kernel(function: F) -> F:
-    """Compile a loop that Python calls, when it is first called.
+    """Compile a loop for calls from Python, at its first call.
 
     Parameters
     ----------
     function : callable
-        Takes arrays and scalars that its caller has checked; each set of argument types is compiled once.
+        Function of arrays and scalars that its caller has checked; it is compiled once for each set of argument types.
 
     Returns
     -------
@@ -59,20 +59,20 @@ def kernel(function: F) -> F:
     """
     compiled = numba.njit(**_FLAGS)(function)
     if not config.DISABLE_JIT and _cache_wanted():  # type: ignore[attr-defined]  # numba sets it from the environment
-        with suppress(RuntimeError):  # numba found no folder that it can write, or no source file: go without a cache
+        with suppress(RuntimeError):  # no writeable folder or no source file: run without a cache
             compiled._cache = _Cache(function)
     return compiled
 
 
 def inlined(function: F) -> F:
-    """Compile a helper that becomes part of each loop that calls it."""
+    """Compile a helper that is inlined into the loops that call it."""
     return numba.njit(forceinline=True, **_FLAGS)(function)
 
 
 def owned(array: NDArray, dtype: Any = None) -> NDArray:
-    """Contiguous, aligned and writeable, copied only if it is not.
+    """Return the array if it is contiguous, aligned and writeable, else such a copy.
 
-    numba compiles a loop anew for each layout, read-only arrays included: with this it is compiled once.
+    numba compiles a loop for each layout of its arrays, also for read-only ones; this function gives them one layout.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def owned(array: NDArray, dtype: Any = None) -> NDArray:
 
 
 def aligned(count: int, dtype: Any) -> NDArray:
-    """Flat array, not filled, that begins with a cache line, so that no vector in it stretches over two.
+    """Make an uninitialised flat array that starts at a cache line, so that no vector in it is on two lines.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def _sources() -> str:
 
 
 class _Entries:
-    """Files of one function's machine code, an index with a single entry for each thing that it depends on."""
+    """Cache files of one function's machine code; each index has a single entry."""
 
     def __init__(self, folder: str, name: str, depends_on: tuple[Any, ...]) -> None:
         self._folder, self._name, self._depends_on = folder, name, depends_on
@@ -130,7 +130,7 @@ class _Entries:
 
     def save(self, key: Any, code: Any) -> None:
         file = self._file(key)
-        file.flush()  # an index that does not read back would stand in the way
+        file.flush()  # an unreadable index would block later entries
         file.save(key, code)
 
     def flush(self) -> None:
@@ -139,7 +139,7 @@ class _Entries:
 
 
 class _Cache(FunctionCache):
-    """numba's cache of a function with our naming of entries; whatever happens to the disk costs speed, never a run."""
+    """numba's cache of a function with dkfeat's names of entries; disk errors cost time, but never end a run."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
@@ -149,7 +149,7 @@ class _Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        with suppress(Exception):  # numba reads what may have been cut, and then raises anything
+        with suppress(Exception):  # a truncated file makes numba raise errors of any type
             return super().load_overload(sig, target_context)
         return None
 

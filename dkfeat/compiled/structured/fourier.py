@@ -1,8 +1,9 @@
 """Discrete Fourier transforms across vectors in registers, in float64.
 
-They take groups of `dkfeat.compiled.simd.lowering`. All transforms are forward. One back is that of numbers whose
-parts are swapped, because i times a conjugate is the number with its parts swapped. Each formula stands here once: LLVM
-and NumPy run the same lines in the same order, so that both, and all CPUs, give the same bits.
+They operate on groups of `dkfeat.compiled.simd.lowering`. All transforms are forward. An inverse transform is a forward
+transform of numbers with real and imaginary parts swapped, because i times a conjugate is the number with its parts
+swapped. Each formula is written once: LLVM and NumPy run the same lines in the same order, so that both, on all CPUs,
+give the same bits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _DIAGONAL = math.sqrt(0.5)
 
 
 class _Emitted(NamedTuple):
-    """A vector of LLVM with an array's operators."""
+    """LLVM vector with the operators of an array."""
 
     builder: Any
     value: Any
@@ -58,7 +59,7 @@ class _Emitted(NamedTuple):
         return _Emitted(self.builder, self.builder.fmul(self.value, factor))
 
 
-# Complex numbers below are pairs of vectors, or a zero that takes no part.
+# Complex numbers below are pairs of vectors, or a zero that is skipped.
 _NOTHING = (None, None)
 
 
@@ -75,7 +76,7 @@ def _product(x, y):
 
 
 def _turn(x: Any, sixteenths: int) -> Any:
-    """Turn a number backwards by so many sixteenths."""
+    """Rotate a complex number clockwise by a number of sixteenths of a turn."""
     if sixteenths == 0:
         return x
     if sixteenths == 2:
@@ -106,7 +107,7 @@ def _transform(parts: list) -> list:
 
 
 def _transform_half(parts: list) -> list:
-    """Imaginary parts of the transform of numbers of which all but the first half and one are 0."""
+    """Compute the imaginary parts of the transform of numbers that are 0 except for the first half plus one."""
     numbers = _numbers(parts)
     return [x[1] for x in _frequencies(numbers + [_NOTHING] * (len(numbers) - 2))]
 
@@ -136,22 +137,22 @@ def _each(function: Callable, parts: list, others: list) -> list:
 
 
 def fourier(group):
-    """Forward transform of each lane's column of a group; lanes do not meet."""
+    """Compute the forward transform of each lane across the vectors of a group."""
     return np.stack(_transform(list(group)))
 
 
 def fourier_half(group):
-    """Imaginary parts, of shape (2 * size - 2, 8), of the transform of 3, 5 or 9 vectors, and 0 up to a power of 2."""
+    """Compute the imaginary parts of the transform of 3, 5 or 9 vectors padded with zeros; shape (2 * size - 2, 8)."""
     return np.stack(_transform_half(list(group)))
 
 
 def times(group, other):
-    """Complex products of two groups, number by number."""
+    """Multiply the complex numbers of two groups."""
     return np.stack(_each(_product, list(group), list(other)))
 
 
 def plus(group, other):
-    """Sum of two groups."""
+    """Add two groups."""
     return group + other
 
 
@@ -162,7 +163,7 @@ def turned(group, roots, at):
 
 
 def _run(formula: Callable) -> Callable:
-    """Instructions of a formula on groups."""
+    """Emit the instructions of a formula on groups."""
 
     def emit(code: Code, *groups: list) -> list:
         return [x.value for x in formula(*([_Emitted(code.builder, x) for x in group] for group in groups))]
@@ -188,23 +189,23 @@ _register_all()
 
 
 PAIR = 2 * WIDTH
-"""Float64 that a vector takes in memory."""
+"""Number of float64 of a vector of complex numbers in memory."""
 LAST = WIDTH * WIDTH
-"""Numbers of a block that is transformed in registers."""
+"""Length of the blocks that are transformed in registers."""
 
 
 class Splits(NamedTuple):
-    """Splits of a period, with the roots of unity between them."""
+    """Splits of a period, with their roots of unity."""
 
     radices: NDArray[np.int64]
     starts: NDArray[np.int64]
-    """First root of each split, and of the last block."""
+    """Position of the first root of each split, and of the last block."""
     roots: NDArray[np.float64]
 
 
 @lru_cache(maxsize=4)
 def splits_of(n: int) -> Splits:
-    """Return few splits of a period n, the widest first."""
+    """Return the splits of a period n, the widest first and as few as possible."""
     bits = (n // LAST).bit_length() - 1
     count = -(-bits // 4)
     radices = [2 ** ((bits + i) // count) for i in range(count)][::-1]
@@ -221,7 +222,7 @@ def splits_of(n: int) -> Splits:
 
 @inlined
 def split(work, at, step, count, radix, roots, root):
-    """Split a block by `radix` into blocks of `count` vectors that lie `step` apart, in place."""
+    """Split a block in place by `radix` into blocks of `count` vectors, `step` apart."""
     for t in range(count):
         place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
         if radix == 16:
@@ -234,7 +235,7 @@ def split(work, at, step, count, radix, roots, root):
 
 @inlined
 def _join(work, at, step, count, radix, roots, root):
-    """Undo `split` on swapped numbers."""
+    """Invert `split`, on numbers with swapped parts."""
     for t in range(count):
         place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
         if radix == 16:
@@ -247,7 +248,7 @@ def _join(work, at, step, count, radix, roots, root):
 
 @inlined
 def split_dealt(row, choice, first, work, stride, count, radix, roots):
-    """Split a row's numbers for the first time, dealt to circulants `first` and the next."""
+    """Do the first split of a row, whose columns are distributed to circulants `first` and `first + 1`."""
     step = count * WIDTH
     for t in range(count):
         place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
@@ -261,7 +262,7 @@ def split_dealt(row, choice, first, work, stride, count, radix, roots):
 
 @inlined
 def join_half(work, stride, count, radix, roots, result):
-    """Join swapped numbers for the last time: the real parts of the first half of the blocks and one."""
+    """Do the last step of the inverse on swapped numbers: real parts, from the first half of the blocks plus one."""
     step = count * WIDTH
     for t in range(count):
         place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
@@ -275,7 +276,7 @@ def join_half(work, stride, count, radix, roots, result):
 
 @inlined
 def split_block(work, at, size, splits):
-    """Take a block of the first split down to blocks of 64."""
+    """Split a block of the first split into blocks of 64."""
     radices, left = splits.radices, size
     for p in range(1, len(radices)):
         step = left // radices[p]
@@ -286,7 +287,7 @@ def split_block(work, at, size, splits):
 
 @inlined
 def join_block(work, at, size, splits):
-    """Undo `split_block` on swapped numbers."""
+    """Invert `split_block`, on numbers with swapped parts."""
     radices, step = splits.radices, LAST
     for p in range(len(radices) - 1, 0, -1):
         left = step * radices[p]
@@ -303,5 +304,5 @@ def split_last(work, at, roots, root):
 
 @inlined
 def join_last(group, roots, root):
-    """Undo `split_last` on swapped numbers."""
+    """Invert `split_last`, on numbers with swapped parts."""
     return fourier(turned(transposed(fourier(group)), roots, root))

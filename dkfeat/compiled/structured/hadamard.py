@@ -44,12 +44,12 @@ def store_group(array, at, step, group):
 
 
 def times(group, other):
-    """Products of two groups of one size, vector by vector."""
+    """Multiply two groups of the same size, vector by vector."""
     return group * other
 
 
 def across(group):
-    """Walsh-Hadamard transform, not normalised, of each lane's column of a group."""
+    """Compute the Walsh-Hadamard transform, not normalised, of each lane across the vectors of a group."""
     step = 1
     while step < len(group):
         halves = group.reshape(-1, 2, step, LANES)
@@ -60,7 +60,7 @@ def across(group):
 
 
 def within(group):
-    """Walsh-Hadamard transform, not normalised, of the 16 lanes of each vector of a group."""
+    """Compute the Walsh-Hadamard transform, not normalised, of the 16 lanes of each vector of a group."""
     step = 1
     while step < LANES:
         halves = group.reshape(-1, 2, step)
@@ -119,12 +119,12 @@ _register_all()
 
 
 SMALLEST = LANES
-"""Least length of a transform."""
+"""Smallest length of a transform."""
 
 
 @inlined
 def _low_bits(source, at, factors, f, target, to, n):
-    """Multiply by factors and transform the lowest bits, up to eight; gives the step of the next bit."""
+    """Multiply by factors and transform the lowest bits, up to eight; return the step of the next bit."""
     if n >= 16 * LANES:
         for i in range(0, n, 16 * LANES):
             group = times(load_16(source, at + i, LANES), load_16(factors, f + i, LANES))
@@ -169,7 +169,7 @@ def transform_at(source, at, factors, f, target, to, n):
     Parameters
     ----------
     source, target : ndarray, flat, float32
-        They may be one array with ``at == to``.
+        They may be the same array if ``at == to``.
     at, to : int
     factors : ndarray, flat, float32
         Diagonal at ``factors[f:f + n]``.
@@ -187,7 +187,7 @@ def _transform_all(rows, factors, n, out):
 
 
 def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Walsh-Hadamard transform of each row times factors: ``(rows * factors) @ H`` with H of entries +-1.
+    """Compute the Walsh-Hadamard transform of each row times factors: ``(rows * factors) @ H``, H with entries +-1.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _take_row(rows, i, row):
 
 @kernel
 def project_fastfood(rows, tables, n, n_components, out):
-    """S H G P H B of each row, for independent blocks of S, G, P and B.
+    """Apply S H G P H B to each row, for independent blocks of S, G, P and B.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def project_fastfood(rows, tables, n, n_components, out):
 
 @kernel
 def project_orthogonal(rows, signs, n, n_components, out):
-    """H D1 H D2 H D3 of each row, for independent blocks.
+    """Apply H D1 H D2 H D3 to each row, for independent blocks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One pass over LIBSVM text: bytes in, the arrays of a CSR block out.
+"""Parser of LIBSVM text into the arrays of a CSR block, in one pass.
 
 The grammar, bytes of whole lines that end in LF or CR LF::
 
@@ -7,8 +7,8 @@ The grammar, bytes of whole lines that end in LF or CR LF::
     blanks   = (space | tab)+            comment = "#" anything but NUL and lone CR
     index    = digits                    number, value: see `dkfeat.compiled.text.decimals`
 
-Indices rise strictly within a row. A value that is zero once rounded to the type of the values is not kept. Labels and
-values are finite. Everything else is an error, told by a status and the place of the token.
+Indices ascend strictly within a row. A value that is rounded to zero in the type of the values is not kept. Labels and
+values are finite. Everything else is an error, returned as a status and the position of the token.
 """
 # ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
 
@@ -34,7 +34,7 @@ from dkfeat.compiled.text.decimals import (
 PADDING = 16
 """Bytes that must be allocated behind the last line end; their content does not matter."""
 
-# Statuses of parse_lines: three to go on from, then the errors.
+# Statuses of parse_lines: three after which parsing can continue, then the errors.
 DONE, FULL, NEED_FLOAT = 0, 1, 2
 BAD_LABEL, INFINITE_LABEL, NO_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID = 3, 4, 5, 6, 7, 8
 BAD_FEATURE, HUGE_INDEX, INDEX_ZERO, INDEX_RANGE, DUPLICATE_INDEX, UNSORTED_INDEX = 9, 10, 11, 12, 13, 14
@@ -54,33 +54,33 @@ _MOST = 2**63 - 1
 
 
 class Tables(NamedTuple):
-    """Arrays that rows are written to; each has room for all that its text can hold, see `parse_lines`."""
+    """Output arrays for rows; each is long enough for any text of the given size, see `parse_lines`."""
 
     indices: Any
     """int32 or int64: column of each stored value, from 0."""
     values: Any
     """float32 or float64."""
     indptr: Any
-    """int32, one more than rows; ``indptr[0]`` is set by the caller."""
+    """int32, one more than there are rows; ``indptr[0]`` is set by the caller."""
     labels: Any
     """float64."""
     label_offsets: Any
-    """int64, one more than rows with several labels a row, else untouched; the first is set by the caller."""
+    """int64, one more than there are rows, if rows have several labels; the first is set by the caller."""
     qids: Any
-    """int64 with query ids, else untouched."""
+    """int64, if rows have query ids."""
 
 
 class Rules(NamedTuple):
-    """Rules for the text, and bounds of a call."""
+    """Rules for the text, and limits of a call."""
 
     base: int
-    """Lowest index allowed, 0 or 1: the one that becomes column 0."""
+    """Lowest allowed index, 0 or 1, which becomes column 0."""
     highest: int
-    """Highest index allowed."""
+    """Highest allowed index."""
     max_rows: int
-    """Stop before the row after this many."""
+    """Stop after this many rows."""
     stop: int
-    """Stop before a row whose line begins here or later, unless it is the first."""
+    """Stop before a row whose line begins at this byte or later, unless it is the first."""
     multilabel: bool
     query_id: bool
 
@@ -92,7 +92,7 @@ def _is_end(c):
 
 @kernel
 def _read_digits(text, i):
-    """Non-negative integer at byte `i` and the byte behind it; -1 beyond 2**63 - 1, and `i` itself without digits."""
+    """Read the integer at byte `i`; return it, or -1 above 2**63 - 1, and the byte after it, or `i` without digits."""
     value = 0
     c = byte_at(text, i)
     while 48 <= c <= 57:
@@ -107,7 +107,7 @@ def _read_digits(text, i):
 
 @kernel
 def _skip_comment(text, i):
-    """First byte behind the comment's line and no error, or an error and its place."""
+    """Return the first byte after the line of a comment and no error, or an error and its position."""
     c = byte_at(text, i)
     while c != _LF:
         if c == 0:
@@ -121,7 +121,7 @@ def _skip_comment(text, i):
 
 @kernel
 def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, hint: Any) -> int:
-    """Parse lines from the cursor on, until all are read, the rules say stop, or one is wrong.
+    """Parse lines from the cursor on, up to the end of the text, a limit of the rules or an invalid line.
 
     Parameters
     ----------
@@ -130,20 +130,20 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
     end : int
         End of the last whole line.
     tables : Tables
-        Room is not checked: n bytes of text hold at most n / 4 features, n / 2 rows and n / 2 labels, and one value
-        that is not kept is written beyond.
+        Lengths are not checked: n bytes of text have at most n / 4 features, n / 2 rows and n / 2 labels, and one more
+        value, which is not kept, may be written.
     rules : Rules
     cursor : ndarray of int64, shape (CURSOR_SIZE,)
-        Where to go on and what has been counted; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` say where the next
-        ones go; `EMPTY_ROWS`, `LOWEST` and `HIGHEST` (index in the file, also of zeros) sum up.
+        Position and counts; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` are the positions of the next byte, row,
+        value and label; `EMPTY_ROWS`, `LOWEST` and `HIGHEST` (index in the file, also of zeros) are totals.
     hint : ndarray of float64, shape (1,)
-        Value of the number at ``cursor[HINT_AT]``: the answer to `NEED_FLOAT`.
+        Value of the number at ``cursor[HINT_AT]``, which the caller sets after `NEED_FLOAT`.
 
     Returns
     -------
     status : int
-        `DONE`; `FULL` before a row that the rules do not admit; `NEED_FLOAT` for a number at ``cursor[ERROR_AT]`` that
-        the caller must round; or an error in the token at ``cursor[ERROR_AT]`` of the line at ``cursor[LINE]``.
+        `DONE`; `FULL` before a row beyond the limits of the rules; `NEED_FLOAT` for a number at ``cursor[ERROR_AT]``
+        that the caller must round; or an error in the token at ``cursor[ERROR_AT]`` of the line at ``cursor[LINE]``.
     """
     i, rows, nnz, n_labels = cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS]
     phase, line, last, row_nnz = cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ]
@@ -232,8 +232,8 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 break
             phase = _IN_FEATURES
 
-        # One turn a feature. A turn begins at the end of a token; the usual shapes are told by branches that a
-        # processor predicts, so that the next word to load does not wait for the last one.
+        # One iteration per feature, starting at the end of a token. The usual forms are distinguished by predictable
+        # branches, so that the next word to load does not wait for the last one.
         while True:
             n, digits = count_digits(word_at(text, i + 1))
             if byte_at(text, i) == _BLANK and 0 < n < 8 and byte_at(text, i + 1 + n) == _COLON:
@@ -280,7 +280,7 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 i += n
             if fast and byte_at(text, i) == _POINT:
                 i += 1
-                # Both words are loaded at once, and the second counts where the first is all digits.
+                # Both words are loaded at once; the second is used if the first has only digits.
                 decimals, digits = count_digits(word_at(text, i))
                 n, more = count_digits(word_at(text, i + 8))
                 n = n if decimals == 8 else 0
@@ -314,7 +314,7 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 if how == MALFORMED or not _is_end(byte_at(text, i)):
                     status = BAD_VALUE
                     break
-            slot = np.uint64(nnz)  # an unsigned index needs no look whether it counts from the end
+            slot = np.uint64(nnz)  # an unsigned index needs no check for negative values
             tables.indices[slot] = index - base
             tables.values[slot] = value
             kept = tables.values[slot]  # as rounded
