@@ -29,20 +29,20 @@ _LOCK = ".lock"
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 CHUNK_BYTES = 256 << 10
 SILENT_SECONDS = 20.0
-"""Longest silence of the other side."""
+"""Timeout for a response or data of the server."""
 PAUSE_SECONDS = 0.2
-"""Pause between two connections of which the first brought nothing."""
+"""Pause after a connection without data."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 def cache_folder() -> Path:
-    """Folder for what dkfeat fetches; it need not exist yet.
+    """Return the folder for downloads; it need not exist yet.
 
     Returns
     -------
     folder : Path
         ``$DKFEAT_CACHE`` if that is set, else ``dkfeat`` in ``$XDG_CACHE_HOME``, else ``~/.cache/dkfeat``. A relative
-        ``$XDG_CACHE_HOME`` does not count, as its specification says.
+        ``$XDG_CACHE_HOME`` is ignored, as its specification requires.
 
     Examples
     --------
@@ -60,14 +60,14 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make a folder and be its only writer for the ``with`` block; wait for another one, of any process, to end.
+    """Make a folder and lock it for writing in the ``with`` block, after waiting for any other writer.
 
-    A folder that is there and cannot be written needs no lock: a site may keep sets for all its users.
+    An existing folder without write permission needs no lock: a site may share data sets with all its users.
 
     Raises
     ------
     SourceError
-        If the folder cannot be made, or its file system knows no locks.
+        If the folder cannot be made, or its file system has no locks.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,11 +87,11 @@ def locked(folder: Path) -> Iterator[None]:
             raise _unusable(folder, fault) from fault
         yield
     finally:
-        os.close(descriptor)  # which gives the lock back, as the end of the process does
+        os.close(descriptor)  # releases the lock, as does the end of the process
 
 
 def create_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, in place of one of that name."""
+    """Write a file atomically, replacing any file of that name."""
     temporary = path.with_name(f"{path.name}.tmp")  # no other writer: see `locked`
     with temporary.open("wb") as file:
         file.write(data)
@@ -108,7 +108,7 @@ def _unusable(folder: Path, fault: OSError) -> SourceError:
 
 
 class _Response(OSError):
-    """Response of the server other than the file."""
+    """Response of the server that is not the file."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -117,42 +117,42 @@ class _Response(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Version:
-    """Version of a file that a partial one is the beginning of."""
+    """Version of the file to which a partial file belongs."""
 
     url: str
     etag: str | None = None
-    """A strong one, which changes with the bytes."""
+    """Strong ETag, which changes with the bytes."""
     modified: str | None = None
-    """Last-Modified, as the server writes it."""
+    """Header Last-Modified, as text."""
     size: int | None = None
     """Size in bytes."""
 
     @property
     def condition(self) -> str | None:
-        """Value of If-Range in a request for the rest; None: only the whole can be requested."""
+        """Value of If-Range in a request for the rest; None if only the whole file can be requested."""
         return self.etag or self.modified
 
 
 class Download:
-    """Download of a file into `part`; another one into the same file, in another process too, resumes it.
+    """Download of a file into `part`, which a later download into the same file resumes, also in another process.
 
-    A partial file is resumed only if the rest is of the same version, by a strong ETag or the time of change. One
-    writer at a time.
+    A partial file is resumed only if the rest is of the same version, by a strong ETag or the modification time. Only
+    one download into a file may run at a time.
 
     Parameters
     ----------
     url : str
-        By HTTP or HTTPS; proxies are those of the environment.
+        Address with HTTP or HTTPS; proxies are those of the environment.
     part : Path
-        The file to write. Beside it, ``.json`` appended to its name, is its version.
+        File to write. Its version is in a file of this name with ``.json`` appended.
     report : callable, optional
-        Gets the bytes that are there and, if the server sends it, the size of the file.
+        Called with the number of bytes received and, if the server sends it, the size of the file.
     """
 
     def __init__(self, url: str, part: Path, report: Callable[[int, int | None], None] | None = None) -> None:
         self._url, self._part, self._report = url, part, report
         self.has_response = False
-        """True if the server said anything at all."""
+        """True if the server has sent any response."""
         self._note = part.with_name(f"{part.name}.json")
 
     @property
@@ -165,17 +165,17 @@ class Download:
     def run(self, retries: Retries) -> dict[str, Any]:
         """Download the whole file.
 
-        Connections are made anew as long as they bring something, and for as long as `retries` says where they do not.
+        It reconnects as long as connections return data; connections without data are limited by `retries`.
 
         Returns
         -------
         version : dict
-            Headers of the response: url, etag, modified, size; None for those it did not have.
+            Headers of the response: url, etag, modified, size; None for missing ones.
 
         Raises
         ------
         OSError
-            With what the network or the server said.
+            For errors of the network or the server, with their message.
         SourceError
             If `part` cannot be written.
         """
@@ -201,7 +201,7 @@ class Download:
         self._note.unlink(missing_ok=True)
 
     def _ask(self) -> Any:
-        """Request the missing part, or all of it where the partial file is of no use."""
+        """Request the missing part, or the whole file if the partial one cannot be used."""
         headers = {"User-Agent": "dkfeat", "Accept-Encoding": "identity"}
         version, there = self._version(), self.bytes_there
         if version is not None and version.condition is not None and there:
@@ -222,7 +222,7 @@ class Download:
         return response
 
     def _keep(self, response: Any) -> Exception | None:
-        """Write what comes; return the fault that ended it early, if any."""
+        """Write the received data; return the error that interrupted it, if any."""
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
             version, there = self._version(), self.bytes_there
             if version is None or not _goes_on(response, there, version):
@@ -283,7 +283,7 @@ class Download:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects to HTTP and HTTPS alone, and from HTTPS to HTTPS alone."""
+    """Redirects only to HTTP and HTTPS, and from HTTPS only to HTTPS."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
@@ -304,7 +304,7 @@ def _version_of(url: str, response: Any) -> _Version:
 
 
 def _goes_on(response: Any, there: int, version: _Version) -> bool:
-    """Return True if a partial response begins where we stopped, and is of the same version."""
+    """Return True if a partial response begins at the end of the partial file, and has the same version."""
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     etag = response.headers.get("ETag")
     return (

@@ -1,4 +1,4 @@
-"""Exact radial basis function kernels, of the distance of two rows and of their cosine.
+"""Exact radial basis function kernels of the distance of two rows and of their cosine.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §2.
 """
@@ -15,13 +15,13 @@ from dkfeat.kernels._rows import Rows, inner_products, largest_magnitudes, owner
 from dkfeat.validation import check_real
 
 _CANCELLED = 1e-3
-"""Squared distances below this share of the squared lengths are taken again, from differences."""
+"""Squared distances below this share of the squared lengths are recomputed from differences."""
 _SAFE_EXPONENT = 400
-"""Squares of values up to 2^400 do not overflow, however many are added. Those that vanish matter to no gamma."""
+"""Sums of squares of values up to 2^400 do not overflow; squares that underflow have no effect for any gamma."""
 _LARGE = 712
-"""Exponent of two by which longer rows are divided: they lie between 2^-312 and 2^312 then."""
+"""Exponent of two by which rows with larger values are divided; their values are then from 2^-312 to 2^312."""
 _DIFFERENCES = 1 << 20
-"""Values of differences held at once."""
+"""Maximum number of differences in memory at a time."""
 
 
 def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -53,9 +53,9 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
 
     Notes
     -----
-    Squared distances come from inner products, :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y`, and where that
-    cancels by more than three digits from the differences: close rows keep a relative accuracy of about 1e-12. For
-    sparse rows time is that of a sparse product. Dense and sparse input agree to about 1e-12.
+    Squared distances are computed from inner products, :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y`, or from differences if
+    cancellation loses more than three digits, so close rows have a relative accuracy of about 1e-12. The time for sparse
+    rows is that of a sparse product. Dense and sparse input agree to about 1e-12.
 
     Examples
     --------
@@ -73,8 +73,8 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     for a in np.unique(x_exponents):
         for b in np.unique(y_exponents):
             if y is x and b > a:
-                continue  # the transpose of what comes later
-            # the smaller row of a pair vanishes where it is too small to tell
+                continue  # the transpose of a later block
+            # the smaller row of a pair becomes 0 if it is too small to have an effect
             rows, others, exponent = x_exponents == a, y_exponents == b, int(max(a, b))
             left = _scaled(x[rows], -exponent)
             right = left if y is x and a == b else _scaled(y[others], -exponent)
@@ -115,9 +115,9 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
     Notes
     -----
     For rows scaled to length 1, :math:`1 - \rho = \|x - y\|^2 / 2`, which keeps its accuracy for close rows. An
-    all-zero row has no direction: it stays at the origin, so that it has a similarity of 1 with
-    another such row and :math:`e^{-\gamma/2}` with all others, as random Fourier features of it have. Scaling a row
-    changes nothing, from 1e-308 to 1e308.
+    all-zero row has no direction and stays at the origin: its similarity is 1 with another such row and
+    :math:`e^{-\gamma/2}` with all other rows, as for random Fourier features. Scaling a row between 1e-308 and 1e308
+    has no effect.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
 
 
 def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -> NDArray[np.float64]:
-    """Similarities of squared distances that are to be multiplied by 2^exponent."""
+    """Compute similarities from squared distances times 2^exponent."""
     mantissa, more = np.frexp(gamma)
     distances *= -mantissa
     with np.errstate(over="ignore"):  # an infinite distance is a similarity of 0
@@ -144,12 +144,12 @@ def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -
 
 
 def _exponents(rows: Rows) -> NDArray[np.int64]:
-    """Exponent of two by which each row is to be divided, for squares that do not overflow: mostly 0."""
+    """Return the exponent of two to divide each row by, so that squares do not overflow; usually 0."""
     return np.where(np.frexp(largest_magnitudes(rows))[1] > _SAFE_EXPONENT, _LARGE, 0)
 
 
 def _scaled(rows: Rows, exponent: int) -> Rows:
-    """Rows times 2^exponent, which is exact while nothing underflows."""
+    """Multiply rows by 2^exponent, which is exact unless a value underflows."""
     if not sp.issparse(rows):
         return np.ldexp(rows, exponent)
     return _with_data(rows, np.ldexp(rows.data, exponent))
@@ -199,7 +199,7 @@ def _squared_distances(x: Rows, y: Rows) -> NDArray[np.float64]:
 
 
 def _distances_of_close(x: Rows, i: int, y: Rows, close: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Squared distances of row i of x from some rows of y, without cancellation."""
+    """Compute squared distances of row i of x from some rows of y, without cancellation."""
     if not sp.issparse(x):
         step = max(1, _DIFFERENCES // max(1, x.shape[1]))
         parts = [y[close[at : at + step]] - x[i] for at in range(0, len(close), step)]

@@ -34,7 +34,7 @@ CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
 def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
-    """Keywords of `dask_jobqueue.SLURMCluster` without certificates; Dask's configuration gives those left out.
+    """Make keywords of `dask_jobqueue.SLURMCluster` without certificates; omitted ones are in Dask's configuration.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
 
 
 def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
-    """Keywords of `dask_kubernetes.operator.KubeCluster`."""
+    """Make keywords of `dask_kubernetes.operator.KubeCluster`."""
     memory = as_bytes(config.memory_limit)
     threads = config.threads_per_worker
     share = {"cpu": str(threads), "memory": str(memory)}
@@ -76,7 +76,7 @@ def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
 
 
 def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
-    """Keywords of `distributed.SSHCluster`; the first host is the scheduler's."""
+    """Make keywords of `distributed.SSHCluster`; the first host is the scheduler's."""
     worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
     if config.threads_per_worker is not None:
         worker["nthreads"] = config.threads_per_worker
@@ -103,14 +103,14 @@ logger = logging.getLogger(__name__)
 QUIET_SECONDS = 10.0
 """Seconds after which a wait for the first worker is reported."""
 POLL_SECONDS = 1.0
-"""Seconds between checks that a worker can still come."""
+"""Seconds between checks that a worker can still start."""
 
 NEEDS = {
     "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
     "kubernetes": (("dask_kubernetes",), "kubernetes"),
     "ssh": (("asyncssh",), "ssh"),
 }
-"""Modules that a kind of cluster needs beside Dask, and the extra of dkfeat that brings them."""
+"""Modules that a kind of cluster needs besides Dask, and the extra of dkfeat that installs them."""
 
 
 def open_cluster(
@@ -120,10 +120,10 @@ def open_cluster(
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
 ) -> AbstractContextManager[Client]:
-    """Start the cluster that a file describes, for several steps; it is stopped at the end of the ``with`` block.
+    """Start the cluster of a cluster file for several steps; it is stopped at the end of the ``with`` block.
 
-    Every function that takes `client` runs on it. Each of them can also start a cluster for itself, by `cluster`; this
-    keeps one for all.
+    Functions with the argument `client` run on it. With the setting `cluster`, each of them starts its own cluster
+    instead.
 
     Parameters
     ----------
@@ -135,15 +135,15 @@ def open_cluster(
     Returns
     -------
     opening : context manager
-        Gives a `distributed.Client`, which is not made the process's default client. The first worker has come then;
-        others may come later, and join the work. Entering raises `ClusterError` if the cluster does not start or no
-        worker comes within its `start_seconds`.
+        Yields a `distributed.Client`, which is not set as the process's default client. The first worker has started
+        by then; others may start later. Entering raises `ClusterError` if the cluster does not start, or no worker
+        starts within its `start_seconds`.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        The file cannot be read or holds settings that do not exist, or the library that starts such a cluster is not
-        installed; the message names the extra that brings it.
+        If the file cannot be read or has unknown settings, or the library for this kind of cluster is not installed;
+        the message names the extra that installs it.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def open_cluster(
 
 
 def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
-    """Read the settings of a cluster, with the sizes that are not None; its libraries are installed."""
+    """Read the settings of a cluster, replace the sizes that are not None, and check that its libraries are installed."""
     if isinstance(cluster, ClusterConfig):
         config = cluster
     elif isinstance(cluster, str | PathLike):

@@ -59,7 +59,7 @@ _jitter = random.SystemRandom()  # leaves the program's own random state unchang
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
 """Storage options that are dkfeat's own; all others are the fsspec file system's."""
 
-_S3_OPTIONS: dict[str, Any] = {"retries": {"total_max_attempts": 1, "mode": "standard"}}  # the repeating is ours
+_S3_OPTIONS: dict[str, Any] = {"retries": {"total_max_attempts": 1, "mode": "standard"}}  # only `Retries` retries
 _SECRET = re.compile(r"(^|_)(key|secret|token|pass|password|passwd|credentials?|sas|string)($|_)", re.IGNORECASE)
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -75,7 +75,7 @@ _opening = threading.Lock()
 
 
 def is_url(text: str) -> bool:
-    """Tell URLs, chained ones too, from paths of this machine."""
+    """Return True for a URL, also a chained one, and False for a path on this machine."""
     if os.path.isabs(text):  # noqa: PTH117 -- a string test
         return False
     scheme, separator, _ = text.partition("://")
@@ -83,7 +83,7 @@ def is_url(text: str) -> bool:
 
 
 def protocol_of(url: str) -> str:
-    """Protocol of a URL, one name for those that mean the same.
+    """Return the protocol of a URL; protocols with several names have one of them.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def protocol_of(url: str) -> str:
 
 
 def shown_url(text: str) -> str:
-    """Leave out what may be secret in a text with URLs: names, passwords and signatures.
+    """Remove possible secrets from URLs in a text: user names, passwords and signatures.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def shown_url(text: str) -> str:
 
 
 def holds_credentials(url: str) -> bool:
-    """Tell if a URL of an object store has a user or a password where the bucket's name belongs.
+    """Return True if a URL of an object store has a user or a password before the bucket's name.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def holds_credentials(url: str) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""Make a name fit for messages: control characters escaped, what may be secret in a URL left out.
+    r"""Prepare a name for messages: escape control characters and remove possible secrets from a URL.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def printable(text: str) -> str:
 
 
 def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
-    """Make a function that leaves the secrets among storage options, and those of the environment, out of a text."""
+    """Make a function that removes secrets, of the storage options and the environment, from a text."""
 
     def hide(text: str) -> str:
         variables = [value for name in _SECRET_VARIABLES if (value := os.environ.get(name))]
@@ -145,7 +145,7 @@ def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def is_secret(name: str) -> bool:
-    """Tell if a storage option of this name holds a credential.
+    """Return True if a storage option of this name holds a credential.
 
     Examples
     --------
@@ -299,21 +299,21 @@ def open_retries(url: str, options: Mapping[str, Any]) -> Retries:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """File system of a URL, one for each set of options in a process, and the path in it.
+    """Return the file system of a URL, one for each set of options in a process, and the path in it.
 
-    It caches no listings, and on S3 it does not repeat calls: `Retries` does. Nothing is read or written.
+    It caches no listings, and on S3 it does not retry calls, because `Retries` does. Nothing is read or written.
 
     Parameters
     ----------
     url : str
-        Its protocol is one that fsspec knows.
+        URL with a protocol that fsspec supports.
     options : mapping, optional
-        For fsspec; `OWN_OPTIONS` are left out.
+        Options of fsspec; `OWN_OPTIONS` are ignored.
 
     Raises
     ------
     ConfigError
-        If the package for it is missing, the options do not fit, or the URL of an object store holds credentials.
+        If a package is missing, the options are invalid, or the URL of an object store holds credentials.
     """
     import fsspec  # late: local paths do without it
 
