@@ -1,7 +1,7 @@
 """Checks of parameters and of rows: scalars in range, rows finite and in canonical form.
 
-Nothing here writes to its arguments. A single cell to blame is named in the error's text and kept in
-its ``row`` and ``column``.
+No function here changes its arguments. If a single cell is invalid, the error's message and its attributes ``row`` and
+``column`` name it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import meant
 
 MAX_POWER = 1000.0
-"""Largest power of the pGMM kernel: beyond, a float32 logarithm times it says nothing about the value."""
+"""Largest power of the pGMM kernel; with a larger one, a float32 logarithm is not accurate enough."""
 
 _INT32_MAX = 2**31 - 1
 _CHECKED_CELLS = 2**20
-"""Values of dense rows that are checked together."""
+"""Number of values of dense rows checked at a time."""
 
 
 def check_integer(value: object, name: str, *, low: int, high: int | None = None) -> int:
@@ -32,7 +32,7 @@ def check_integer(value: object, name: str, *, low: int, high: int | None = None
     Raises
     ------
     ConfigError
-        If it is no integer (True and False are none) or out of range.
+        If it is not an integer (True and False are not) or out of range.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def check_real(
     Raises
     ------
     ConfigError
-        If it is no real number, not finite, or out of range.
+        If it is not a real number, not finite, or out of range.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
     first_row : int
         Number of the first row in the caller's array.
     cause : str
-        Put after the place, where the caller knows more, for instance "after the centre was subtracted".
+        Text after the position of the cell, such as "after the centre was subtracted".
     """
     bad = ~np.isfinite(rows.data)
     if not bad.any():
@@ -135,7 +135,7 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
 
 
 def check_rows(X: Any, *, first_row: int = 0) -> None:
-    """Raise InputError as `rows_as_csr` does, but make no sparse copy of dense rows.
+    """Raise the same InputError as `rows_as_csr`, without making a sparse copy of dense rows.
 
     Parameters
     ----------
@@ -161,9 +161,9 @@ def check_rows(X: Any, *, first_row: int = 0) -> None:
 
 
 def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix:
-    """Finite rows in canonical form: columns ascending in each row, none twice, no explicit zeros.
+    """Convert finite rows to canonical form: columns ascending in each row, no duplicates, no explicit zeros.
 
-    `X` itself is never changed; a canonical CSR matrix is returned without a copy.
+    `X` is never changed; a canonical CSR matrix is returned without a copy.
 
     Parameters
     ----------
@@ -177,12 +177,13 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     Returns
     -------
     rows : csr_matrix of shape (n_samples, n_features), float32 or float64
-        Integers and booleans become float64. Indices are int32 where scipy lets them.
+        Integers and booleans become float64. Indices are int32 if possible with scipy.
 
     Raises
     ------
     InputError
-        Not two-dimensional, not real numbers, column indices out of range, NaN or infinity.
+        If `X` is not two-dimensional or not of real numbers, column indices are out of range, or a value is NaN or
+        infinite.
 
     Examples
     --------

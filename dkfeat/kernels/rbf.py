@@ -54,7 +54,7 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     Notes
     -----
     Squared distances are computed from inner products, :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y`, or from differences if
-    cancellation loses more than three digits, so close rows have a relative accuracy of about 1e-12. The time for sparse
+    cancellation loses more than three digits, so close rows have a relative accuracy of about 1e-12. Time for sparse
     rows is that of a sparse product. Dense and sparse input agree to about 1e-12.
 
     Examples

@@ -1,4 +1,4 @@
-"""Kernel estimates on rows drawn from a source, beside what the shards hold of the same rows."""
+"""Kernel estimates on rows drawn from a source, and a comparison of their features with the shards."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Estimates:
     """Errors of kernel estimates on a sample of rows."""
 
     pairs: KernelPairs
-    """Exact kernel and its estimate, for each pair of these rows."""
+    """Exact kernel and its estimate for each pair of rows."""
     n_rows: int
-    """Rows in the sample."""
+    """Number of rows in the sample."""
     n_shards: int
-    """Shards that they were drawn from."""
+    """Number of shards that the rows were drawn from."""
     same: bool
-    """True if these rows, featurized again, give what the shards hold."""
+    """True if these rows, featurized again, give the features in the shards."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "kernel": self.pairs.kernel,
             "rows": self.n_rows,
@@ -57,23 +57,23 @@ class Estimates:
 
     @property
     def mean_error(self) -> float:
-        """Mean of estimates less the kernel: what is left of an error that does not average out."""
+        """Mean difference of estimates and kernel, the error that does not average out."""
         return float(np.mean(self.pairs.estimates - self.pairs.exact))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowSample:
-    """Rows of a source beside their features in the shards."""
+    """Rows of a source and their features in the shards."""
 
     X: Any
     """The source's rows: csr_matrix or ndarray of shape (n_rows, n_features)."""
     encoded: Any
-    """The same rows in the shards: PackedCodes, csr_matrix or ndarray, by the layout."""
+    """Features of these rows in the shards: PackedCodes, csr_matrix or ndarray, by the layout."""
     n_shards: int
-    """Shards that they were drawn from."""
+    """Number of shards that the rows were drawn from."""
 
     def is_made_by(self, features: FeatureMap) -> bool:
-        """Return True if the map gives what the shards hold, up to the last bits of float features."""
+        """Return True if the map gives the features in the shards, up to the last bits of floats."""
         held = self.encoded
         if isinstance(held, PackedCodes):
             made = features.encode(self.X)
@@ -97,22 +97,22 @@ def sample_rows(
 ) -> RowSample:
     """Draw rows of the source, and read their features from the shards.
 
-    The first shards of some splits are drawn, and rows of each: of a split no more is read than its first piece, which
-    must still have the SHA-256 that the manifest states. Nothing is written.
+    Rows are drawn from the first shards of randomly drawn splits. Of a split only the first piece is read, which must
+    still have the SHA-256 in the manifest. Nothing is written.
 
     Parameters
     ----------
     data : ShardDataset
     source : LibsvmSource, ParquetSource, path, glob, URL, or a list of these
-        As it was given to `dkfeat.featurize`; options left open are the data set's.
+        Source as in the call of `dkfeat.featurize`; omitted options are those of the data set.
     rows, shards : int
         Maximum numbers of rows and of shards to draw.
     random_state : int, default=0
         Seed of the draw.
     unchanged : bool, default=False
-        Open no file but those of the size and time of change that the manifest states.
+        Open only files whose size and modification time are those in the manifest.
     storage_options : mapping or None
-        For a source given by URL.
+        Options of fsspec for a source given by URL.
 
     Returns
     -------
@@ -121,11 +121,11 @@ def sample_rows(
     Raises
     ------
     dkfeat.errors.SourceNotFoundError
-        No file matches.
+        If no file matches.
     dkfeat.errors.SpecConflictError
-        It is another source, or no file of it is what the shards were made from.
+        If it is another source, or all of its files have changed since the shards were made.
     dkfeat.errors.SourceError, dkfeat.errors.ShardError
-        Something cannot be read.
+        If a file or a shard cannot be read.
     """
     reader, spec = data.shards, data.spec
     resolved, files = resolved_source(reader.storage, spec, data.manifest, source, storage_options)
@@ -159,11 +159,11 @@ def sample_rows(
 
 
 def _first_piece(source: Source, split: Split, entry: ShardEntry, max_piece_rows: int | None) -> Any:
-    """Rows of a split's first piece; None where its bytes are not what the shard was made from any more."""
+    """Read the rows of a split's first piece; None if its bytes have changed since the shard was made."""
     pieces = source.read(split, max_piece_rows)
     try:
         piece = next(pieces)
-    except (SourceError, SpecConflictError):  # it changed; another one may not have
+    except (SourceError, SpecConflictError):  # this file has changed; another one may be unchanged
         return None
     same = (piece.start, piece.stop) == entry.range and piece.source_sha256 == entry.source_sha256
     return piece.block.X if same and piece.block.n_rows == entry.rows else None
@@ -177,10 +177,10 @@ def estimate_kernel(
     seed: int,
     storage_options: Mapping[str, Any] | None,
 ) -> tuple[Estimates | None, str]:
-    """Compare estimates with the exact kernel on rows of the source; None and the reason where that cannot be done.
+    """Compare estimates with the exact kernel on rows of the source; None and the reason if that is not possible.
 
-    A log is as little to be trusted as the folder that it lies in: of what it names no URL is opened, no tree is
-    searched, and no file is read but those that the manifest knows.
+    Logs are not trusted, like the folder that they are in: of the sources that they name, no URL is opened, no tree is
+    searched, and only files in the manifest are read.
     """
     if rows < 2:
         return None, "Not asked for."

@@ -157,7 +157,7 @@ def open_cluster(
 
 
 def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
-    """Read the settings of a cluster, replace the sizes that are not None, and check that its libraries are installed."""
+    """Read the settings of a cluster, replace sizes that are not None, and check that its libraries are installed."""
     if isinstance(cluster, ClusterConfig):
         config = cluster
     elif isinstance(cluster, str | PathLike):

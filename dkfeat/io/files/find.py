@@ -20,36 +20,36 @@ _WITH_BUCKETS = ("s3", "gs")
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
-    """Files that paths, patterns and URLs name, in byte-wise order of their names.
+    """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
-    A path that exists is taken literally, whatever characters it holds; otherwise it is a glob pattern, in which
-    ``**`` matches folders of any depth. Patterns pass over folders. Symbolic links are followed and keep their own
-    name. A name is relative to the root of the source, with forward slashes. The root does not depend on what is found:
-    it is the folder of a path, the part of a pattern before its first folder or name with a wildcard, and the innermost
-    folder above these where there are several.
+    An existing path is taken literally, whatever characters it has; otherwise it is a glob pattern, in which ``**``
+    matches folders of any depth. Patterns match files only. Symbolic links are followed and keep their own name. A name
+    is relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
+    folder of a path, or the part of a pattern before its first folder or name with a wildcard; for several paths and
+    patterns it is the innermost common folder.
 
     Parameters
     ----------
     urlpaths : iterable of str
         Local paths and patterns, or fsspec URLs; all on one file system.
     storage_options : mapping, optional
-        For fsspec.
+        Options of fsspec.
 
     Returns
     -------
     files : tuple of SourceFile
-        At least one.
+        At least one file.
 
     Raises
     ------
     SourceNotFoundError
-        A path or pattern matches no file, or names a folder.
+        If a path or pattern matches no file, or names a folder.
     ParseError
-        The first bytes of a file disagree with the ending of its name.
+        If the first bytes of a file contradict its suffix.
     SourceError
-        A file cannot be read.
+        If a file cannot be read.
     ConfigError
-        A file is named twice, or files are on several file systems.
+        If a file is named twice, or files are on several file systems.
     """
     matches: dict[str, _Match] = {}
     for urlpath in urlpaths:
@@ -70,7 +70,7 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
 
 
 class _Match(NamedTuple):
-    """A file that exists; small, for there may be a million."""
+    """An existing file; the record is small because there may be a million."""
 
     system: str
     path: str
@@ -129,7 +129,7 @@ def _find_local(pattern: str) -> Iterator[_Match]:
 
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:
-    """Look a URL up, as it stands if there is such a file, else as a pattern."""
+    """Look up a URL, literally if the file exists, else as a pattern."""
     with source_errors(urlpath):  # some file systems connect when they are made
         system, path = open_filesystem(urlpath, storage_options)
     retries = open_retries(urlpath, storage_options or {})
@@ -161,15 +161,15 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
 
 
 def _fixed_part(pattern: str) -> str:
-    """Folders that a pattern names before its first wildcard."""
+    """Return the folders of a pattern before its first wildcard."""
     *folders, _ = pattern.split("/")
     fixed = "/".join(itertools.takewhile(lambda folder: not glob.has_magic(folder), folders))
     return fixed or "/" * pattern.startswith("/")
 
 
 def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
-    """First bytes of each file."""
-    if files and is_url(files[0].url):  # then all are, and a store answers many requests at a time
+    """Read the first bytes of each file."""
+    if files and is_url(files[0].url):  # then all are URLs, and a store serves many requests at a time
         with source_errors(files[0].url):
             heads = _remote_heads([file for file in files if file.size], storage_options)
         yield from (heads.get(file.url, b"") for file in files)
@@ -180,7 +180,7 @@ def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | Non
 
 
 def _remote_heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """First bytes of files behind URLs, by URL."""
+    """Read the first bytes of files at URLs, by URL."""
     if not files:
         return {}
     opened = [open_filesystem(file.url, storage_options) for file in files]

@@ -1,4 +1,4 @@
-"""Parser of a split of LIBSVM text: its options, the compiled loop run window by window, and the location of errors."""
+"""Parser of a split of LIBSVM text, window by window, with its options and the location of errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dkfeat.io.sources.base import exact_integers
 from dkfeat.io.sources.options import FileOptions, parse_size
 
 NO_LIMIT = 1 << 62
-"""Beyond every offset, row count and index."""
+"""Larger than every offset, row count and index."""
 
 _MOST = 2**63 - 1  # int64
 _INT32_COLUMNS = 1 << 31
-_STEP_BYTES = 1 << 12  # parsed at a time after a wrong line, and `_MORE` times as many after each good step
+_STEP_BYTES = 1 << 12  # parsed at a time after a bad line; `_MORE` times as many after each step without one
 _MORE = 4
 _NUMBER = re.compile(rb"[-+.0-9eE]*")
 _LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
@@ -60,17 +60,17 @@ class Fault(NamedTuple):
     line: int
     """Byte of the window at which the line begins."""
     at: int
-    """Byte of the window at which the token to blame begins."""
+    """Byte of the window at which the invalid token begins."""
     reason: str
     """One of ``dkfeat.io.shards.bad_rows.REASONS``."""
     message: str
-    """Text of the error: what was expected and what came, a function of the line alone."""
+    """Message with the expected and the actual text, which depends only on the line."""
     hint: str = ""
-    """Further help, which depends on other lines."""
+    """Further text, which depends on other lines."""
 
 
 class GrowingTables:
-    """Tables of the compiled parser, made longer as text comes."""
+    """Tables of the compiled parser, which grow with the text."""
 
     def __init__(self, options: LibsvmOptions, split: Split) -> None:
         self._options = options
@@ -89,7 +89,7 @@ class GrowingTables:
         )
 
     def reserve(self, cursor: np.ndarray, n_bytes: int, max_rows: int) -> None:
-        """Make room for what `n_bytes` of text can hold; untouched room costs no memory."""
+        """Make the tables long enough for any text of `n_bytes`; unused parts take no memory."""
         rows, nnz, n_labels = (int(count) for count in cursor[[loop.ROWS, loop.NNZ, loop.LABELS]])
         most_rows = min(rows + n_bytes // 2 + 1, max_rows) + 1
         most_nnz = nnz + n_bytes // 4 + 2
@@ -112,7 +112,7 @@ class GrowingTables:
         return grown
 
     def take_block(self, cursor: np.ndarray) -> RowBlock:
-        """Make the rows a block; the cursor's counts begin anew."""
+        """Return the rows as a block, and reset the cursor's counts."""
         rows, nnz, n_labels = (int(count) for count in cursor[[loop.ROWS, loop.NNZ, loop.LABELS]])
         cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
         a, options = self.arrays, self._options
@@ -134,7 +134,7 @@ class SplitParser:
     Parameters
     ----------
     options : LibsvmOptions
-        With ``on_bad_row="quarantine"`` wrong lines are set aside in `bad_rows`, else they are errors.
+        With ``on_bad_row="quarantine"`` bad lines are set aside in `bad_rows`, else they are errors.
     split : Split
 
     Attributes
@@ -142,7 +142,7 @@ class SplitParser:
     tables : GrowingTables
         Rows parsed since `reset`.
     cursor : ndarray of int64
-        Counts of the compiled parser; the caller resets what it takes away.
+        Counts of the compiled parser; the caller resets the counts of rows that it takes.
     position : int
         Position of the current file in the split; set by `open`, as are `file` and `window`.
     file : SourceFile
@@ -150,11 +150,11 @@ class SplitParser:
     window : LineWindow
         Window over the lines of the current file.
     rows_by_file : list of int
-        Rows parsed of each file.
+        Number of rows parsed from each file.
     bad_rows : list of BadRow
         Lines set aside, at most `MOST_BAD_ROWS`.
     lines : int
-        Lines passed, where wrong ones are set aside.
+        Number of lines parsed, if bad ones are set aside.
     """
 
     position: int
@@ -173,7 +173,7 @@ class SplitParser:
         self.reset()
 
     def reset(self) -> None:
-        """Begin another piece: new tables, and counts of rows and lines from 0."""
+        """Begin another piece, with new tables and counts of 0."""
         self.tables = GrowingTables(self._options, self._split)
         self.rows_by_file = [0] * len(self._files)
         self.bad_rows: list[BadRow] = []
@@ -193,7 +193,7 @@ class SplitParser:
         check_unchanged(self.file, self._options.storage_options)
 
     def open(self, position: int) -> None:
-        """Turn to a file of the split, as it was listed; memory of the window before is used again."""
+        """Open a file of the split, if it is as listed; the memory of the previous window is reused."""
         options, split, file = self._options, self._split, self._files[position]
         self.position, self.file = position, file
         self._lines_of_file = 0
@@ -225,26 +225,26 @@ class SplitParser:
             self.open(self.position + 1)
 
     def parse(self, max_rows: int, stop: int) -> tuple[bool, memoryview]:
-        """Parse the window's lines into the tables, until a row is not admitted.
+        """Parse the window's lines into the tables, up to a limit.
 
         Parameters
         ----------
         max_rows : int
-            Rows that the tables may come to hold.
+            Maximum number of rows in the tables.
         stop : int
-            Rows whose line begins at this offset of the split's text or later are not admitted, unless first.
+            Offset in the split's text from which on no line is parsed, except for the first row.
 
         Returns
         -------
         is_full : bool
-            A row was not admitted; it is the next.
+            True if a limit was reached before the next row.
         passed : memoryview
-            The bytes consumed.
+            Bytes that were parsed.
 
         Raises
         ------
         ParseError
-            For a wrong line, unless these are set aside.
+            For a bad line, unless bad lines are set aside.
         """
         window, cursor, options = self.window, self.cursor, self._options
         self.tables.reserve(cursor, window.end - window.begin, max_rows)
@@ -267,11 +267,11 @@ class SplitParser:
         return is_full, passed
 
     def _parse_good(self, rules: loop.Rules) -> bool:
-        """Parse the window's lines and set wrong ones aside; True before a row that is not admitted.
+        """Parse the window's lines and set bad ones aside; return True at a limit.
 
-        A wrong line has left its traces in tables and counts. So the lines before it are parsed once more, from the
-        counts as they were, up to it. A label that is not allowed shows only behind the lines that were parsed at a
-        time: these are few after a wrong line, and more again where none follows.
+        A bad line has changed tables and counts, so the lines before it are parsed once more from the earlier counts.
+        A label that is not allowed is only found after all lines of a step: steps are short after a bad line, and grow
+        again if no other follows.
         """
         window, cursor = self.window, self.cursor
         counted, step = window.begin, window.end
@@ -312,7 +312,7 @@ class SplitParser:
         )
 
     def _parse_until(self, end: int, rules: loop.Rules) -> tuple[bool, Fault | None]:
-        """Parse lines of the window up to `end`; return if a row was not admitted, and the first fault if any."""
+        """Parse lines of the window up to `end`; return True if a limit was reached, and the first fault, if any."""
         cursor, window, tables = self.cursor, self.window, self.tables.arrays
         begin, first_label = int(cursor[loop.POSITION]), int(cursor[loop.LABELS])
         while True:
@@ -325,7 +325,7 @@ class SplitParser:
             cursor[loop.HINT_AT] = start
         cursor[loop.HINT_AT] = -1
         labels = tables.labels[first_label : int(cursor[loop.LABELS])]
-        fault = self._fault_of_labels(labels, begin)  # first: they stand before what is wrong
+        fault = self._fault_of_labels(labels, begin)  # first, because labels come before other tokens
         if fault is None and status not in (loop.DONE, loop.FULL):
             line, start, last = (int(cursor[slot]) for slot in (loop.LINE, loop.ERROR_AT, loop.LAST))
             options = self._options
@@ -353,7 +353,7 @@ class SplitParser:
         return Fault(line, start, "label not allowed", message, hint)
 
     def _locate_label(self, position: int, begin: int) -> tuple[int, int, bytes]:
-        """Locate a label in the window: its first byte, that of its line, and its text; the first is after `begin`."""
+        """Locate a label after `begin` in the window: its first byte, the first byte of its line, and its text."""
         for match in _LABELS.finditer(self.window.view[begin:]):
             line, labels = begin + match.start(), match[0].split(b",")
             if position < len(labels):
@@ -367,7 +367,7 @@ class SplitParser:
 
 @contextmanager
 def open_split(options: LibsvmOptions, split: Split) -> Iterator[SplitParser]:
-    """Parser on the files of a split, each of which is as it was listed when it is opened."""
+    """Open a parser on the files of a split; each file must be as listed when it is opened."""
     with closing(SplitParser(options, split)) as parser:
         parser.open(0)
         yield parser
@@ -383,15 +383,15 @@ def _set(labels: list[float]) -> str:
     return "{" + shown + (", ..." if len(labels) > 10 else "") + "}"
 
 
-# Arrays on memory pages of their own go back to the system with the last view of them. Blocks of ten megabytes that
-# come and go by the thousand would leave a heap in holes, and a worker's memory would grow with the number of blocks.
+# Arrays on their own memory pages are returned to the system with their last view. On the heap, thousands of blocks of
+# ten megabytes would cause fragmentation, and a worker's memory would grow with the number of blocks.
 
 _SMALL_BYTES = 1 << 18
 _HUGE_PAGE_BYTES = 1 << 21
 
 
 def empty_array(size: int, dtype: DTypeLike) -> NDArray:
-    """Make an uninitialised array of shape (size,), or somewhat longer, whose pages cost nothing until used."""
+    """Make an uninitialised array of shape (size,), or somewhat longer, whose pages take no memory until used."""
     n_bytes = size * np.dtype(dtype).itemsize
     if n_bytes <= _SMALL_BYTES:
         return np.empty(size, dtype)
@@ -405,7 +405,7 @@ def empty_array(size: int, dtype: DTypeLike) -> NDArray:
 
 
 def first_items(array: NDArray, size: int) -> NDArray:
-    """Give the first items of an array from `empty_array` their own base, so that scipy sees no memory to save."""
+    """Return the first items of an array from `empty_array` as their own base, so that scipy does not copy them."""
     if array.base is None:
         return array[:size].copy()
     return np.frombuffer(array.base, array.dtype, count=size)[:]

@@ -35,16 +35,16 @@ _held: set[FileLock] = set()
 
 
 class LocalStorage(Storage):
-    """A data set in a local folder.
+    """Storage in a local folder.
 
-    Below the root no symbolic link is followed: each step of a name is opened relative to the folder before it, so a
-    link planted in the data set cannot lead a read or a write outside. The root itself may be reached by links.
+    Below the root no symbolic link is followed: each part of a name is opened relative to its parent folder, so a link
+    planted in the data set cannot lead a read or a write outside. The path of the root itself may contain links.
 
     Parameters
     ----------
     path : str
-        Folder; made by `prepare`. Missing parents are made for a relative path only: where an absolute path has
-        no parent, most often a disk is not mounted.
+        Folder, created by `prepare`. Missing parents are created only for a relative path: if the parent of an
+        absolute path is missing, a disk is usually not mounted.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class LocalStorage(Storage):
             raise CommitError(
                 f"target {self._root} cannot be written: {nearest} is not a folder in which files can be made"
             )
-        # the parents of a relative path are made; where an absolute one has none, most often a disk is not mounted
+        # only parents of a relative path are created; without that of an absolute path, a disk is usually not mounted
         if not self._make_parents and not root.parent.exists():
             raise CommitError(f"target {self._root} cannot be made: its parent folder is missing; make that first")
 
@@ -225,7 +225,7 @@ def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
     except OSError as fault:
         if fault.errno not in _NO_LINKS:
             raise
-        # No hard links on this file system: the lock alone keeps two writers apart between these two calls.
+        # No hard links on this file system: between these two calls only the lock excludes a second writer.
         with suppress(FileNotFoundError):
             os.stat(base, dir_fd=target, follow_symlinks=False)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base) from None
@@ -245,26 +245,26 @@ def flush_folder(path: str | Path) -> None:
 class FileLock:
     """A lock file that names its holder, with ``flock`` held on it from construction to `release`.
 
-    The kernel frees the lock when its holder dies, so a dead run is taken over at once and never by age. A file
-    left by another host is believed: the lock of a shared disk may not reach that host.
+    The kernel frees the lock when its holder dies, so the lock of a dead run is taken over at once; its age is never
+    used. A lock file of another host counts as held, because locks of a shared disk may not be visible on all hosts.
 
     Parameters
     ----------
     folder : int
         Open descriptor of the folder.
     name : str
-        Name of the lock file in it.
+        Name of the lock file in this folder.
     holder : mapping
-        Plain JSON values that name this run; "run_id" and "host" are among them.
+        Plain JSON values that identify this run, including "run_id" and "host".
     where : str
-        The target, for messages.
+        Target, for messages.
     break_lock : str, optional
-        Run id of a holder on another host that may be dispossessed.
+        Run id of a holder on another host whose lock may be broken.
 
     Raises
     ------
     TargetBusyError
-        When somebody else holds it.
+        If another run holds the lock.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class FileLock:
         _held.add(self)
 
     def release(self) -> None:
-        """Remove the file, then free the lock; a second call does nothing, and a file that stays does no harm."""
+        """Remove the file, then free the lock; a second call does nothing, and a remaining file has no effect."""
         if not self._descriptors:
             return
         try:
@@ -305,7 +305,7 @@ class FileLock:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptors; the lock is free when no process has them any more."""
+        """Close the descriptors; the lock is free when all processes have closed them."""
         _held.discard(self)
         while self._descriptors:
             os.close(self._descriptors.pop())
@@ -328,7 +328,7 @@ class FileLock:
                 if self._is_current(descriptor):
                     stack.pop_all()
                     return descriptor
-                # else its holder released it, and removed the file, between our two calls
+                # otherwise its holder released it, and removed the file, between the two calls
 
     def _is_current(self, descriptor: int) -> bool:
         with suppress(FileNotFoundError):
@@ -350,7 +350,7 @@ def _lock_holder(folder: int, name: str) -> Holder:
 
 
 def _holder(values: Mapping[str, Any], *, is_held: bool) -> Holder:
-    """Holder of a lock file; if the lock is free, a run on another host may still be alive."""
+    """Read the holder of a lock file; if the lock is free, a run on another host may still be alive."""
     return Holder.of(values, True if is_held else False if values.get("host") == socket.gethostname() else None)
 
 
