@@ -207,7 +207,11 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
         _write_sidecar(storage, name, data)
     if not is_new:
         storage.remove(SPEC)
-    storage.create(SPEC, text)
+    try:
+        storage.create(SPEC, text)
+    except FileExistsError:  # of a run that this lock did not keep out
+        if metadata.differences(metadata.read_spec(storage), spec):
+            raise CommitConflictError(f"{storage.url}: another run made the spec meanwhile; run again") from None
     if not is_new:
         for name in storage.list(META):
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:

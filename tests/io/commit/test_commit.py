@@ -122,6 +122,24 @@ def test_begin__another_spec__names_every_difference(job):
     assert_dataset_whole(job.target, committed=True)
 
 
+def test_begin__another_run_makes_the_spec_first__is_followed_or_a_conflict(job, monkeypatch):
+    storage, seed = open_storage(job.target), 0
+    create = storage.create
+
+    def late(name, data):
+        if name.endswith("spec.json"):
+            create(name, metadata.spec_text({**job.spec, "seed": seed}))
+        create(name, data)
+
+    monkeypatch.setattr(storage, "create", late)
+    with commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits()) as run:
+        assert run.splits
+    storage.remove("_dkfeat/spec.json")
+    seed = 1
+    with pytest.raises(CommitConflictError, match="another run made the spec meanwhile; run again"):
+        commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits())
+
+
 def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
     storage = open_storage(job.target)
     spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
