@@ -6,8 +6,8 @@ Theorems 1-3.
 A semigroup kernel is a product over coordinates, :math:`k(z) = \prod_l f(z_l)` at z = x + y, and one
 random Laplace feature estimates it by :math:`e^{-w^\top x} e^{-w^\top y} = e^{-w^\top z}` with independent weights,
 :math:`E e^{-w_l t} = f(t)`. Functions here take z and the logarithm of f, elementwise: `exponential_log_factor` or
-`reciprocal_log_factor` with a fixed parameter, or one of your own. Where rows are padded with
-zeros for the transform, pad z likewise: the dimension d is the padded one.
+`reciprocal_log_factor` with a fixed parameter, or another function. If rows are padded with zeros for the transform,
+pad z in the same way: the dimension d is the padded one.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def laplace_variance(z: ArrayLike, log_factor: LogFactor) -> float:
     Returns
     -------
     variance : float
-        Whatever the arrangement of the weights, because each of them follows its law; with D independent components the
-        estimate has 1/D of it.
+        It is the same for all projections, because each weight follows its law. With D independent components the
+        variance of the estimate is 1/D of it.
 
     Notes
     -----
@@ -129,10 +129,10 @@ def alternating_covariance(z: ArrayLike, log_factor: LogFactor, n_mixtures: int,
     -----
     Each column l of the block comes from one of m independent circulant matrices, drawn uniformly and
     independently of the other columns (equation 7). The weight of column l in row i and that of column l + h in row
-    i + h stand at the same place of a circulant matrix: they are equal if both columns chose the same matrix, and
+    i + h are at the same position of a circulant matrix: they are equal if both columns chose the same matrix, and
     independent otherwise. With :math:`a_l = f(z_l + z_{l+h})` and :math:`b_l = f(z_l) f(z_{l+h})`, the
-    product's mean, given the choices r, is that of :math:`a_l` where :math:`r_l = r_{l+h}` and :math:`b_l` elsewhere,
-    multiplied over l. Its mean over the choices is the trace of a product of m by m matrices,
+    product's mean, given the choices r, is the product over l of :math:`a_l` if :math:`r_l = r_{l+h}`, else
+    :math:`b_l`. Its mean over the choices is the trace of a product of m by m matrices,
     :math:`(b_l J + (a_l - b_l) I)/m` with J all ones, along each cycle of the shift; they share
     their eigenvectors, so that for gcd(h, d) = 1
 
@@ -180,10 +180,10 @@ def estimator_variance(covariances: ArrayLike, n_components: int) -> float:
     Parameters
     ----------
     covariances : array of shape (d,)
-        At place h the covariance of two components at distance h in a block; at place 0 the variance. Symmetric:
-        distances h and d - h are one.
+        Entry h is the covariance of two components at distance h in a block, and entry 0 the variance. Symmetric:
+        entries h and d - h are equal.
     n_components : int
-        D. Blocks of d components are independent; the last one may be cut.
+        D. Blocks of d components are independent; the last one may be truncated.
 
     Returns
     -------

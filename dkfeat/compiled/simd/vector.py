@@ -1,8 +1,7 @@
-"""Sixteen lanes as a type: vectors that numba lowers to the widest registers of the CPU at hand.
+"""Vector types of sixteen lanes, which numba lowers to the widest registers of the CPU.
 
-A loop written with these vectors reads like the formula and runs like C. LLVM splits each operation into what the CPU
-has, AVX-512, AVX2, SSE or NEON. Operations are strict IEEE: a product and a sum stay apart, so every CPU gives the same
-bits.
+A loop with these vectors is written like the formula. LLVM splits each operation into instructions of the CPU: AVX-512,
+AVX2, SSE or NEON. Operations are strict IEEE, products and sums are not fused, so every CPU gives the same bits.
 
 ====== ============================================== ==================================
 vector lanes                                          NumPy twin
@@ -19,9 +18,8 @@ Operators: ``+ - * /`` and ``< ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 a
 u32x16, where a shift takes the same count for each lane from a vector. Both operands are vectors of one kind; `splat`
 and `splat64` make one of a scalar.
 
-Every function here is plain NumPy, and that is what runs when the JIT is disabled. Inside a compiled loop, numba
-replaces it by the LLVM instructions registered below it. Arrays are flat and offsets count elements; nothing checks
-bounds.
+Every function here is plain NumPy, which runs if the JIT is disabled. Inside a compiled loop, numba replaces it by the
+LLVM instructions registered below it. Arrays are flat and offsets count elements; bounds are not checked.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 
 
 class Vector(types.Type):
-    """Numba's type of a vector."""
+    """numba type of a vector."""
 
     def __init__(self, name: str, element: ir.Type, lanes: int = LANES) -> None:
         super().__init__(name=name)
@@ -77,7 +75,7 @@ class Code(NamedTuple):
     """Type of the result."""
 
     def pointer(self, argument: int, array: Any, at: Any, kind: ir.Type) -> Any:
-        """Pointer to what begins at ``array[at]``; `argument` is the array's number in the call."""
+        """Return a pointer to ``array[at]``; `argument` is the position of the array among the arguments."""
         data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
         return self.builder.bitcast(self.builder.gep(data, [at]), kind.as_pointer())
 
@@ -89,7 +87,7 @@ class Code(NamedTuple):
         return offsets
 
     def load(self, argument: int, array: Any, offsets: list, vector: ir.VectorType) -> list:
-        """Vectors of this type, aligned as the elements of the array."""
+        """Load vectors of this type, aligned as the elements of the array."""
         align = self.kinds[argument].dtype.bitwidth // 8
         return [self.builder.load(self.pointer(argument, array, at, vector), align=align) for at in offsets]
 
@@ -101,18 +99,18 @@ class Code(NamedTuple):
 
 
 def register(function: Callable, kinds: tuple, emit: Callable, result: Any) -> None:
-    """Teach numba a function of arguments of these kinds, lowered by ``emit(code, *values)``.
+    """Register a function with numba for arguments of these kinds, lowered by ``emit(code, *values)``.
 
     Parameters
     ----------
     function : callable
-        What runs when the JIT is disabled.
+        Function that runs if the JIT is disabled.
     kinds : tuple
-        Types or classes of types; any integer is taken for an intp.
+        Types or classes of types; any integer is converted to an intp.
     emit : callable
-        Takes a `Code` and LLVM's values, for a tuple a list of them; gives one value, a list for a tuple, or None.
+        Receives a `Code` and LLVM values, a list for a tuple; returns a value, a list for a tuple, or None.
     result : numba type or callable
-        Type of the result, or a function that gives it for those of the arguments; None where they do not fit.
+        Type of the result, or a function that returns it for the argument types; None if they are invalid.
     """
 
     def is_of(argument: Any, kind: Any) -> bool:
@@ -162,12 +160,12 @@ _register_operators()
 
 
 def load(array, offset):
-    """Vector of ``array[offset:offset + 16]``, whose kind follows the array's dtype."""
+    """Load ``array[offset:offset + 16]`` as a vector of the array's dtype."""
     return array[offset : offset + LANES].copy()
 
 
 def broadcast(array, offset):
-    """Vector with ``array[offset]`` in each lane, of the kind that `load` gives."""
+    """Load ``array[offset]`` into each lane of a vector of the array's dtype."""
     return np.full(LANES, array[offset])
 
 
@@ -177,7 +175,7 @@ def store(array, offset, vector):
 
 
 def prefetch(array, offset):
-    """Ask for the cache line of ``array[offset]``, which will be read and written soon; has no other effect."""
+    """Prefetch the cache line of ``array[offset]`` for reading and writing."""
 
 
 def _emit_load(code: Code, array: Any, offset: Any) -> Any:
@@ -212,7 +210,7 @@ register(prefetch, (types.Array, types.intp), _emit_prefetch, types.none)
 
 
 def emit_prefetch(builder: Any, address: Any, *, for_write: bool) -> None:
-    """Ask for the cache line of a pointer."""
+    """Emit a prefetch of the cache line of a pointer."""
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     keep_in_all_caches, data_cache = I32(3), I32(1)
     arguments = [builder.bitcast(address, I8.as_pointer()), I32(int(for_write)), keep_in_all_caches, data_cache]
@@ -224,7 +222,7 @@ def _declared(builder: Any, name: str, kind: ir.FunctionType) -> Any:
 
 
 def call_intrinsic(builder: Any, name: str, *vectors: Any) -> Any:
-    """Call LLVM's function of this name, such as ``"floor"``, of vectors f32x16."""
+    """Emit a call of an LLVM intrinsic, such as ``"floor"``, on vectors f32x16."""
     kind = ir.FunctionType(f32x16.backend, [f32x16.backend] * len(vectors))
     return builder.call(_declared(builder, f"llvm.{name}.v{LANES}f32", kind), vectors)
 
@@ -237,12 +235,12 @@ def repeat(builder: Any, vector: ir.VectorType, value: Any) -> Any:
 
 
 def splat(value):
-    """Vector with a float32 or uint32 `value` in each lane."""
+    """Make a vector with a float32 or uint32 `value` in each lane."""
     return np.full(LANES, value)
 
 
 def splat64(value):
-    """Vector u64x8 with a uint64 `value` in each lane."""
+    """Make a u64x8 with a uint64 `value` in each lane."""
     return np.full(LANES // 2, value)
 
 
@@ -265,7 +263,7 @@ register(count_up, (types.uint64,), _emit_count_up, u64x8)
 
 
 def multiply_low(x, y):
-    """Products, of 64 bits, of the low 32 bits of each lane of two u64x8."""
+    """Multiply the low 32 bits of each lane of two u64x8, to 64 bits."""
     low = np.uint64(0xFFFFFFFF)
     return (x & low) * (y & low)
 
@@ -279,7 +277,7 @@ register(multiply_low, (u64x8, u64x8), _emit_multiply_low, u64x8)
 
 
 def interleave(even, odd):
-    """u32x16 that has the low 32 bits of two u64x8 in its even and odd lanes."""
+    """Interleave the low 32 bits of two u64x8 as the even and odd lanes of a u32x16."""
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)
 
 
@@ -294,17 +292,17 @@ register(interleave, (u64x8, u64x8), _emit_interleave, u32x16)
 
 
 def bits_of(x):
-    """u32x16 of the bit patterns of a f32x16."""
+    """Reinterpret a f32x16 as u32x16."""
     return x.view(np.uint32)
 
 
 def float_of(bits):
-    """f32x16 that has the bit patterns of a u32x16; inverse of `bits_of`."""
+    """Reinterpret a u32x16 as f32x16; inverse of `bits_of`."""
     return bits.view(np.float32)
 
 
 def to_float(x):
-    """f32x16 of the values of a u32x16 taken as signed numbers, rounded to nearest."""
+    """Convert the lanes of a u32x16, as signed integers, to float32, rounded to nearest."""
     return x.view(np.int32).astype(np.float32)
 
 
@@ -314,12 +312,12 @@ register(to_float, (u32x16,), lambda code, x: code.builder.sitofp(x, f32x16.back
 
 
 def floor(x):
-    """Largest whole number that is not above each lane of a f32x16."""
+    """Round each lane of a f32x16 down to an integer."""
     return np.floor(x)
 
 
 def square_root(x):
-    """Square roots of a f32x16, rounded to nearest."""
+    """Compute the square roots of a f32x16, rounded to nearest."""
     return np.sqrt(x)
 
 
@@ -328,7 +326,7 @@ register(square_root, (f32x16,), lambda code, x: call_intrinsic(code.builder, "s
 
 
 def select(mask, x, y):
-    """Lanes of `x` where `mask` is true and of `y` elsewhere."""
+    """Select lanes of `x` where `mask` is true, else of `y`."""
     return np.where(mask, x, y)
 
 
@@ -337,7 +335,7 @@ for _vector in _OF_ELEMENT.values():
 
 
 def minimum(x, y):
-    """``select(x < y, x, y)`` for two f32x16."""
+    """Compute ``select(x < y, x, y)`` for two f32x16."""
     return np.where(x < y, x, y)
 
 
@@ -349,7 +347,7 @@ register(minimum, (f32x16, f32x16), _emit_minimum, f32x16)
 
 
 def narrowed(x, array):
-    """Low bits of each lane of a u32x16, in the kind that a uint8, uint16 or uint32 `array` stores."""
+    """Truncate each lane of a u32x16 to the dtype of a uint8, uint16 or uint32 `array`."""
     return x.astype(array.dtype)
 
 

@@ -21,10 +21,10 @@ from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan, are_in
 from dkfeat.io.sources.options import dtype_of_labels
 
 MOST_FILES = 1_000
-"""Most files in a group; it bounds a task's arguments and the records of its shards, which name each file."""
+"""Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
 
 MOST_RANGES = 200_000
-"""Ranges that plain files may be cut into: twice the tasks of the largest job that is planned for."""
+"""Maximum number of ranges of plain files, twice the number of tasks of the largest supported job."""
 
 _TINY_SHARE = 16
 _INFLATION = 16
@@ -33,24 +33,24 @@ _TOKEN = re.compile(rb"[^ \t\r\n]+")
 
 
 def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
-    """Join neighbouring splits that are tiny whole files; the others stay, in order, and all are numbered anew.
+    """Group neighbouring splits that are tiny whole files; other splits stay in order, and all are renumbered.
 
-    A file is tiny if its text is at most a sixteenth of `blocksize`. Of a compressed file the text is taken to be
-    sixteen times what is stored: more than LIBSVM text shrinks by, and known without reading. Text that inflates
-    further makes its group longer to read, not larger in memory, for pieces end by the text itself. A group ends
-    before its text would pass `blocksize`, and after `MOST_FILES` files.
+    A file is tiny if its text is at most a sixteenth of `blocksize`. The text of a compressed file is estimated as
+    sixteen times its stored size, more than the usual compression ratio of LIBSVM text. Longer text makes reading its
+    group take longer but needs no more memory, because pieces depend on the text itself. A group ends before its text
+    would exceed `blocksize`, and after `MOST_FILES` files.
 
     Parameters
     ----------
     splits : iterable of Split
-        In source order, each of one file.
+        Splits in source order, each of one file.
     blocksize : int
         Bytes of text in a split of a plain file.
 
     Returns
     -------
     splits : tuple of Split
-        Numbered from the number of the first.
+        Splits numbered from the number of the first one.
 
     Examples
     --------
@@ -83,17 +83,17 @@ def _joined(group: Sequence[Split], number: int) -> Split:
 class LibsvmSource(LibsvmOptions, Source):
     """Files of LIBSVM text as a source of rows.
 
-    A line is a row: a label, then ``index:value`` with rising indices, and a comment after ``#`` if any. Blank and
-    comment lines are no rows; a label alone is a row without features. Values are rounded correctly to float64, then to
-    `dtype`; those that are zero then, also ``-0.0``, are not stored. Anything else is an error with its location.
+    A line is a row: a label, then ``index:value`` with ascending indices, and optionally a comment after ``#``. Blank
+    and comment lines are not rows; a label alone is a row without features. Values are rounded correctly to float64,
+    then to `dtype`; resulting zeros, also ``-0.0``, are not stored. Anything else is an error with its location.
 
-    Files that end in .gz, .bz2, .xz, .zst are decompressed while they are read, each as one split. Tiny files that
-    follow one another are read together, as one split.
+    Files with the suffixes .gz, .bz2, .xz and .zst are decompressed while they are read, each as one split. Consecutive
+    tiny files are read as one split.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        A setting is out of range.
+        If a setting is out of range.
 
     Examples
     --------
@@ -105,13 +105,13 @@ class LibsvmSource(LibsvmOptions, Source):
     __slots__ = ()
 
     def inspect(self, files: Sequence[SourceFile]) -> LibsvmSource:  # noqa: ARG002  # text has no metadata
-        """Source with the label type that the labels allowed have."""
+        """Return the source with the label type of its allowed labels."""
         if self.labels is None or self.label_dtype != "auto":
             return self
         return replace(self, label_dtype=dtype_of_labels(self.labels))
 
     def files(self) -> tuple[SourceFile, ...]:
-        """Files of the source in byte-wise order of their names; errors as in `dkfeat.io.files.find.find_files`."""
+        """List the files in byte-wise order of their names; errors are those of `dkfeat.io.files.find.find_files`."""
         return find_files(self.urlpath, self.storage_options)
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
@@ -142,25 +142,25 @@ class LibsvmSource(LibsvmOptions, Source):
         return grouped(chain.from_iterable(map(cut, files)), blocksize)
 
     def split_bytes(self, split: Split) -> int:
-        """Bytes, as stored, that a task reads of this split."""
+        """Return the number of stored bytes that a task reads for this split."""
         return split.stop - split.start
 
     def piece_bytes(self, split: Split) -> int:
-        """Most bytes of text in one piece of this split."""
+        """Return the maximum number of bytes of text in a piece of this split."""
         return int(self.blocksize) if split.is_compressed else min(int(self.blocksize), split.stop - split.start)
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
-        """Check a split's text and count what is in it, in memory of about `WINDOW_BYTES`.
+        """Check a split's text and count rows, values and labels, in memory of about `WINDOW_BYTES`.
 
-        The text must agree with the options that are given; with ``zero_based="auto"`` index 0 is allowed. `proceed` is
-        called at every window of text; what it raises ends the scan.
+        The text must agree with the options; with ``zero_based="auto"`` index 0 is allowed. `proceed` is called for
+        every window of text, and its exceptions end the scan.
 
         Raises
         ------
         dkfeat.errors.ParseError
             With the location of the token.
         dkfeat.errors.SpecConflictError
-            The file is not as it was listed.
+            If the file has changed since it was listed.
         """
         counts = SplitScan(nnz=0)
         with open_split(self, split) as parser:
@@ -173,7 +173,7 @@ class LibsvmSource(LibsvmOptions, Source):
                     counts.add_labels(_distinct(parser.tables.arrays.labels[: cursor[loop.LABELS]]))
                 counts.n_rows += int(cursor[loop.ROWS])
                 counts.nnz += int(cursor[loop.NNZ])  # type: ignore[operator]  # it is counted
-                cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0  # the tables are written over with every window
+                cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0  # the tables are overwritten for every window
                 counts.add_bad_rows(parser.bad_rows)
                 parser.bad_rows.clear()
         counts.n_empty_rows = int(cursor[loop.EMPTY_ROWS])
@@ -182,10 +182,11 @@ class LibsvmSource(LibsvmOptions, Source):
         return counts
 
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
-        """Pieces of a split, as `read` returns them.
+        """Yield the pieces of a split for `read`.
 
-        A piece ends before the first row that begins `blocksize` or more bytes of decompressed text after the piece, or
-        that would be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split.
+        A piece ends at the end of the split, or before the first row that begins `blocksize` or more bytes of
+        decompressed text after the start of the piece, or would exceed `max_piece_rows` rows or `MOST_BAD_ROWS` bad
+        rows.
         """
         with open_split(self, split) as parser:
             number, is_full = 0, True
@@ -213,7 +214,7 @@ class LibsvmSource(LibsvmOptions, Source):
                 number += 1
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map does not take, in ascending order, by reading the split's lines up to them."""
+        """Locate rows that a map rejects, in ascending order, by reading the split's lines up to them."""
         aside = {(bad.file, bad.offset) for bad in piece.bad_rows}
         wanted = {one.row: one for one in rejected}
         found: list[BadRow] = []
@@ -245,7 +246,7 @@ class LibsvmSource(LibsvmOptions, Source):
         return found
 
     def _column(self, line: bytes, column: int) -> int:
-        """Byte of the line at which the value of a column stands; 0 if the line does not write it."""
+        """Return the byte of the line at which the token of a column begins; 0 if there is none."""
         wanted = column + (self.zero_based is False)
         for token in _TOKEN.finditer(line.partition(b"#")[0]):
             index, colon, _ = token[0].partition(b":")
@@ -254,17 +255,17 @@ class LibsvmSource(LibsvmOptions, Source):
         return 0
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParseError:
-        """Error for a row that a map does not take, at the location of the value to blame."""
+        """Make the error for a row that a map rejects, with the location of the invalid value."""
         (row,) = self.rejected_rows(split, piece, [rejected])
         return self.bad_row_error(split.files[row.file], row, row.message)
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
-        """Error about a row that was set aside, at the location of the token to blame."""
+        """Make the error for a row that was set aside, with the location of the invalid token."""
         return parse_error(reason, file, row.offset, row.column, self.storage_options)
 
 
 def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Lines with their file, offset in the split's text, offset in the file, and number in it from the split on."""
+    """Yield lines with their file, offset in the split's text, offset in the file, and line number since the split."""
     position, number = -1, 0
     while parser.load():
         if parser.position != position:
@@ -281,7 +282,7 @@ def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
 
 
 def _distinct(labels: np.ndarray) -> np.ndarray:
-    """Sorted distinct labels: by counting where they are few integers, which is ten times as fast as sorting."""
+    """Return the sorted distinct labels, for few integers by counting, which is ten times as fast as sorting."""
     if len(labels) and are_integers(labels[:100]):
         low, high = labels.min(), labels.max()
         if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
