@@ -1,4 +1,4 @@
-"""Every error that dkfeat raises on purpose.
+"""Exception classes of dkfeat.
 
 ::
 
@@ -7,8 +7,8 @@
       InputError (ValueError)        an array's shape, dtype, sign or values
       SourceError (OSError)          a source cannot be opened or cut
         SourceNotFoundError          no file matches (also FileNotFoundError)
-        ParseError (ValueError)      bad text; carries the place
-        ParquetError (ValueError)    a damaged Parquet file, or one that holds what it may not; carries the place
+        ParseError (ValueError)      bad text, with its position
+        ParquetError (ValueError)    a damaged Parquet file or invalid rows, with their position
       ShardError (OSError)           a shard or manifest cannot be written or read back
       CommitError (OSError)          publishing was rejected by the storage
         CommitConflictError          another run published there first
@@ -17,9 +17,9 @@
       SpecConflictError (ValueError) the target's spec, the source or the model disagree with the request
       ClusterError (RuntimeError)    workers or the scheduler were lost
 
-Each class also inherits the built-in that a newcomer would catch. ``exit_code`` is the exit status of
-the command line: 2 bad settings or data, 3 storage, 4 conflict, 5 cluster. Every error can be pickled, so a
-worker's error reaches the caller with its place intact.
+Each class also inherits from the usual built-in exception. ``exit_code`` is the exit status of the command line: 2 bad
+settings or data, 3 storage, 4 conflict, 5 cluster. Every error can be pickled, so that an error of a worker reaches the
+caller with its position.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class DkfeatError(Exception):
-    """Base of all errors raised on purpose; its text says what was expected, what came and what to do."""
+    """Base class of all errors of dkfeat; the message has the expected value, the actual one and a remedy."""
 
     exit_code: ClassVar[int] = 1
 
@@ -65,7 +65,7 @@ class InputError(DkfeatError, ValueError):
     ----------
     message : str
     row, column : int or None
-        The cell to blame, counted from 0, where it is a single one.
+        Position of the invalid cell, counted from 0; None if it is not a single one.
     """
 
     exit_code = 2
@@ -88,7 +88,7 @@ class SourceNotFoundError(SourceError, FileNotFoundError):
 
 
 class ParseError(SourceError, ValueError):
-    """Text that is not what the format allows.
+    """Text that violates the format.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class ParseError(SourceError, ValueError):
 
 
 class ParquetError(SourceError, ValueError):
-    """A Parquet file that is damaged, or whose columns or rows are not what the source says.
+    """A Parquet file that is damaged, or whose columns or rows do not match the source.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class CommitConflictError(CommitError):
 
 
 class TargetBusyError(CommitConflictError):
-    """Another run holds the target; nothing was lost, and the same call may be made again when it has ended."""
+    """Another run holds the target; nothing was lost, and the same call can be repeated when that run has ended."""
 
 
 class PlanError(DkfeatError, ValueError):
@@ -199,5 +199,5 @@ class ClusterError(DkfeatError, RuntimeError):
 
 
 def cause_of(fault: OSError) -> str:
-    """Text of an operating system's error without its number and file name, or all of it where it has no such text."""
+    """Return the text of an operating system's error without number and file name; the whole text if there is none."""
     return str(fault.strerror or fault)

@@ -71,8 +71,8 @@ def predict(
         Model, or its folder or URL. Its weights are stored beside the predictions, named by their hash, for the
         workers.
     source : Source, ShardDataset, path, glob, URL, or a list of these
-        LIBSVM text or Parquet: rows are read as the training rows were and transformed by the model's map; options
-        that the source does not set are the model's. Or shards, or their folder, made by the same map.
+        LIBSVM text or Parquet, read with the input options of the model except those that the source sets, and
+        transformed by the model's map. Or shards, or their folder, made by the same map.
     target : str or path
         Folder or URL for the predictions.
     scores : bool, default=True
@@ -80,7 +80,7 @@ def predict(
     resume, on_bad_row, max_bad_rows, client, progress
         As in `dkfeat.featurize`.
     storage_options, target_options : mapping or None
-        Options of fsspec, for a source and a model given by URL, and for a target given by URL.
+        Options of fsspec: the first for a source and a model given by URL, the second for a target given by URL.
 
     Returns
     -------
@@ -142,18 +142,18 @@ def predict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Counts of the rows of a file that were predicted."""
+    """Numbers of predicted rows and of correct predictions."""
 
     n_rows: int
-    """Number of rows that got a prediction."""
+    """Number of rows with a prediction."""
     n_known: int
     """Number of rows whose label is one of the model's."""
     n_correct: int
-    """Number of these rows whose prediction is their label."""
+    """Number of rows whose prediction is their label."""
 
     @property
     def accuracy(self) -> float | None:
-        """Fraction of the known rows whose prediction is correct; None if there are none."""
+        """Share of correct predictions among the rows whose label is one of the model's; None without such rows."""
         return self.n_correct / self.n_known if self.n_known else None
 
 
@@ -172,7 +172,7 @@ def predict_file(
     Parameters
     ----------
     model : LinearModel
-        Model whose map transforms the rows; they are read as its training rows were.
+        Model whose map transforms the rows; they are read with the input options of its training rows.
     source, storage_options
         As in `dkfeat.predict`.
     out : str, path or text stream, optional

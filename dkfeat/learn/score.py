@@ -93,10 +93,10 @@ class Score:
         self._labels = Moments()
 
     def add(self, predicted: Any, own: Any) -> None:
-        """Count rows by their predictions and their labels.
+        """Add rows with their predictions and labels.
 
-        An indicator matrix of labels may have further columns for labels that are never predicted; rows with such
-        labels count as wrong.
+        An indicator matrix of labels may have additional columns for labels that are not classes; rows with such labels
+        count as wrong.
         """
         n_rows = own.shape[0]
         if not n_rows:

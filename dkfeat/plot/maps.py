@@ -25,13 +25,13 @@ def kernel_estimates(
     Parameters
     ----------
     exact : array of any shape, or KernelPairs
-        Exact values; or what ``features.kernel_pairs(X)`` gives, which holds all three arrays.
+        Exact values; or the result of ``features.kernel_pairs(X)``, which has all three arrays.
     estimates : array of the same shape, or None
         Estimates of the kernel for the same pairs.
     deviations : array of the same shape, or None
-        Standard error of each estimate by theory: draws a band of two of them on either side.
+        Theoretical standard error of each estimate, for a band of two standard errors on either side.
     ax : matplotlib.axes.Axes or None
-        Where to draw; None makes a figure.
+        Axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -40,9 +40,9 @@ def kernel_estimates(
     Raises
     ------
     ValueError
-        The arrays differ in shape, or there are no estimates.
+        If the arrays differ in shape, or there are no estimates.
     dkfeat.errors.ConfigError
-        Matplotlib is not installed.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -93,16 +93,16 @@ Curve = tuple[ArrayLike, ArrayLike]
 def variance_curves(
     curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve], *, ax: Any = None
 ) -> Any:
-    """Draw the variance of kernel estimates over the kernel's value, by theory.
+    """Draw the theoretical variance of kernel estimates against the kernel's value.
 
     Parameters
     ----------
     curves : FeatureMap, sequence of them, or mapping
-        Maps, fitted or not, whose variance theory knows, exactly or as a bound (see `GCWSFeatures.expected_error_at`,
-        which all maps have); a mapping names them. In a mapping, pairs of arrays too: kernel values, and variances
-        there.
+        Maps, fitted or not, with a theoretical variance, exact or a bound (see `GCWSFeatures.expected_error_at`, which
+        all maps have), or a mapping from names to maps. Values of a mapping may also be pairs of arrays: kernel values,
+        and variances at these values.
     ax : matplotlib.axes.Axes or None
-        Where to draw; None makes a figure.
+        Axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -111,11 +111,11 @@ def variance_curves(
     Raises
     ------
     dkfeat.errors.ConfigError
-        A map has no known variance, or parameters out of range; or matplotlib is not installed.
+        If a map has no theoretical variance or a parameter is out of range, or if matplotlib is not installed.
 
     See Also
     --------
-    dkfeat.theory : The variances, one component's, as functions.
+    dkfeat.theory : Variances of a single component, as functions.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Options that several commands share: how rows are read, where tasks run, and what is printed."""
+"""Options that several commands share: reading of rows, execution of tasks, and output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PARQUET_OPTIONS = ("features", "features_as", "label", "weight", "id", "keep", "filters")
-"""Fields of `SourceConfig` for Parquet files alone."""
+"""Fields of `SourceConfig` for Parquet files only."""
 LIBSVM_OPTIONS = tuple(
     field.name
     for field in fields(SourceConfig)
@@ -40,7 +40,7 @@ _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*
 
 
 def source_options(command: Command) -> Command:
-    """Give a command the options of reading rows, ``--storage-option`` among them; `make_source` takes them."""
+    """Give a command the options for reading rows, including ``--storage-option``; `make_source` takes them."""
     of, names = partial(option_of, SourceConfig), {"multiple": True, "metavar": "NAMES", "callback": _names}
     zero_based = words({"auto": "auto", "true": True, "false": False}, "is neither auto nor true nor false")
     return apply_options(
@@ -73,7 +73,7 @@ def source_options(command: Command) -> Command:
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's signature
-    """Split names at commas; a column with a comma in its name is left to Python and job files."""
+    """Split names at commas; a column with a comma in its name can only be used from Python and job files."""
     names = tuple(name.strip() for text in value for name in text.split(","))
     return names or (None if param.name == "features" else ())
 
@@ -107,7 +107,7 @@ def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
 
 
 def make_solver(name: str, options: dict[str, Any]) -> Any:
-    """Make the solver of this name, an object of `SOLVERS`, from options that are its fields, which leave `options`.
+    """Make the solver of this name in `SOLVERS`; its fields are removed from `options`.
 
     Raises
     ------
@@ -152,14 +152,14 @@ def progress_option(text: str | None = None) -> Callable[[Command], Command]:
 
 
 def run_options(command: Command) -> Command:
-    """Give a command `execution_options`, and those about what an earlier run left."""
+    """Give a command `execution_options`, and the options for interrupted runs and their locks."""
     lock = option_of(RunConfig, "break_lock", metavar="RUN_ID")
     command = apply_options(command, heading("Interrupted runs"), option_of(RunConfig, "resume"), lock)
     return execution_options(command)
 
 
 def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a run, from those of the options above that the command has."""
+    """Make the keyword arguments of a run from those of the options above that the command has."""
     given = ExecutionConfig.gather(options)
     names = ("client", "resume", "on_bad_row", "max_bad_rows")
     progress = progress_of(ctx, wanted=options["progress"])
@@ -167,13 +167,13 @@ def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]
 
 
 def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = None, *, wanted: bool = True) -> Any:
-    """Progress argument of a run: False, True, or with ``--log-format json`` a function that writes lines.
+    """Return the argument ``progress`` of a run: False, True, or with ``--log-format json`` a function for log lines.
 
     Parameters
     ----------
     ctx : click.Context
     line : callable or None
-        Gives that function for the log; None: the one of tasks.
+        Returns this function for a log; None: the function for tasks.
     wanted : bool
         Value of ``--progress``.
     """
@@ -192,7 +192,7 @@ def break_lock_first(target: str, options: dict[str, Any]) -> None:
 
 
 def _flag(key: str) -> dict[str, Any]:
-    """Keywords of a flag that is kept in the context of click rather than given to commands."""
+    """Return the keyword arguments of a flag that is stored in click's context and not passed to commands."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:

@@ -25,15 +25,15 @@ def as_source(
     storage_options: Mapping[str, Any] | None = None,
     kind: object = None,
 ) -> Source:
-    """Turn a path, glob, URL or several of them into a source with default options; a source stays itself.
+    """Convert a path, glob, URL or several of them to a source with default options; return a source unchanged.
 
-    Without a `kind`, "libsvm" or "parquet", names that end in .parquet, .parq or .pq, and folders of this machine with
-    Parquet files in them, are a `ParquetSource`, all else is a `LibsvmSource`.
+    Without a `kind`, "libsvm" or "parquet", names with the suffix .parquet, .parq or .pq, and local folders with
+    Parquet files, become a `ParquetSource`, all others a `LibsvmSource`.
 
     Raises
     ------
     ConfigError
-        For anything else, and for storage options beside a source that has its own.
+        For anything else, and for storage options together with a source object.
     """
     if isinstance(source, Source):
         if storage_options is not None:
@@ -58,7 +58,7 @@ def as_path(path: object, name: str) -> str:
 
 
 def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
-    """Open the storage at a path or URL; options beside a path are an error, unless they are for the URL `beside`."""
+    """Open the storage at a path or URL; options with a path are an error, unless they are for the URL `beside`."""
     if beside is not None and not is_url(folder) and is_url(as_path(beside, "like")):
         options = None
     return open_storage(folder, options)
@@ -67,7 +67,7 @@ def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: obj
 def open_target(
     target: object, source: Source, options: Mapping[str, Any] | None, *, beside: object = None
 ) -> tuple[Storage, tuple[SourceFile, ...]]:
-    """Open a target for writing, and list the source; the target must be free and apart from the source."""
+    """Open a target for writing, and list the source; the target must be unlocked and separate from the source."""
     storage = open_location(as_path(target, "target"), options, beside=beside)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)

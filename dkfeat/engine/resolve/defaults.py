@@ -13,9 +13,9 @@ from dkfeat.io.sources.base import Source
 
 NAMESPACE = "dkfeat"
 VARIABLES = "DASK_DKFEAT__"
-"""Begin of the environment variables that set a key, as ``DASK_DKFEAT__N_WORKERS=4``."""
+"""Prefix of the environment variables that set a key, such as ``DASK_DKFEAT__N_WORKERS=4``."""
 INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
-"""Variable by which Dask hands its configuration to processes that it starts."""
+"""Variable with which Dask passes its configuration to processes that it starts."""
 
 
 def read_defaults() -> DefaultsConfig:
@@ -24,7 +24,7 @@ def read_defaults() -> DefaultsConfig:
     Raises
     ------
     ConfigError
-        For an unknown key or a value of another type; says where it was set, where that is known.
+        For an unknown key or a value of another type; the message has the origin of the key, if known.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def read_defaults() -> DefaultsConfig:
 
 
 def origins() -> dict[str, str]:
-    """Origin of each key that is set: a file, an environment variable, or this process.
+    """Return the origin of each key that is set: a file, an environment variable, or this process.
 
     The empty key stands for the whole of ``dkfeat``.
     """
@@ -61,7 +61,7 @@ def origins() -> dict[str, str]:
 
 
 def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
-    """Keep for each key below ``dkfeat``, and for all of it, the value and where it comes from."""
+    """Record the value and the origin of each key below ``dkfeat``, and of the whole."""
     if isinstance(content, Mapping) and NAMESPACE in content:
         section = content[NAMESPACE]
         found[""] = (section, origin)
@@ -70,14 +70,14 @@ def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
 
 
 def configuration_files() -> list[str]:
-    """Folders and files in which Dask looks for YAML; later ones count more."""
+    """Return the folders and files from which Dask reads YAML; later ones override earlier ones."""
     return list(map(str, dask.config.paths))
 
 
 def with_configured_blocksize(source: Source) -> Source:
-    """Give a source the block size of Dask's configuration, where its own stands at the default.
+    """Return the source with the block size of Dask's configuration, unless it has a block size of its own.
 
-    It is for data sets that are new: one that is there keeps the block size that it was made with.
+    Use it only for new data sets: an existing one keeps its block size.
     """
     configured = read_defaults().blocksize
     if configured is None or source.blocksize != source.defaults()["blocksize"]:

@@ -29,49 +29,49 @@ if TYPE_CHECKING:
 
 
 MAX_LABELS = 10_000
-"""Labels beyond this number are not listed."""
+"""Maximum number of different labels that are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitResult:
-    """Result of a task: small, whatever the split holds."""
+    """Result of a task, small for splits of any size."""
 
     entries: tuple[ShardEntry, ...]
     """Records of the split's shards, in order."""
     labels: tuple[int | float, ...] | None
-    """Sorted labels that occur in it, or None beyond `MAX_LABELS`."""
+    """Sorted labels of the split, or None for more than `MAX_LABELS`."""
     first_bad: BadRow | None = None
     """First row that was set aside."""
     retries: int = 0
-    """Requests to stores that failed and were made again."""
+    """Number of retried requests to stores."""
     found: int = field(default=0, compare=False)
-    """Shards that were there already."""
+    """Number of shards that existed already."""
 
     @property
     def rows(self) -> int:
-        """Rows in these shards."""
+        """Number of rows in these shards."""
         return sum(entry.rows for entry in self.entries)
 
     @property
     def n_bad_rows(self) -> int:
-        """Rows that were set aside."""
+        """Number of rows that were set aside."""
         return sum(entry.n_bad_rows for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """All that the tasks of a run have in common; sent to each worker once."""
+    """Common data of the tasks of a run, sent to each worker once."""
 
     source: Source
     """Source whose options are resolved."""
     storage: Storage
     """Storage of the target."""
     spec: Mapping[str, Any]
-    """Decides the shards' bytes."""
+    """Settings that determine the shards' bytes."""
     spec_fp: str
     """Fingerprint of `spec`."""
     run_id: str
-    """Names the run to the storage; not part of any result."""
+    """Id of the run for the storage; not part of any result."""
 
     def encoder(self) -> Callable[[Any], Any]:
         """Return the function from rows of a block to the features of their shard; each process loads its map once."""
@@ -79,7 +79,7 @@ class Job:
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for others
-        """Columns kept beside; `before` are the rows of each of the split's files in the pieces before."""
+        """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
         return piece.block.kept
 
     @property
@@ -88,22 +88,22 @@ class Job:
         return True
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
-        """Work on one split, see `run_split`."""
+        """Process one split, see `run_split`."""
         return run_split(self, split, stopped)
 
 
 def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:
-    """Turn a split into shards.
+    """Convert a split to shards.
 
-    Pieces whose shard exists and is whole are read over but neither encoded nor written, so a call may be repeated, at
-    any time and on several workers at once. One piece is in memory at a time.
+    Pieces whose shard exists and is complete are read, but neither encoded nor written. So the call can be repeated at
+    any time, also on several workers at once. One piece is in memory at a time.
 
     Parameters
     ----------
     job : Job
     split : Split
     stopped : callable
-        Asked between pieces whether to give up.
+        Called between pieces; True stops the task.
 
     Returns
     -------
@@ -112,9 +112,9 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     Raises
     ------
     Stopped
-        Once `stopped()` is true; published shards stay and are found again.
+        When `stopped()` is true; published shards stay and are found again.
     dkfeat.errors.DkfeatError
-        As source, map and storage raise them.
+        Errors of source, map and storage.
     """
     retries = thread_retries()
     encode = job.encoder()
@@ -142,7 +142,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
 def _publish(
     job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
 ) -> tuple[ShardEntry, Piece, bool]:
-    """Give the record of the piece's shard, the piece without rejected rows, and True if the shard existed."""
+    """Return the record of the piece's shard, the piece without rejected rows, and True if the shard existed."""
     output = job.spec["output"]
     name = shards.shard_name(job.spec_fp, split, piece.number)
     identity = {

@@ -48,7 +48,7 @@ class ParquetSource(ParquetOptions, Source):
     Raises
     ------
     dkfeat.errors.ConfigError
-        A setting is out of range.
+        If a setting is out of range.
 
     Examples
     --------
@@ -61,11 +61,11 @@ class ParquetSource(ParquetOptions, Source):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Paths, globs and URLs that `files` looks up; a folder is looked through at any depth."""
+        """Paths, globs and URLs in which `files` looks for files; folders are searched at any depth."""
         return tuple(folder_pattern(path, self.storage_options) for path in self.urlpath)
 
     def files(self) -> tuple[SourceFile, ...]:
-        """Files of the source in byte-wise order of their names; errors as in `dkfeat.io.files.find.find_files`."""
+        """List the files in byte-wise order of their names; errors are those of `dkfeat.io.files.find.find_files`."""
         patterns = self.patterns
         found = find_files(patterns, self.storage_options)
         if patterns == self.urlpath:
@@ -83,7 +83,7 @@ class ParquetSource(ParquetOptions, Source):
             return list(parquet.schema_arrow.names)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
-        """Source with the options that the schema of the first file determines."""
+        """Return the source with the options that the schema of the first file determines."""
         if self.is_resolved or not files:
             return self
         with open_parquet(files[0], self.storage_options) as parquet:
@@ -98,7 +98,7 @@ class ParquetSource(ParquetOptions, Source):
         Raises
         ------
         dkfeat.errors.ParquetError
-            A file is damaged, or its columns are not what the source reads.
+            If a file is damaged, or its columns do not match the source.
         """
         files = self.files() if files is None else files
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
@@ -109,16 +109,16 @@ class ParquetSource(ParquetOptions, Source):
         return tuple(splits)
 
     def rows_of(self, split: Split) -> int | None:
-        """Rows of a split, which the footer has where there are no filters."""
+        """Return the number of rows of a split from the footer; None with filters."""
         return None if self.filters is not None else sum(self._footer(split).rows[split.start : split.stop])
 
     def split_bytes(self, split: Split) -> int:
-        """Bytes, as stored, that belong to the rows of this split."""
+        """Return the number of stored bytes of the rows of this split."""
         rows = self._footer(split).rows
         return split.file.size * sum(rows[split.start : split.stop]) // max(1, sum(rows))
 
     def piece_bytes(self, split: Split) -> int:
-        """Most bytes of rows in memory in one piece of this split."""
+        """Return the maximum size in memory of the rows of a piece of this split, in bytes."""
         return min(int(self.blocksize), sum(self._footer(split).row_bytes[split.start : split.stop]))
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
@@ -169,13 +169,13 @@ class ParquetSource(ParquetOptions, Source):
         return self.replaced(n_features=2**63 - 1)
 
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
-        """Pieces of a split, as `read` returns them.
+        """Yield the pieces of a split for `read`.
 
-        A piece ends before the first row that begins `blocksize` or more bytes of memory after the piece, or that would
-        be one more than `max_piece_rows`, or one more bad row than `MOST_BAD_ROWS`, and with the split. A row counts 16
-        bytes, one index and one value for each of its values, zeros among them, and the bytes of its kept text; a bad
-        one counts none. Pieces depend on the rows of the split alone, not on how they are stored. ``Piece.start`` and
-        ``Piece.stop`` are numbers of rows in the file.
+        A piece ends at the end of the split, or before the first row that begins `blocksize` or more bytes of memory
+        after the start of the piece, or would exceed `max_piece_rows` rows or `MOST_BAD_ROWS` bad rows. The size of a
+        row is 16 bytes, an index and a value for each of its values, including zeros, and the bytes of its kept text;
+        that of a bad row is 0. Pieces depend only on the rows of the split, not on the layout of the file.
+        ``Piece.start`` and ``Piece.stop`` are numbers of rows in the file.
         """
         with open_split(self, split, self.read_columns) as reader:
             number, start, piece = 0, reader.first_row, _PieceBuilder(self, max_piece_rows)
@@ -204,21 +204,21 @@ class ParquetSource(ParquetOptions, Source):
                         check_unchanged(split.file, self.storage_options)
                         yield piece.piece(number, start, stop, last=False, checksum=checksum)
                         number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
-                del rows  # so that only the caller holds a block while the next one is read
+                del rows  # only the caller holds a block while the next one is read
             check_unchanged(split.file, self.storage_options)
             yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map does not take, by reading the split once more."""
+        """Locate rows that a map rejects, by reading the split once more."""
         return [row for row, _ in self._locate_rows(split, piece, rejected)]
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParquetError:
-        """Error for a row that a map does not take, with its location."""
+        """Make the error for a row that a map rejects, with its location."""
         _, error = next(self._locate_rows(split, piece, [rejected]))
         return error
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # reason locates
-        """Error about a row that was set aside; its message has the location."""
+        """Make the error for a row that was set aside; its message has the location."""
         return ParquetError(reason, path=printable(file.url))
 
     def _locate_rows(
@@ -253,7 +253,7 @@ class ParquetSource(ParquetOptions, Source):
 
 @lru_cache(_MOST_FOOTERS)
 def _footer(source: ParquetSource, file: SourceFile) -> Footer:
-    """Footer of a file, remembered while the file is unchanged."""
+    """Read the footer of a file, which is cached while the file is unchanged."""
     with open_parquet(file, source.storage_options) as parquet:
         return footer_of(source, file, parquet)
 
@@ -321,7 +321,7 @@ class _PieceBuilder:
 
 
 def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
-    """SHA-256 of rows as read: counts, label, query id, weight, features, kept columns, bad rows."""
+    """Compute the SHA-256 of rows as read: counts, label, query id, weight, features, kept columns, bad rows."""
     digest = hashlib.sha256()
     counts = [block.n_rows, block.X.nnz, len(block.y)]
     arrays: list[Any] = [np.array(counts, np.int64), block.y]
@@ -339,7 +339,7 @@ def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
 
 
 def _contents(column: pa.Array) -> list[NDArray[Any]]:
-    """Values of a kept column as numbers and bytes, with nulls replaced by zero."""
+    """Return the values of a kept column as numbers and bytes, with nulls replaced by zero."""
     if pa.types.is_string(column.type):
         filled = pc.fill_null(column, "")
         text = "".join(filled.to_pylist()).encode() if len(filled) else b""

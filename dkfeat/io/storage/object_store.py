@@ -25,33 +25,33 @@ from dkfeat.io.storage.urls import code_of, holds_credentials, open_filesystem, 
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 5 << 30
-"""Bytes that one request may carry, by the rules of S3; a shard is far smaller."""
+"""Maximum number of bytes in a request, a limit of S3; shards are far smaller."""
 CLAIM = "lock-after-"
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _ROUNDS, _LONGEST_CHAIN = 20, 50
-_PROBES = 3  # another run's holder may sweep a probe away between its two creates
+_PROBES = 3  # another run may sweep the probe between its two creates
 
 
 class ObjectStorage(Storage):
-    """A data set in an object store.
+    """Storage in an object store.
 
-    A file is one object and is created by one request, which the store rejects if the object exists: there is never a
-    part of an object, a temporary file or an unfinished upload. Requests are retried after transient faults, for
-    ``retry_seconds``; since the response to a request that took effect may be lost, a file that has exactly the bytes
-    to be created counts as created. A pickle of this value carries the options, credentials among them.
+    A file is one object, created by one request, which the store rejects if the object exists. So there are no partial
+    objects, temporary files or unfinished uploads. Requests are retried after transient faults, for ``retry_seconds``.
+    Because the response to a successful request may be lost, an existing file with exactly the bytes to create counts
+    as created. A pickle of this object contains the options, including credentials.
 
     Parameters
     ----------
     url : str
-        Place of the data set, such as ``s3://bucket/features/train``.
+        URL of the data set, such as ``s3://bucket/features/train``.
     options : mapping, optional
-        For fsspec, and dkfeat's own: ``retry_seconds`` (60 by default), and ``exclusive_create``, which is False for a
-        store that cannot create exclusively: then a second writer cannot be excluded.
+        Options of fsspec, and of dkfeat: ``retry_seconds`` (60 by default), and ``exclusive_create``. Set the latter to
+        False for a store that cannot create exclusively; then a second writer cannot be excluded.
 
     Raises
     ------
     ConfigError
-        If the URL names no place in a store, or holds credentials, or an option is of the wrong type.
+        If the URL has no bucket or path, or has credentials, or an option has the wrong type.
 
     Examples
     --------
@@ -148,8 +148,8 @@ class ObjectStorage(Storage):
         try:
             self._retries.call(f"create {name}", lambda: self._system.pipe_file(path, content, **settings))
         except FileExistsError:
-            # a request that was made again, by us or below us, may have met its own effect: equal bytes are ours
-            with suppress(FileNotFoundError):  # removed meanwhile: it was another's
+            # a retried request may find the object that its first attempt created: equal bytes count as created
+            with suppress(FileNotFoundError):  # removed meanwhile by another run
                 if self.size(name) == len(content) and self.read(name) == content:
                     return
             raise
@@ -238,16 +238,16 @@ class ObjectLock:
     Parameters
     ----------
     store : Storage
-        Whose `create` is exclusive.
+        Storage whose `create` is exclusive.
     holder : mapping
-        Plain JSON values that name this run: run_id, host, pid, since.
+        Plain JSON values that identify this run: run_id, host, pid, since.
     break_lock : str, optional
-        Run id of a holder on another host that may be dispossessed.
+        Run id of a holder on another host whose lock may be broken.
 
     Raises
     ------
     TargetBusyError
-        When somebody else holds it, or may hold it still.
+        If another run holds the lock, or may still hold it.
     """
 
     def __init__(self, store: Storage, holder: Mapping[str, Any], *, break_lock: str | None = None) -> None:
@@ -322,7 +322,7 @@ def _end_of_chain(store: Storage, holder: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _is_ours(holder: Mapping[str, Any]) -> bool:
-    """Tell if a run id is named that may become part of a name."""
+    """Return True if the values have a run id that may be part of a file name."""
     return isinstance(run_id := holder.get("run_id"), str) and _RUN_ID.fullmatch(run_id) is not None
 
 
@@ -331,7 +331,7 @@ def _claim_on(holder: Mapping[str, Any]) -> str:
 
 
 def _read(store: Storage, name: str) -> Mapping[str, Any] | None:
-    """Values of a lock object, empty if it is none that dkfeat wrote; None if there is no such object."""
+    """Read the values of a lock object; empty if dkfeat did not write it, None if there is no such object."""
     try:
         return parse_holder(store.read(name))
     except FileNotFoundError:
@@ -362,10 +362,10 @@ def this_process() -> dict[str, Any]:
 
 
 def is_alive(process: Mapping[str, Any]) -> bool | None:
-    """Tell if a process, recorded by `this_process`, is alive; None if this cannot be determined from here.
+    """Return True if a process, recorded by `this_process`, is alive; None if this cannot be determined from here.
 
-    Nothing can be determined about a process on another host or in another container. A process id that is in use again
-    is recognised by its start.
+    Nothing can be determined about a process on another host or in another container. A reused process id is
+    recognised by the start time of the process.
     """
     here = this_process()
     if any(process.get(key) != here[key] for key in ("host", "machine")):
@@ -379,7 +379,7 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
 
 
 def _start_of(pid: int) -> str:
-    """Start of a process in the system's own terms; empty if there is no such process."""
+    """Return the start time of a process in the units of the system; empty if there is no such process."""
     if Path("/proc/self/stat").exists():
         fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before may hold anything
         return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
