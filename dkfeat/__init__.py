@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from pathlib import Path
+import pkgutil
 from typing import Any
 
 __version__ = "0.2.0"
@@ -16,7 +16,7 @@ __version__ = "0.2.0"
 
 def _read_modules() -> dict[str, str]:
     """Read the module of each public name; for a name that is itself a module it is dkfeat."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")  # from an archive too
     imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
     return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
 

@@ -128,12 +128,15 @@ def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
-def repeated_row(row: sp.csr_matrix, count: int) -> sp.csr_matrix:
-    """Repeat a single canonical row."""
-    values = np.tile(row.data, count), np.tile(row.indices, count), np.arange(count + 1) * row.nnz
-    rows = sp.csr_matrix(values, shape=(count, row.shape[1]))
-    rows.has_canonical_format = True
-    return rows
+def repeated_row(rows: sp.csr_matrix, i: int, count: int) -> sp.csr_matrix:
+    """Repeat row `i` of canonical rows."""
+    row = slice(rows.indptr[i], rows.indptr[i + 1])  # scipy takes long to cut a row
+    indices, data = rows.indices[row], rows.data[row]
+    repeated = sp.csr_matrix(
+        (np.tile(data, count), np.tile(indices, count), np.arange(count + 1) * len(data)), shape=(count, rows.shape[1])
+    )
+    repeated.has_canonical_format = True
+    return repeated
 
 
 def largest_magnitudes(rows: Rows) -> NDArray[np.float64]:

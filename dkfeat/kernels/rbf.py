@@ -204,4 +204,4 @@ def _distances_of_close(x: Rows, i: int, y: Rows, close: NDArray[np.int64]) -> N
         step = max(1, _DIFFERENCES // max(1, x.shape[1]))
         parts = [y[close[at : at + step]] - x[i] for at in range(0, len(close), step)]
         return np.concatenate([_squared_lengths(part) for part in parts])
-    return _squared_lengths(sp.csr_matrix(y[close] - repeated_row(x[i], len(close))))
+    return _squared_lengths(sp.csr_matrix(y[close] - repeated_row(x, i, len(close))))

@@ -19,10 +19,11 @@ from dkfeat.compiled.products.rows import (
     normalise_rows,
     squares_of_dense,
     squares_of_sparse,
+    sum_magnitudes,
 )
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels._rows import repeated_row, row_sums
+from dkfeat.kernels._rows import repeated_row
 from dkfeat.validation import check_choice, check_finite, check_real, rows_as_csr
 
 _BLOCK_CELLS = 2**23
@@ -130,7 +131,7 @@ def _slice(X: Any, rows: slice) -> Any:
 
 def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:
     with np.errstate(over="ignore"):  # an overflow is an error of the input, raised with its location
-        centred = rows.astype(np.float64) - repeated_row(center, rows.shape[0])  # scipy drops resulting zeros
+        centred = rows.astype(np.float64) - repeated_row(center, 0, rows.shape[0])  # scipy drops resulting zeros
     centred.has_canonical_format = True
     return centred
 
@@ -260,7 +261,8 @@ def rows_and_multipliers(
     rows, norms = rows_and_lengths(X)
     if normalize == "l1":
         held = rows_as_csr(rows)
-        norms = row_sums(held, np.abs(held.data.astype(np.float64)))
+        norms = np.empty(X.shape[0])
+        sum_magnitudes(held.indptr.astype(np.int64), owned(held.data), norms)
     return rows, np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype(np.float32)
 
 

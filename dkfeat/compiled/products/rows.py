@@ -59,6 +59,23 @@ def normalise_rows(
             normalised[at] /= total
 
 
+@kernel
+def sum_magnitudes(indptr: NDArray[np.int64], values: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
+    """Fill `sums` with each row's l1 norm, for values whose sum does not overflow.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), int64
+    values : ndarray of shape (nnz,), float32
+    sums : ndarray of shape (n_samples,), float64
+    """
+    for i in range(indptr.shape[0] - 1):
+        total = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            total += abs(np.float64(values[at]))
+        sums[i] = total
+
+
 @inlined
 def _sum_of(lanes, count):
     """Compute the sum of the first `count` of 16 float32, in float64."""
