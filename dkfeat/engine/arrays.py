@@ -36,27 +36,27 @@ def block_arrays(
     name: str,
     token: str,
 ) -> tuple[da.Array, ...]:
-    """Arrays whose blocks come from one task each; nothing is computed yet.
+    """Make lazy arrays with one task for each block.
 
     Parameters
     ----------
     load : callable
-        ``load(shared, piece)`` gives a tuple of blocks, one for each array.
+        ``load(shared, piece)`` returns a tuple of blocks, one for each array.
     shared
-        What all tasks need; travels once to each worker.
+        Common data of all tasks, sent once to each worker.
     pieces : sequence
-        What each task needs beside it; small.
+        Further data of each task; small.
     row_chunks : sequence of float
-        Rows of each piece; NaN for unknown.
+        Number of rows of each piece; NaN if unknown.
     metas : mapping of str to array
-        Begin of each array's keys; an array without rows, of its type, dtype and width.
+        For each array, the prefix of its keys, and an array without rows of its type, dtype and width.
     name, token : str
-        Keys begin with the name and hold the token: equal tokens for equal contents.
+        Keys begin with the name and contain the token; equal tokens mean equal contents.
 
     Returns
     -------
     arrays : tuple of dask.array.Array
-        A graph of a few tasks for each piece, made in time linear in the pieces.
+        Arrays with a few tasks for each piece.
     """
     holder = delayed(shared, name=f"{name}-source-{token}", traverse=False)
     blocks = f"read-{name}-{token}"
@@ -75,16 +75,16 @@ def block_arrays(
 
 @sizeof.register(sp.sparray)
 def _sparray_bytes(array: sp.sparray) -> int:
-    """Bytes of a sparse array: Dask itself sees 56 in any, and so spills and schedules as if they were free."""
+    """Return the size of a sparse array; Dask counts 56 bytes for any, and would spill and schedule accordingly."""
     return sum(sizeof(part) for part in vars(array).values())
 
 
 def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array, ...]:
     r"""Dask arrays of LIBSVM text, a block for each split of the files; rows are read when they are computed.
 
-    Nothing is written. With `n_features`, `zero_based` and `label_dtype` given, nothing is read here either, and row
-    chunks are unknown (NaN) until computed; otherwise one scan over the whole source finds what is open, and row
-    chunks are known. Columns, index base and label type are thus the same in every block.
+    Nothing is written. If `n_features`, `zero_based` and `label_dtype` are given, nothing is read by this call, and row
+    chunks are unknown (NaN) until computed. Otherwise one scan over the whole source finds the missing options, and row
+    chunks are known. So columns, index base and label type are the same in every block.
 
     Parameters
     ----------
@@ -99,16 +99,16 @@ def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array,
         Blocks are csr_matrix of `dtype`.
     y : dask.array.Array of shape (n_samples,), int64, float64 or, with multilabel, object
     qid : dask.array.Array of shape (n_samples,), int64
-        With query_id only.
+        Only with query_id.
 
     Raises
     ------
     dkfeat.errors.SourceNotFoundError
-        No file matches.
+        If no file matches.
     dkfeat.errors.ParseError
         If text is malformed, with its position: from the scan, or when the block is computed.
     dkfeat.errors.SpecConflictError
-        When a block is computed: its file is no longer as it was listed.
+        When a block is computed, if its file has changed since it was listed.
 
     See Also
     --------
@@ -134,8 +134,8 @@ def read_parquet(
 ) -> tuple[da.Array, ...]:
     r"""Dask arrays of Parquet files, a block for each run of row groups; rows are read when they are computed.
 
-    Nothing is written. Row chunks are known, from the files' footers. Labels are scanned here where they are floats
-    that may all be integers, indices where the number of columns is open, and compared columns where there are filters.
+    Nothing is written. Row chunks are known from the files' footers. This call reads the labels if they are floats that
+    may all be integers, the indices if the number of columns is not given, and filtered columns if there are filters.
 
     Parameters
     ----------
@@ -156,22 +156,22 @@ def read_parquet(
         Blocks are csr_matrix of `dtype`.
     y : dask.array.Array of shape (n_samples,), int64, float64 or, with several labels a row, object
     qid : dask.array.Array of shape (n_samples,), int64
-        With query_id only.
+        Only with query_id.
     weight : dask.array.Array of shape (n_samples,), float64
-        With weight only.
+        Only with weight.
 
     Raises
     ------
     dkfeat.errors.SourceNotFoundError
-        No file matches.
+        If no file matches.
     dkfeat.errors.ParquetError
         If a file is damaged or a column is missing or of another type; during computation also for a wrong value.
     dkfeat.errors.SpecConflictError
-        When a block is computed: its file is no longer as it was listed.
+        When a block is computed, if its file has changed since it was listed.
 
     See Also
     --------
-    dkfeat.ParquetSource : The options in full.
+    dkfeat.ParquetSource : All options.
     dkfeat.featurize : From a source to shards on disk, in bounded memory.
 
     Examples
@@ -187,7 +187,7 @@ def read_parquet(
 
 
 def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any]) -> S:
-    """Make the source of arrays, which hold every row and none of the columns that shards may keep."""
+    """Make the source for arrays, which have every row and no kept columns."""
     for name in ("on_bad_row", "keep", "id"):
         if name in options:
             raise ConfigError(f"{name} is an option for runs that write shards; Dask arrays hold every row")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 TEXT_FACTOR = 8
-"""Bytes a task holds for each byte of its text, at most: the text, its parsed rows and the map's working arrays."""
+"""Maximum memory of a task per byte of its text: for the text, its parsed rows and the map's working arrays."""
 ENCODED_FACTOR = 3
-"""Bytes for each encoded byte: the codes, the columns and the Parquet file made of them."""
+"""Memory of a task per encoded byte: for the codes, the columns and the Parquet file."""
 FIXED_BYTES = 16 << 20
-"""Bytes a task holds whatever its split."""
+"""Memory of a task in bytes, in addition to that for its split."""
 _COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
 _TASKS_SHOWN = 10
 
@@ -35,13 +35,13 @@ class BlockTask:
     """One task of a plan."""
 
     split: Split
-    """Split that it reads."""
+    """Split that the task reads."""
     projected_bytes: int
-    """Most memory it holds at a time."""
+    """Maximum memory of the task, in bytes."""
     rows: int | None
-    """Rows it reads, if they are known from a scan or from metadata."""
+    """Number of rows; None if neither a scan nor metadata have it."""
     first_shard: str | None
-    """Name of its first shard, if the spec is known."""
+    """Name of its first shard; None without a spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,15 @@ class Plan:
     spec_fp: str | None
     """Fingerprint of the spec; None while a scan is needed."""
     spec: Mapping[str, Any] | None
-    """All that decides the shards' bytes; None while a scan is needed."""
+    """All settings that determine the shards' bytes; None while a scan is needed."""
     tasks: tuple[BlockTask, ...]
-    """In source order."""
+    """Tasks in source order."""
     files: tuple[SourceFile, ...]
-    """Sources, in order."""
+    """Source files, in order."""
     blocksize: int
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_landmarks: bool = False
-    """True if the map must first be fitted to rows drawn from the source, which reads the splits that hold one."""
+    """True if the map must first be fitted to rows drawn from the source, for which their splits are read."""
 
     @property
     def needs_scan(self) -> bool:
@@ -75,23 +75,23 @@ class Plan:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of the source, as stored."""
+        """Stored size of the source in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def n_rows(self) -> int | None:
-        """Rows, if they are known from a scan or from metadata."""
+        """Number of rows; None if neither a scan nor metadata have it."""
         rows = [task.rows for task in self.tasks]
         return None if None in rows else sum(row for row in rows if row is not None)
 
     @property
     def projected_bytes(self) -> int:
-        """Most memory that one task holds."""
+        """Maximum memory of a task, in bytes."""
         return max((task.projected_bytes for task in self.tasks), default=0)
 
     @property
     def output_bytes(self) -> int | None:
-        """Bytes of encoded features, if rows and spec are known; labels and footers come on top."""
+        """Size of the encoded features in bytes, without labels and footers; None without rows or spec."""
         if self.spec is None or self.n_rows is None:
             return None
         return self.n_rows * int(self.spec["output"]["row_bytes"])
@@ -102,12 +102,12 @@ class Plan:
         Parameters
         ----------
         limit_bytes : int or None
-            Memory that one task may hold; None sets no limit.
+            Maximum memory of a task, in bytes; None sets no limit.
 
         Raises
         ------
         PlanError
-            If a task needs more; says which setting to change.
+            If a task needs more; the message names the setting to change.
         """
         if limit_bytes is None or self.projected_bytes <= limit_bytes:
             return
@@ -120,7 +120,7 @@ class Plan:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return the main facts, for people."""
+        """Return the main facts, for display."""
         facts = {
             "target": self.target or "not given",
             "source": f"{counted(len(self.files), 'file')}, {show_bytes(self.source_bytes)}",
@@ -141,7 +141,7 @@ class Plan:
         return facts
 
     def describe(self, n_tasks: int = 10) -> str:
-        """Text for people: the facts, then a table of the first `n_tasks` tasks."""
+        """Format the facts, and a table of the first `n_tasks` tasks."""
         lines = [f"{name:<10}{value}" for name, value in self.facts().items()]
         rows = [_cells(task) for task in self.tasks[:n_tasks]]
         if rows:
@@ -191,20 +191,20 @@ def plan(
     Parameters
     ----------
     source, target, map, like, layout, storage_options, target_options
-        As for `dkfeat.featurize`; the target may be left out.
+        As for `dkfeat.featurize`; the target may be omitted.
     scan : Scan or None
-        Result of `dkfeat.scan`; gives the rows, and resolves the options that were left open.
+        Result of `dkfeat.scan`, for the number of rows and unresolved options.
 
     Returns
     -------
     plan : Plan
-        Without spec and shard names if the source's options are open and no scan is given, or if the map must first
-        be fitted to rows of the source (`Plan.needs_landmarks`).
+        Without spec and shard names if options of the source are unresolved and no scan is given, or if the map must
+        first be fitted to rows of the source (`Plan.needs_landmarks`).
 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        As `dkfeat.featurize` raises before it starts.
+        Errors that `dkfeat.featurize` raises before it starts.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None 
 
 
 def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
-    """Check that a scan is of these files, and that none has changed since."""
+    """Check that a scan has these files, and that none has changed since."""
     if [file.url for file in scan.files] != [file.url for file in files]:
         raise ConfigError("the scan is of other files than the source has now; scan again")
     for scanned, file in zip(scan.files, files, strict=True):

@@ -32,9 +32,9 @@ class InputReport:
     """Result of `verify_inputs`."""
 
     n_sources: int
-    """Source files that the manifest lists."""
+    """Number of source files in the manifest."""
     n_pieces: int
-    """Ranges of them whose SHA-256 was compared."""
+    """Number of ranges whose SHA-256 was compared."""
     problems: tuple[str, ...]
     """One line each, naming the source file and, where bytes differ, the shard made from them; empty if all agree."""
     touched: tuple[str, ...]
@@ -62,28 +62,28 @@ def verify_inputs(
     target : str or path
         Folder that `dkfeat.featurize` wrote.
     source : LibsvmSource, path, glob, URL, or a list of these
-        Source as it was given to `featurize`; a data set stores the names of its sources, not their folders. Options
-        left open are those of the data set.
+        Source as in the call of `featurize`; a data set stores the names of its sources, not their folders. Omitted
+        options are those of the data set.
     client : distributed.Client or None, default=None
-        Where it runs, see `dkfeat.featurize`.
+        See `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
     storage_options, target_options : mapping or None
-        For sources given by URL, and for a target given by URL.
+        Options of fsspec: the first for sources given by URL, the second for a target given by URL.
 
     Returns
     -------
     report : InputReport
-        ``problems`` is empty if every source is there and unchanged.
+        ``problems`` is empty if every source exists and is unchanged.
 
     Raises
     ------
     dkfeat.errors.SourceNotFoundError
-        No file matches.
+        If no file matches.
     dkfeat.errors.ShardError
-        There is no data set, or nothing is committed.
+        If there is no data set, or nothing is committed.
     dkfeat.errors.SpecConflictError
-        An option of the source is not the data set's.
+        If an option of the source differs from the data set's.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def resolved_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None,
 ) -> tuple[Source, dict[str, SourceFile]]:
-    """Give the source of a data set with its stored options, and its present files by name."""
+    """Return the source of a data set with its stored options, and its present files by name."""
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
     existing = Existing(target=(storage.url, spec), folders=(storage,))
@@ -148,7 +148,7 @@ def resolved_source(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Checksums of a split, as it reads now."""
+    """Current checksums of a split."""
 
     pieces: tuple[tuple[int, int, int, str], ...]
     """Number, start, stop and SHA-256 of each piece."""
@@ -158,7 +158,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _InputTask:
-    """Reads one split and keeps its checksums alone."""
+    """Task that reads one split and returns its checksums."""
 
     source: Source
     max_piece_rows: int
@@ -178,7 +178,7 @@ class _InputTask:
 
 
 def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
-    """Compare files with the manifest; give problems, and names of sources whose times or tags alone differ."""
+    """Compare files with the manifest; return problems, and names of sources of which only times or tags differ."""
     problems, touched = [], []
     for entry in manifest.sources:
         file = files.get(entry.name)
@@ -194,7 +194,7 @@ def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[
 def _differences(
     manifest: Manifest, splits: Mapping[int, Split], found: Mapping[int, _Found]
 ) -> list[tuple[list[str], str]]:
-    """Compare checksums piece by piece; give each difference with the files that may have it."""
+    """Compare checksums piece by piece; return each difference with the files that may have it."""
     lines = []
     for entry in manifest.shards:
         result = found.get(entry.split)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _IN_LINE = 10
-"""Labels beyond which their counts fill a table only."""
+"""Maximum number of labels whose counts are shown in a line; more are only shown in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class LabelCounts:
     """Labels of the shards that were read."""
 
     counts: dict[int | float, int]
-    """Rows by label, ascending; with lists of labels a row counts for each of its own."""
+    """Number of rows by label, ascending; with lists of labels a row counts for each of its labels."""
     rows: int
-    """Rows in these shards."""
+    """Number of rows in these shards."""
     n_shards: int
-    """Shards that were read."""
+    """Number of shards that were read."""
 
     def describe(self, n_rows: int) -> str:
         """One line for people; `n_rows` are those of the whole data set."""
@@ -44,12 +44,12 @@ def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCoun
     ----------
     shards : ShardReader
     max_bytes : int or None
-        Bytes of shards to read, though one shard at least; None: all.
+        Maximum size of the shards to read, but at least one shard; None: all.
 
     Raises
     ------
     dkfeat.errors.ShardError
-        A shard does not read back as committed.
+        If a shard is not as committed.
     """
     chosen = spread([entry for entry in shards.manifest.shards if entry.rows], max_bytes)
     counts: Counter[int | float] = Counter()
@@ -63,7 +63,7 @@ def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCoun
 
 
 def spread(entries: Sequence[ShardEntry], max_bytes: int | None) -> list[ShardEntry]:
-    """Shards at equal distances, as many as have so many bytes together."""
+    """Select shards at equal distances, of about `max_bytes` in total, but at least one."""
     total = sum(entry.size for entry in entries)
     if max_bytes is None or total <= max_bytes:
         return list(entries)

@@ -69,12 +69,12 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
 class RowsCache:
     """Bounded in-memory cache of shards for reads in several epochs.
 
-    The shards that came first stay: in rounds over more shards than fit, a cache that drops the oldest would never hit.
+    The first shards stay: in repeated passes over more shards than fit, a cache that drops the oldest would never hit.
 
     Parameters
     ----------
     most_bytes : int
-        Bytes kept; 0 keeps nothing.
+        Maximum size in bytes; 0 keeps nothing.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -83,11 +83,11 @@ class RowsCache:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[RowsCache], tuple[int]]:
-        """Travel without the rows and the lock."""
+        """Pickle without the rows and the lock."""
         return RowsCache, (self._room,)
 
     def get(self, key: Hashable, n_bytes: int, read: Callable[[], RowBlock]) -> RowBlock:
-        """Rows of a key, read if they are not kept; `n_bytes` is what keeping them takes."""
+        """Return the rows of a key, which are read if they are not in the cache; `n_bytes` is their size in it."""
         rows = self._kept.get(key)
         if rows is None:
             rows = read()
@@ -173,7 +173,7 @@ def cut_batches(
     Yields
     ------
     batch : RowBlock
-        Each row is in exactly one. At most about ``2 * kept`` rows and two shards are held.
+        Each row is in exactly one batch. At most about ``2 * kept`` rows and two shards are in memory.
     """
     enough = kept + max(rows, kept // 2)  # many small shards are joined at once
     parts: list[RowBlock] = []
@@ -197,7 +197,7 @@ def cut_batches(
 
 
 def _mixed(parts: list[RowBlock], rng: np.random.Generator | None) -> Callable[[int, int], RowBlock]:
-    """Join and empty the parts; give what takes a range of their rows, with `rng` in an order that it draws."""
+    """Join and empty the parts; return a function for ranges of their rows, in a random order if `rng` is given."""
     rows = join_blocks(parts)
     parts.clear()
     if rng is None:

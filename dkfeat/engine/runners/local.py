@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 
 
 GRAPH_TASKS = 1024
-"""Tasks in one graph of a local scheduler; it starts the next ones only as earlier ones end."""
+"""Number of tasks in a graph of a local scheduler, which starts the next tasks only when earlier ones end."""
 
 
 _LEAVING_SECONDS = 5.0
-"""Seconds that the processes of a pool have to end; a compiled loop ends before the signal is seen."""
+"""Time for the processes of a pool to end, in seconds; a signal is handled only after a compiled loop."""
 
 
 class Stopped(Exception):
-    """A task gave up between two pieces because its run was given up."""
+    """A task stopped between two pieces because its run was stopped."""
 
 
 class SplitTask(Protocol):
     """Function that runs on workers: small, picklable, sent to each worker once."""
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
-        """Work on one split; raise `Stopped` between pieces once `stopped()` is true. Return little."""
+        """Process one split and return a small value; raise `Stopped` between pieces when `stopped()` is true."""
         ...
 
 
 Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
-"""Given the threads of each worker by its address, the address for each split by its number."""
+"""Function of the threads of each worker by address; it returns the address for each split by number."""
 
 
 class Runner(Protocol):
@@ -65,7 +65,7 @@ class Runner(Protocol):
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that one task may use at most, where the scheduler sets a limit."""
+        """Maximum memory of a task in bytes; None if the scheduler sets no limit."""
         ...
 
     @property
@@ -78,9 +78,9 @@ class Runner(Protocol):
     ) -> None:
         """Run `task` on every split.
 
-        `done(split, result)` is called in the calling thread as results come, in any order. The first error stops
-        submission, gives up the running tasks and is raised here as the worker raised it. If workers have addresses,
-        `home` chooses the worker of each split while that worker lives.
+        `done(split, result)` is called in the calling thread for each result, in any order. The first error stops
+        submission and the running tasks, and is raised here unchanged. If workers have addresses, `home` chooses the
+        worker of each split as long as that worker lives.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class LocalRunner:
 
     @contextmanager
     def _opened(self, task: SplitTask) -> Iterator[tuple[Callable[..., object], Callable[[Split], Any]]]:
-        """Give Dask's function that runs a graph, and what its tasks call with a split."""
+        """Yield Dask's function that runs a graph, and the function that its tasks call with a split."""
         if self.scheduler == "processes":
             with _process_pool(self.n_workers, task) as pool:
                 get = partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False)
@@ -160,7 +160,7 @@ def _run_group(
         done(by_key[key], result)
 
     try:
-        # given here, callbacks are those of this graph alone; the registry that Dask has for them is the process's
+        # callbacks given here apply only to this graph; Dask's registry of callbacks applies to the process
         get(
             {key: (function, split) for key, split in by_key.items()},
             list(by_key),
@@ -213,7 +213,7 @@ def _blas_threads(n_workers: int) -> int:
 
 
 _process_task: SplitTask | None = None
-"""In a process of a pool: what it runs."""
+"""Task of this process, if it belongs to a pool."""
 
 
 def _start_process(task: SplitTask, blas_threads: int) -> None:

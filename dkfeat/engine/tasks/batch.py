@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_PATTERN_CHARS = 20_000
-"""Characters of a source's patterns beyond which a log leaves them out."""
+"""Maximum length of a source's patterns in a log; longer ones are omitted."""
 
 
 def run_plan(
@@ -112,14 +112,14 @@ def run_plan(
 
 
 def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
-    """Give the splits of the plan if they are of these files, else cut these: others are committed."""
+    """Return the splits of the plan if they have these files; otherwise split these, as others are committed."""
     return plan.splits if tuple(files) == plan.files else source.splits(files)
 
 
 def _run_tasks(
     job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str
 ) -> tuple[list[ShardEntry], tuple[int | float, ...] | None]:
-    """Run a job over the splits of a batch; give the records of its shards, and the labels that occur."""
+    """Run a job over the splits of a batch; return the records of its shards, and the labels that occur."""
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
@@ -127,7 +127,7 @@ def _run_tasks(
     n_rows = n_bad = n_again = n_found = 0
     first: tuple[Split, BadRow] | None = None
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
-    where = runner.description  # a cluster of its own is gone by the time the log is kept
+    where = runner.description  # a cluster of this run has ended when the log is written
     run.log_facts = lambda: {
         "where": where,
         "sources": _patterns(source),
@@ -169,7 +169,7 @@ def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | 
 
 
 def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
-    """Rows of splits where the source knows them unread, None where it does not."""
+    """Return the numbers of rows of splits; None if the source does not have them without reading."""
     counts = [source.rows_of(split) for split in splits] if source.on_bad_row == "quarantine" else [None]
     return None if None in counts else sum(count for count in counts if count is not None)
 
