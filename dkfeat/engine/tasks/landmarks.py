@@ -33,7 +33,7 @@ _KEPT_MAPS = 4
 
 @dataclass(frozen=True, slots=True)
 class TakeRows:
-    """Task that takes chosen rows of a split; sent to each worker once."""
+    """Task that takes selected rows of a split; sent to each worker once."""
 
     source: Source
     positions: Mapping[int, NDArray[np.int64]]
@@ -61,14 +61,14 @@ class TakeRows:
 def draw_rows(
     source: Source, scan: Scan, numbers: NDArray[np.int64], runner: Runner, progress: Progress
 ) -> sp.csr_matrix:
-    """Take rows from a scanned source; only splits that hold one are read.
+    """Take rows from a scanned source, reading only splits that contain them.
 
     Parameters
     ----------
     source : Source
-        With resolved options.
+        Source with resolved options.
     scan : Scan
-        Of its files as they are now.
+        Scan of its current files.
     numbers : ndarray of shape (n_taken,), int64
         Row numbers over all splits in order, ascending.
 
@@ -79,7 +79,7 @@ def draw_rows(
     Raises
     ------
     dkfeat.errors.SpecConflictError
-        A file changed since the scan.
+        If a file has changed since the scan.
     """
     starts = np.cumsum([0, *scan.rows_per_split])
     cuts = np.searchsorted(numbers, starts)
@@ -100,13 +100,13 @@ def draw_rows(
 
 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
-    """Fit a copy of a map to rows that its seed draws from a scanned source; arguments as of `draw_rows`."""
+    """Fit a copy of a map to rows that its seed draws from a scanned source; arguments are those of `draw_rows`."""
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress)
     return clone(map).fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
 def sidecar_files(fitted: FeatureMap) -> dict[str, bytes]:
-    """Bytes of the files that the map's spec names, by their names in a data set."""
+    """Return the contents of the files that the map's spec names, by their names in a data set."""
     arrays = fitted.fitted_arrays()
     if not arrays:
         return {}
@@ -119,7 +119,7 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
     Raises
     ------
     dkfeat.errors.ShardError
-        The landmarks are missing or damaged.
+        If the landmarks are missing or damaged.
     """
     sha256 = spec.get("landmarks")
     if sha256 is None:
@@ -138,5 +138,5 @@ _maps = ProcessCache[FeatureMap](_KEPT_MAPS)
 
 
 def map_of(spec: Mapping[str, Any], storage: Storage) -> FeatureMap:
-    """Map of a data set; loaded once in each process, however many threads ask for it at a time."""
+    """Load the map of a data set, once in each process, also for concurrent calls."""
     return _maps.get((storage.url, json.dumps(spec, sort_keys=True)), lambda: load_map(spec, storage))

@@ -1,4 +1,4 @@
-"""Batch under way: its plan, its lock, and the one act that commits it."""
+"""Batch in progress: its plan, its lock, and its commit."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BAD_INPUT = ConfigError.exit_code
-"""Of errors in data or settings, which the same run would meet again."""
+"""Exit status of errors in data or settings, which would occur again in the same run."""
 STORAGE = ShardError.exit_code
-"""Of faults of the storage."""
+"""Exit status of storage errors."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Batch:
-    """A batch under way, or nothing to do; made by `begin`."""
+    """A batch in progress, possibly without splits to process; made by `begin`."""
 
     storage: Storage
     """Storage of the target."""
@@ -53,22 +53,22 @@ class Batch:
     plan: BatchPlan | None = None
     """Plan of what this batch adds to the newest manifest, or None if there is nothing new."""
     repairs: tuple[Split, ...] = ()
-    """Splits of committed shards that are missing or cut: they are made again."""
+    """Splits of committed shards that are missing or truncated, and are made again."""
     changed: tuple[str, ...] = ()
-    """Committed sources that changed or vanished since, and whose rows stay as they are committed."""
+    """Committed sources that have changed or vanished; their rows stay as committed."""
     is_committed: bool = False
     """True after `commit`."""
     log_facts: Callable[[], Mapping[str, Any]] | None = None
-    """Fields of `RunLog` as they are when the run ends; without them no log is left."""
+    """Function that returns the fields of `RunLog` at the end of the run; without it no log is written."""
 
     @property
     def is_done(self) -> bool:
-        """True if the newest manifest lists every source already and every shard of it is there."""
+        """True if the newest manifest lists every source and all of its shards exist."""
         return not self.repairs and self.plan is None
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """Pinned splits that are to be read; empty if there is nothing to do."""
+        """Pinned splits to read; empty if there is nothing to do."""
         return self.repairs if self.plan is None else (*self.repairs, *self.plan.splits)
 
     def __enter__(self) -> Batch:
@@ -104,9 +104,9 @@ class Batch:
         keep_log(self.storage, log)
 
     def _withdraw(self) -> None:
-        """Give the plan up if nothing was made of it, so that mended files or options are planned afresh."""
+        """Delete the plan if it has no shards, so that corrected files or options get a new plan."""
         holder = self.storage.holder()
-        if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may be another run's by now
+        if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may belong to another run
             return
         if self.plan is None or planned_shards(self.plan, self.storage.list(DATA)):
             return
@@ -115,7 +115,7 @@ class Batch:
             mark_success(self.storage, self.manifest)
 
     def close(self) -> None:
-        """Free the target; a second call does nothing."""
+        """Release the lock of the target; a second call does nothing."""
         crash_points.passed("before_unlock")
         self.lock.release()
 
@@ -129,15 +129,15 @@ class Batch:
         versions: Mapping[str, str],
         numeric_env: str = "",
     ) -> Manifest:
-        """Make the batch part of the data set: one exclusive create of the next manifest, then ``_SUCCESS``.
+        """Add the batch to the data set: create the next manifest exclusively, then write ``_SUCCESS``.
 
-        Before: the shards of the batch, listed by no manifest. After: listed. If the call dies half-way, a reader
-        sees the state before or the state after; calling again, or resuming, finishes it.
+        Before the call no manifest lists the shards of the batch; after it the newest manifest does. If the call is
+        interrupted, a reader sees the state before or after; another call, or a resumed run, finishes it.
 
         Parameters
         ----------
         entries : iterable of ShardEntry
-            Every shard of `splits`, in any order.
+            All shards of `splits`, in any order.
         schema : mapping
             Columns and types, from ``shards.schema_of``.
         n_features : int
@@ -145,22 +145,22 @@ class Batch:
         labels : sequence of int or float, optional
             Sorted label set, if known and of at most 10,000 values.
         versions : mapping
-            Versions of the software that ran.
+            Versions of the software.
         numeric_env : str
-            What the arithmetic ran on, in words.
+            Description of processor and libraries.
 
         Returns
         -------
         manifest : Manifest
-            As committed; `manifest` holds it too. Where shards were repaired and nothing was new, the former one.
+            Committed manifest, also in `manifest`; the previous one if shards were repaired and nothing was new.
 
         Raises
         ------
         CommitError
-            When shards are missing, doubled or of another size than reported, when a committed shard got lost
-            meanwhile or was made again with other bytes, or when the storage refuses.
+            If shards are missing, listed twice or of another size than reported, if a committed shard was lost
+            meanwhile or was made again with other bytes, or if the storage fails.
         CommitConflictError
-            When another run committed first.
+            If another run committed first.
         """
         if self.is_done:
             raise CommitError("there is nothing to commit: the newest manifest lists every source already")
@@ -209,7 +209,7 @@ class Batch:
         return self.manifest
 
     def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
-        """Refuse shards that were made again with other bytes than are committed, and set them aside."""
+        """Raise an error for shards that were made again with other bytes than committed, and set them aside."""
         listed = {entry.name: entry for entry in manifest.shards}
         others = [entry.name for entry in entries if listed.get(entry.name) != entry]
         with faults_as(CommitError, f"{self.storage.url}: cannot repair {manifest.name}"):
@@ -269,7 +269,7 @@ class Batch:
 
 
 def mark_success(storage: Storage, manifest: Manifest) -> None:
-    """Write ``_SUCCESS``, or put right one that names another manifest; only the lock's holder may."""
+    """Write ``_SUCCESS``, or correct one that names another manifest; only the lock's holder may call it."""
     text = metadata.success_text(manifest)
     try:
         storage.create(SUCCESS, text)
@@ -301,5 +301,5 @@ def _sources(plan: BatchPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry
 
 
 def now() -> str:
-    """Tell the time, for the run block alone."""
+    """Return the current time, for the run block of the manifest."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -29,9 +29,9 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
 class LocalFolder:
-    """A local folder with the methods of `ObjectStorage` that a model needs; a file in it is replaced in one step.
+    """A local folder with the methods of `ObjectStorage` that a model needs; files are replaced atomically.
 
-    Other than in a data set, symbolic links are followed.
+    Unlike in a data set, symbolic links are followed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -54,11 +54,11 @@ class LocalFolder:
         return None
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file."""
+        """Read all bytes of a file."""
         return (self._root / name).read_bytes()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Create or replace a file in one step: a temporary file beside it is flushed to disk and renamed."""
+        """Create or replace a file atomically: a temporary file in the same folder is flushed to disk and renamed."""
         self._root.mkdir(parents=True, exist_ok=True)
         path = self._root / name
         temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
@@ -73,7 +73,7 @@ class LocalFolder:
         flush_folder(self._root)
 
     def list(self, folder: str) -> list[str]:
-        """Names of the files; of a file in place of the folder its path, and none if nothing exists."""
+        """Return the names of the files; the path itself if it is a file, and nothing if it does not exist."""
         try:
             return [path.name for path in (self._root / folder).iterdir()]
         except FileNotFoundError:
@@ -90,7 +90,7 @@ ModelFolder: TypeAlias = LocalFolder | ObjectStorage
 
 
 def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ModelFolder:
-    """Folder of a model at a path or URL; options are for an object store alone."""
+    """Open the folder of a model at a path or URL; options apply only to an object store."""
     text = os.fspath(folder)
     if "://" not in text or not is_url(text):
         return LocalFolder(text)
@@ -103,12 +103,12 @@ def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[s
 
 
 def as_storage(folder: ModelFolder) -> Storage:
-    """Storage with the files of a model, for functions that read sidecar files."""
+    """Return a storage with the files of a model, for functions that read sidecar files."""
     return open_storage(folder.url) if isinstance(folder, LocalFolder) else folder
 
 
 def read_facts(folder: ModelFolder) -> bytes | None:
-    """Text of ``model.json``, or None where there is none."""
+    """Read the text of ``model.json``; None if it does not exist."""
     size = folder.size(MODEL_FILE)
     if size is None:
         return None

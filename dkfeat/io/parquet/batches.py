@@ -1,4 +1,4 @@
-"""Batches of Parquet rows, and their columns as plain arrays and numbers, with locations for what is wrong."""
+"""Batches of Parquet rows, and their columns as plain arrays and numbers, with the locations of errors."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 BATCH_BYTES = 8 << 20
-"""Values decoded at a time, by the footer's counts."""
+"""Approximate size of the values decoded at a time, from the footer's counts."""
 _MOST_BATCH_ROWS = 1 << 16
 _VALUE_BYTES = 8
 _ROW_BYTES = 16
 
 
 class RowError(ParquetError):
-    """Error about one row, by a look at that row alone; `word` is one of ``dkfeat.io.shards.bad_rows.REASONS``."""
+    """Error in one row, independent of other rows; `word` is one of ``dkfeat.io.shards.bad_rows.REASONS``."""
 
     word = "bad value"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBatch:
-    """Columns of consecutive rows of a row group, those that a filter passed over left out."""
+    """Columns of consecutive rows of a row group, without rows that a filter excludes."""
 
     file: SourceFile
     """The file."""
@@ -66,19 +66,19 @@ class ColumnBatch:
         return Column(self, name, self.columns[name])
 
     def part(self, start: int, stop: int) -> ColumnBatch:
-        """Rows from `start` to `stop`, as views."""
+        """Return the rows from `start` to `stop`, as views."""
         columns = {name: array.slice(start, stop - start) for name, array in self.columns.items()}
         return replace(self, rows=self.rows[start:stop], columns=columns)
 
     def without(self, positions: Sequence[int]) -> ColumnBatch:
-        """Copy without some rows."""
+        """Return a copy without some rows."""
         kept = np.delete(np.arange(len(self.rows)), positions)
         columns = {name: array.take(pa.array(kept)) for name, array in self.columns.items()}
         return replace(self, rows=self.rows[kept], columns=columns)
 
 
 class Column(NamedTuple):
-    """A column of a batch, or the values of its lists end to end.
+    """A column of a batch, or the concatenated values of its lists.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Column(NamedTuple):
     array: pa.Array
     """Plain array."""
     lengths: NDArray[np.int64] | None = None
-    """Values of each row, where rows have lists of them."""
+    """Number of values of each row, if rows have lists."""
 
     def error(self, position: int, reason: str, word: str = RowError.word) -> RowError:
         """Make an error about the value at a position of the array."""
@@ -113,7 +113,7 @@ class Column(NamedTuple):
         return self
 
     def lists(self, word: str = "bad feature") -> tuple[Column, NDArray[np.int64]]:
-        """Values of lists, and how many each row has."""
+        """Return the values of lists, with the number of values of each row."""
         array = self.without_nulls("a null in place of a list; an empty list is one of no values", word).array
         if pa.types.is_fixed_size_list(array.type):
             lengths = np.full(len(array), array.type.list_size, np.int64)
@@ -122,7 +122,7 @@ class Column(NamedTuple):
         return self._replace(array=plain(array.flatten()), lengths=lengths), lengths
 
     def floats(self) -> NDArray[Any]:
-        """Numbers without nulls as float32 or float64."""
+        """Return numbers without nulls as float32 or float64."""
         array, kind = self.array, self.array.type
         if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
             array = array.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
@@ -132,7 +132,7 @@ class Column(NamedTuple):
         return numbers.astype(np.float32 if numbers.dtype == np.float16 else np.float64)
 
     def int64(self, word: str) -> NDArray[np.int64]:
-        """Integers without nulls as int64."""
+        """Return integers without nulls as int64."""
         array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
         numbers = array.to_numpy(zero_copy_only=False)
         if numbers.dtype == np.uint64:
@@ -141,7 +141,7 @@ class Column(NamedTuple):
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Array without extension, dictionary or view."""
+    """Convert to an array without extension, dictionary or view."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -153,12 +153,12 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
-    """Check a file's schema and count what its row groups hold; no row is read.
+    """Check a file's schema and count the rows and values of its row groups, without reading rows.
 
     Raises
     ------
     ParquetError
-        A column is not what the source reads.
+        If a column does not match the source.
     """
     check_schema(options, Schema(parquet.schema_arrow, file))
     metadata = parquet.metadata
@@ -188,9 +188,9 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
     Raises
     ------
     ParquetError
-        Damage, or a schema that is not the source's.
+        If the file is damaged, or its schema does not match the source.
     SpecConflictError
-        The file is not as it was listed.
+        If the file has changed since it was listed.
     """
     file = split.file
     check_unchanged(file, options.storage_options)
@@ -218,7 +218,7 @@ class SplitReader:
         self.first_row = sum(footer.rows[: split.start])
         """Number in the file of the split's first row."""
         self.stop_row = sum(footer.rows[: split.stop])
-        """Number of the first row behind it."""
+        """Number of the first row after the split."""
 
     def batches(self) -> Iterator[tuple[ColumnBatch, int]]:
         """Read the split.
@@ -261,7 +261,7 @@ class SplitReader:
             )
 
     def _selected(self, part: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        """Row numbers and plain columns of the rows that pass the filters."""
+        """Return row numbers and plain columns of the rows that pass the filters."""
         arrays = {name: plain(part.column(name)) for name in self._columns}
         if self._condition is None or not len(rows):
             return rows, arrays
@@ -277,7 +277,7 @@ class SplitReader:
 
 
 def _first_leaf(schema: pa.Schema, column: str) -> int:
-    """Find the number of the first column chunk that holds a part of a column, which the schema has once."""
+    """Find the number of the first column chunk of a column, which the schema has once."""
     return sum(map(_n_leaves, schema.types[: schema.get_field_index(column)]))
 
 

@@ -12,7 +12,7 @@ from dkfeat.io.manifest.manifest import BadCount
 from dkfeat.io.storage.urls import printable
 
 MOST_BAD_ROWS = 4096
-"""Bad rows after which a piece ends: what bounds a shard's footer and a task's memory."""
+"""Maximum number of bad rows in a piece, to bound a shard's footer and a task's memory."""
 
 REFUSED = "refused by the map"
 REASONS = (
@@ -28,53 +28,53 @@ REASONS = (
     "not text",
     REFUSED,
 )
-"""Reasons for which a row is set aside, in the words that the manifest counts by."""
+"""Reasons for setting a row aside, as in the counts of the manifest."""
 
 _SHOWN_CHARACTERS = 160
 _MESSAGE_CHARACTERS = 240  # both in ASCII: so that a shard's footer stays below what its readers allow
 
 
 class BadRow(NamedTuple):
-    """A row that was set aside, as the footer of its piece's shard keeps it: a function of the row alone."""
+    """Record of a row that was set aside, in the footer of its piece's shard; it depends only on the row."""
 
     file: Count
     """Position of its file in the split, from 0."""
     offset: Count
-    """First byte of its line in the decompressed file; of Parquet its row in the file, from 0."""
+    """First byte of its line in the decompressed file; for Parquet the row in the file, from 0."""
     line: Count
-    """Line in the file, counted from 1 at the beginning of the split; of Parquet the row in the file, from 1."""
+    """Line in the file, counted from 1 at the beginning of the split; for Parquet the row in the file, from 1."""
     column: Count
-    """Byte column of the token to blame, from 1; of Parquet 0, for the message names the column."""
+    """Byte column of the invalid token, from 1; 0 for Parquet, whose message names the column."""
     reason: str
     """One of `REASONS`."""
     message: str
-    """Text that says what was expected and what came."""
+    """Message with the expected and the actual text."""
     text: str
-    """The line, escaped, cut at 160 characters."""
+    """The line, escaped and truncated to 160 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedRow:
-    """A row that was set aside, for people: where it stands, why, and its text."""
+    """A row that was set aside, for display: position, reason and text."""
 
     source: str
     """Name of the source file."""
     line: int
-    """1-based line in the decompressed file; of Parquet the 1-based row in the file."""
+    """1-based line in the decompressed file; for Parquet the 1-based row in the file."""
     column: int
-    """1-based byte column of the token to blame; of Parquet 0, for the message names the column."""
+    """1-based byte column of the invalid token; 0 for Parquet, whose message names the column."""
     offset: int
-    """0-based byte at which the line begins in the decompressed file; of Parquet the 0-based row in the file."""
+    """0-based byte at which the line begins in the decompressed file; for Parquet the 0-based row in the file."""
     reason: str
-    """One of the words that the manifest counts by, such as "bad value"."""
+    """Reason as in the counts of the manifest, such as "bad value"."""
     message: str
-    """Text that says what was expected and what came."""
+    """Message with the expected and the actual text."""
     text: str
-    """The line, or the values read, cut at 160 characters; control characters and what is not ASCII are escaped."""
+    """The line, or the values read, truncated to 160 characters; control and non-ASCII characters are escaped."""
 
     @property
     def place(self) -> str:
-        """``file:line:column``, as errors say it; of Parquet the file, for the message begins with the rest."""
+        """``file:line:column``, as in error messages; for Parquet only the file, since the message has the rest."""
         file = printable(self.source)
         return f"{file}:{self.line}:{self.column}" if self.column else file
 
@@ -97,12 +97,12 @@ def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:
 
 
 def shown_text(text: bytes) -> str:
-    """Escape a line so that it is safe to print, and cut it at 160 characters."""
+    """Escape a line so that it is safe to print, and truncate it to 160 characters."""
     return _cut(text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS)
 
 
 def cut_message(text: str) -> str:
-    """Cut a message to what a record holds."""
+    """Truncate a message to the maximum length in a record."""
     return _cut(text, _MESSAGE_CHARACTERS)
 
 

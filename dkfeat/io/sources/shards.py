@@ -22,19 +22,19 @@ from dkfeat.io.storage.base import DATA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSource(Source):
-    """Shards of one manifest as a source, each a file and a split; made by `of`.
+    """Shards of one manifest as a source, in which each shard is a file and a split; made by `of`.
 
-    The blocks hold what the shards hold: `PackedCodes`, a csr_matrix or an ndarray of features that a map made before.
+    The blocks have the features as stored: `PackedCodes`, a csr_matrix or an ndarray.
     """
 
     kind: ClassVar[str] = "shards"
 
     reader: ShardReader
-    """Reads them, and knows the manifest, which stays the same whatever is committed later."""
+    """Reader of the shards of its manifest; later commits do not change it."""
     entries: Mapping[str, tuple[ShardEntry, tuple[Origin, ...]]]
     """Records of the shards and origins of their rows, by the shards' names."""
     urlpath: str
-    """Of the data set."""
+    """Path or URL of the data set."""
     n_features: int | None
     """Columns of the rows that the shards were made from."""
     multilabel: bool
@@ -52,12 +52,12 @@ class ShardSource(Source):
 
     @classmethod
     def of(cls, reader: ShardReader) -> Self:
-        """Source of all shards that a reader knows.
+        """Make the source of all shards of a reader.
 
         Raises
         ------
         ConfigError
-            They hold predictions.
+            If the shards hold predictions.
         """
         options = reader.spec["input"]
         url = reader.storage.url
@@ -75,7 +75,7 @@ class ShardSource(Source):
 
     @property
     def unresolved(self) -> tuple[str, ...]:
-        """Nothing."""
+        """Empty: no option is unresolved."""
         return ()
 
     @property
@@ -122,7 +122,7 @@ class ShardSource(Source):
         return split.file.size
 
     def piece_bytes(self, split: Split) -> int:
-        """Bytes of the shard, which is in memory as a whole."""
+        """Size of the shard in bytes, because it is in memory as a whole."""
         return split.file.size
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - as all
@@ -130,16 +130,17 @@ class ShardSource(Source):
         self._raise_no_scan()
 
     def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - as all
-        """Raise ConfigError, likewise."""
+        """Raise ConfigError, as `scan_split` does."""
         self._raise_no_scan()
 
     def _raise_no_scan(self) -> NoReturn:
         raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` shows what is in them")
 
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
-        """Pieces of a shard, which is checked against its manifest; a piece ends after `max_piece_rows` alone.
+        """Yield the pieces of a shard, which is checked against its manifest; a piece ends after `max_piece_rows` rows.
 
-        ``Piece.start`` and ``Piece.stop`` are rows of the shard; ``Piece.source_sha256`` hashes these and its SHA-256.
+        ``Piece.start`` and ``Piece.stop`` are rows of the shard; ``Piece.source_sha256`` is a hash of these and of its
+        SHA-256.
         """
         entry, _ = self.entries[split.file.name]
         most = max(1, entry.rows if max_piece_rows is None else max_piece_rows)
@@ -167,12 +168,12 @@ class ShardSource(Source):
         return found
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values: how the shards' own source was read, and the fingerprint of their spec."""
+        """Return plain values: the input options of the shards' own source, and the fingerprint of their spec."""
         return {**self.reader.spec["input"], "kind": self.kind, "spec_fp": self.reader.manifest.spec_fp}
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Nothing is left open."""
+        """Return an empty mapping, because all options are set."""
         return {}
 
 
