@@ -21,18 +21,18 @@ from dkfeat.errors import ShardError
 Kind = TypeVar("Kind")
 
 _CONVERTING = RLock()
-"""Held while msgspec converts: two threads in which it meets a type for the first time at once end the process."""
+"""Held while msgspec converts, because two threads that convert to a new type at the same time crash the process."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 """An integer of at least 0 that fits 64 signed bits."""
 Name = Annotated[str, msgspec.Meta(min_length=1)]
-"""A text that is not empty."""
+"""A non-empty text."""
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 """64 lowercase hexadecimal digits."""
 
 
 def canonical_json(value: object) -> str:
-    """Text of plain JSON values that is equal exactly when the values are.
+    """Return a text of plain JSON values; two texts are equal if and only if the values are.
 
     Keys are sorted, there are no blanks, integers stay integers and floats are written by ``float.hex``
     inside ``{"float": ...}``, so 1 and 1.0 differ and no digit is lost.
@@ -44,14 +44,14 @@ def canonical_json(value: object) -> str:
     Returns
     -------
     text : str
-        ASCII.
+        ASCII text.
 
     Raises
     ------
     TypeError
         For any other type.
     ValueError
-        For a float that is not finite, or a mapping that reads like a number, ``{"float": ...}``.
+        For a float that is not finite, or a mapping of the form ``{"float": ...}``, which stands for a number.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def canonical_json(value: object) -> str:
 
 
 def fingerprint(value: object) -> str:
-    """SHA-256 of `canonical_json`, as 64 lowercase hexadecimal digits.
+    """Return the SHA-256 of `canonical_json`, as 64 lowercase hexadecimal digits.
 
     Examples
     --------
@@ -98,10 +98,10 @@ LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bit
 
 
 def dumps(value: object) -> bytes:
-    r"""UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity.
+    r"""Return UTF-8 text of plain JSON values: one line, keys in their order, no NaN or Infinity.
 
-    An object's values may be iterators, which are written as lists; what they yield is held a thousand items at a time.
-    A dataclass is written as an object of its fields, without those that have their default value.
+    An object's values may be iterators, which are written as lists, with a thousand items in memory at a time. A
+    dataclass is written as an object of its fields, without those that have their default value.
 
     Examples
     --------
@@ -131,14 +131,14 @@ def _text(value: object) -> str:
 
 
 def without_defaults(record: Any) -> dict[str, Any]:
-    """Fields of a dataclass by name, in order, without those that have their default value."""
+    """Return the fields of a dataclass by name, in order, without those that have their default value."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # classes can be hashed
     return {name: value for name, default in defaults if (value := getattr(record, name)) != default}
 
 
 @cache
 def _defaults(cls: Any) -> tuple[tuple[str, object], ...]:
-    """Names of a dataclass's fields, each with its default value; a manifest may have a million records of it."""
+    """Return the fields of a dataclass with their default values; cached, as a manifest may have a million records."""
     return tuple(
         (item.name, item.default if item.default_factory is MISSING else item.default_factory()) for item in fields(cls)
     )
@@ -154,7 +154,7 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
     what : str
         Name of the file, for the message.
     max_bytes : int, default=512 MiB
-        Longer text is rejected unread.
+        Longer text is rejected without parsing.
 
     Returns
     -------
@@ -194,21 +194,21 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
 
 
 def typed(value: object, kind: type[Kind], what: str) -> Kind:
-    """Turn plain JSON values into a record; unknown keys are ignored.
+    """Convert plain JSON values to a record; unknown keys are ignored.
 
     Parameters
     ----------
     value : object
-        From `parse_object`, or a part of it.
+        Result of `parse_object`, or a part of it.
     kind : type
-        Dataclass, or any other type that msgspec knows; nothing is converted but lists to tuples and records.
+        Dataclass, or any other type that msgspec supports; only lists to tuples and objects to records are converted.
     what : str
         Name of the file or record, for the message.
 
     Raises
     ------
     ShardError
-        Naming `what` and the key that is missing, or whose value is of another type or out of range.
+        If a key is missing, or a value has another type or is out of range; the message names `what` and the key.
 
     Examples
     --------
@@ -225,12 +225,12 @@ def typed(value: object, kind: type[Kind], what: str) -> Kind:
 
 
 def check_fields(record: object, what: str) -> None:
-    """Refuse a dataclass with slots whose fields are not what their annotations say.
+    """Check that the fields of a dataclass with slots have the annotated types.
 
     Raises
     ------
     ShardError
-        As `typed`.
+        As for `typed`.
     """
     try:
         with _CONVERTING:
@@ -242,17 +242,17 @@ def check_fields(record: object, what: str) -> None:
 
 @cache
 def _fields_of(kind: Any) -> type[msgspec.Struct]:
-    """Type with the fields of a dataclass, which msgspec makes of an instance as if it were foreign."""
+    """Make a type with the fields of a dataclass, to which msgspec converts an instance with all checks."""
     return msgspec.defstruct("Fields", list(get_type_hints(kind, include_extras=True).items()))
 
 
 def check_length(size: int, what: str, max_bytes: int = MAX_BYTES) -> None:
-    """Refuse a text of an absurd number of bytes, best before it is in memory.
+    """Check the length of a text; call it before the text is in memory.
 
     Raises
     ------
     ShardError
-        Naming `what`.
+        If the text is too long; the message names `what`.
     """
     if size > max_bytes:
         raise ShardError(f"{what}: {size:,} bytes, but at most {max_bytes:,} are read")

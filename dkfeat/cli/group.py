@@ -94,7 +94,7 @@ def log_of(ctx: click.Context) -> LogLines | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Text of an error, with the notes added to it."""
+    """Return the text of an error, with its notes."""
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
@@ -189,10 +189,10 @@ class DkfeatCommand(_Base):
             if status != INTERNAL:
                 _fail(ctx, f"{ctx.info_name}: {text_of(error)}", status)
             trace = "".join(traceback.format_exception(error))
-            text = f"{ctx.info_name}: internal fault: {type(error).__name__}: {text_of(error)}"
+            text = f"{ctx.info_name}: internal error: {type(error).__name__}: {text_of(error)}"
             _tell(ctx, text, INTERNAL, trace)
             if log_of(ctx) is None:
-                click.echo("This is a fault of dkfeat: please report it, with the lines above.", err=True)
+                click.echo("Please report this error of dkfeat, with the lines above.", err=True)
             ctx.exit(INTERNAL)
 
 

@@ -1,4 +1,4 @@
-r"""Correlation of two long rows from their GMM similarity, and its variance beside that of the cosine.
+r"""Correlation of two long rows from their GMM similarity, and its variance compared with that of the cosine.
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorems 1-3.
 
@@ -83,7 +83,7 @@ def f_infinity(rho: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.float64]:
     Returns
     -------
     limit : float or ndarray
-        In [0, 1], where the radius has a finite mean: for a t-distribution with more than 1 degree of freedom.
+        In [0, 1], if the radius has a finite mean; for a t-distribution, with more than 1 degree of freedom.
 
     Notes
     -----
@@ -227,7 +227,7 @@ def rho_from_gmm(similarity: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.fl
     Returns
     -------
     rho : float or ndarray
-        At most 1; below -1 where the similarity is less than any correlation explains.
+        At most 1; below -1 if the similarity is smaller than for any correlation.
 
     Notes
     -----

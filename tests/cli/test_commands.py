@@ -147,7 +147,7 @@ def test_train__without_out_says_that_nothing_was_saved(job):
 
 def test_train__a_target_that_cannot_hold_a_model_is_told_before_any_work(job, tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.setattr("dkfeat.learn.train.train", None)  # calling it would be an internal fault
+    monkeypatch.setattr("dkfeat.learn.train.train", None)  # calling it would be an internal error
     assert "not a dkfeat model" in run("train", job[0] / "train", "--out", tmp_path, status=2).stderr
     below = tmp_path / "notes.txt" / "model"
     assert "cannot be written" in run("train", job[0] / "train", "--out", below, status=3).stderr

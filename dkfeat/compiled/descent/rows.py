@@ -14,7 +14,7 @@ from dkfeat.compiled.jit import inlined
 from dkfeat.compiled.simd.vector import LANES, broadcast, load, splat, store
 
 _LEAST, _MOST = 1e-30, 1e38
-"""Between these a sum of squares keeps its digits in float32."""
+"""Limits within which a sum of squares in float32 loses no digits."""
 
 
 class BatchRows(NamedTuple):
@@ -23,16 +23,16 @@ class BatchRows(NamedTuple):
     indptr: Any
     """Shape (n_rows + 1,), int64 or int32."""
     indices: Any
-    """Columns of the stored values, int32 or int64; of no length for dense rows, which store all columns."""
+    """Columns of the stored values, int32 or int64; empty for dense rows, which store all columns."""
     values: Any
-    """Stored values, float32; of no length where all are `value`."""
+    """Stored values, float32; empty if all are `value`."""
     value: Any
-    """float64: multiplies all stored values."""
+    """Factor of all stored values, float64."""
 
 
 @inlined
 def squared_length(rows, begin, end, parts):
-    """Sum of the squares of a row's stored values; `parts` is room for 16 float32."""
+    """Compute the sum of the squares of a row's stored values; `parts` is a buffer of 16 float32."""
     values = rows.values
     if len(values) == 0:
         return (end - begin) * rows.value * rows.value
@@ -56,7 +56,7 @@ def squared_length(rows, begin, end, parts):
 
 @inlined
 def product(rows, begin, end, coef, n_lanes, at):
-    """Weights of 16 lanes times the row's stored values."""
+    """Compute the products of the weights of 16 lanes with the row's stored values."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
     a = b = c = d = splat(np.float32(0.0))
@@ -110,7 +110,7 @@ def add(rows, begin, end, table, n_lanes, at, change):
 
 @inlined
 def product_of_one(rows, begin, end, coef, parts):
-    """Do what `product` does for a single lane; `parts` is room for 16 float32."""
+    """Compute `product` for a single lane; `parts` is a buffer of 16 float32."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
     a = b = c = d = np.float32(0.0)
@@ -148,7 +148,7 @@ def product_of_one(rows, begin, end, coef, parts):
 
 @inlined
 def add_to_one(rows, begin, end, table, change):
-    """Do what `add` does for a single lane."""
+    """Apply `add` to a single lane."""
     indices, values = rows.indices, rows.values
     if len(values) == 0:
         for j in range(begin, end):

@@ -40,7 +40,7 @@ def bit_length_gap(word):
 
 
 def high_product(a, b):
-    """Upper 64 bits of the 128-bit product of two uint64."""
+    """Return the upper 64 bits of the 128-bit product of two uint64."""
     return np.uint64((int(a) * int(b)) >> 64)
 
 
@@ -77,7 +77,7 @@ _register_all()
 
 
 ROUNDED, MALFORMED, UNDECIDED = 0, 1, 2
-"""Results of `read_number`: a value, no number at all, or more digits than 128 bits decide."""
+"""Statuses of `read_number`: a value, no number, or more digits than 128 bits can round correctly."""
 
 _LOWEST, _HIGHEST = -342, 308  # decimal exponents of a 19-digit integer that can give a finite, non-zero float64
 _ZEROS = np.uint64(0x3030303030303030)
@@ -118,7 +118,7 @@ def count_digits(word):
 
 @inlined
 def eight_digits(digits, n):
-    """Integer that the first `n` (1 to 8) of the digits from `count_digits` spell."""
+    """Return the integer of the first `n` (1 to 8) of the digits from `count_digits`."""
     digits = digits << (_U64 - (np.uint64(n) << _U3))
     digits = (digits * _U10 + (digits >> _U8)) & _EVEN_BYTES
     digits = (digits * _U100 + (digits >> _U16)) & _EVEN_PAIRS
@@ -127,7 +127,7 @@ def eight_digits(digits, n):
 
 @kernel
 def nearest_float(integer, exponent):
-    """Float64 nearest to ``integer * 10**exponent`` for an integer in 1 .. 2**64 - 1 ([1], algorithm 1)."""
+    """Return the float64 nearest to ``integer * 10**exponent`` for an integer in 1 .. 2**64 - 1 ([1], algorithm 1)."""
     if exponent < _LOWEST:
         return 0.0
     if exponent > _HIGHEST:
@@ -170,15 +170,15 @@ def read_number(text, start):
     Parameters
     ----------
     text : ndarray of uint8
-        Ends in a byte that belongs to no number, with eight spare bytes behind it.
+        Text that ends in a byte that belongs to no number, followed by eight spare bytes.
     start : int
 
     Returns
     -------
     value : float
-        Correctly rounded float64; infinite where the number is beyond the range.
+        Correctly rounded float64; infinite if the number is out of range.
     stop : int
-        First byte that is not part of the number; `start` where there is none.
+        First byte that is not part of the number; `start` if there is no number.
     status : int
         `ROUNDED`, `MALFORMED` or `UNDECIDED`.
     """

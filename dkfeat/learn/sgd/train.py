@@ -1,4 +1,4 @@
-"""Training by stochastic gradient descent: opened shards and options in, a linear model out."""
+"""Training of a linear model by stochastic gradient descent, from opened shards and options."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_CLASS = 150_000
-"""Rows of all epochs together for each class, in the default number of epochs."""
+"""Number of rows for each class, over all epochs, from which the default number of epochs is computed."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
 DEFAULT_FRACTION = 0.1
 """Share of the rows held out if there is something to choose."""
 MOST_COLUMNS = 2**31 - 1
 """Maximum number of columns in the compiled loops."""
 UNIT = 0.01
-"""Rows are not scaled if their mean length differs from 1 by less."""
+"""Rows are not scaled if the difference of their mean length to 1 is below this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -220,12 +220,12 @@ def open_training(
     class_weight: Any,
     **options: Any,
 ) -> TrainingJob:
-    """Check options against the shards, and resolve those that depend on them; arguments as of `dkfeat.train`.
+    """Check options against the shards, and resolve those that depend on them; arguments are those of `dkfeat.train`.
 
     Raises
     ------
     ConfigError
-        For options out of range, or that do not go together or with the labels.
+        For options that are out of range, contradict each other, or do not suit the labels.
     InputError
         If the shards hold no rows, no labels, or rows of one class only.
     SpecConflictError
