@@ -192,7 +192,7 @@ class DkfeatCommand(_Base):
             text = f"{ctx.info_name}: internal error: {type(error).__name__}: {text_of(error)}"
             _tell(ctx, text, INTERNAL, trace)
             if log_of(ctx) is None:
-                click.echo("Please report this error of dkfeat, with the lines above.", err=True)
+                click.echo("This is an error of dkfeat: please report it, with the lines above.", err=True)
             ctx.exit(INTERNAL)
 
 
