@@ -1,4 +1,4 @@
-"""``python -m dkfeat``: the command, where its script is not on the path."""
+"""``python -m dkfeat``: the command, if its script is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that messages and tables share: the nearest known name, counts, sizes in bytes."""
+"""Text for messages and tables: the nearest valid name, counts, sizes in bytes."""
 
 from __future__ import annotations
 

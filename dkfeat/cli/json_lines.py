@@ -40,7 +40,7 @@ class LogLines:
 
     def __init__(self, stream: TextIO, **always: Any) -> None:
         self.run = secrets.token_hex(16)
-        """128 random bits, in hexadecimal, that tell these lines from those of another process."""
+        """128 random bits, in hexadecimal, that identify the lines of this process."""
         self._stream = stream
         self._always = {"run": self.run, **always}
         self._writing = threading.Lock()

@@ -90,7 +90,7 @@ class DefaultsConfig(PlacementConfig):
         mapping : mapping of str to plain values
             None counts as empty.
         origin : callable
-            Gives the place where a key was set, for an error; "" if it is not known.
+            Returns the origin of a key, for an error; "" if it is unknown.
 
         Raises
         ------

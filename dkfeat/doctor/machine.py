@@ -162,7 +162,7 @@ def check_settings() -> Iterator[Check]:
 
 
 def default_scheduler() -> tuple[str | None, str | None]:
-    """Address of the scheduler, or scheduler file, of runs that name none; None where they run on this machine."""
+    """Return the default scheduler's address or file; None if runs are on this machine by default."""
     try:
         defaults = read_defaults()
     except ConfigError:  # `check_settings` reports it

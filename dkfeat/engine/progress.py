@@ -13,7 +13,7 @@ from typing import Any, Self, TextIO
 from dkfeat.io.commit.status import MOST_POINTS, StageLog
 
 LINE_SECONDS = 5.0
-"""Time between two plain lines."""
+"""Seconds between two plain lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +23,15 @@ class ProgressState:
     stage: str
     """Name of the stage, such as "scan" or "featurize"."""
     tasks: int
-    """Tasks done."""
+    """Number of finished tasks."""
     total_tasks: int
-    """Tasks in all."""
+    """Number of all tasks."""
     rows: int
-    """Rows done."""
+    """Number of processed rows."""
     source_bytes: int
-    """Bytes of the source done, as stored."""
+    """Number of processed bytes of the source, as stored."""
     total_bytes: int
-    """Bytes of the source in all, as stored."""
+    """Number of all bytes of the source, as stored."""
     seconds: float
     """Time since the stage began."""
 
@@ -54,7 +54,7 @@ class ProgressState:
 
     @property
     def pace(self) -> str:
-        """Mean speeds, and the time left if it is known, for people."""
+        """Mean speeds and, if it can be estimated, the time left, as text."""
         pace = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
         return pace if self.seconds_left is None else f"{pace}, {clock(self.seconds_left)} left"
 
@@ -83,14 +83,14 @@ class ProgressState:
 
 
 class Progress:
-    """Reports a stage's progress; made once a run, used as ``with progress.stage(...)`` for each stage.
+    """Progress reports of a run; use ``with progress.stage(...)`` for each stage.
 
     Parameters
     ----------
     report : bool or callable
-        True writes to `stream`; False reports nothing; a callable gets a `ProgressState` at each step.
+        True writes to `stream`; False reports nothing; a callable receives a `ProgressState` after each step.
     stream : text file or None
-        None: below the cell that runs, in a notebook, else standard error.
+        None: below the running cell of a notebook, else standard error.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Progress:
         self._stages: list[_Stage] = []
 
     def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
-        """Begin a stage of so many tasks over so many bytes."""
+        """Begin a stage, given its numbers of tasks and bytes."""
         sink = _Sink()
         if callable(self._report):
             sink = _Call(self._report)
@@ -128,11 +128,11 @@ class Progress:
         return stage
 
     def logs(self) -> tuple[StageLog, ...]:
-        """Give the logs of the stages, as far as they have come."""
+        """Return the logs of the stages up to now."""
         return tuple(stage.log() for stage in self._stages)
 
     def note(self, text: str) -> None:
-        """Write a message for people, unless nothing is reported or a callable gets the states."""
+        """Write a message as text, unless nothing is reported or a callable receives the states."""
         if self._in_notebook:
             NotebookLine().write(text)
         elif self._report is True:
@@ -140,7 +140,7 @@ class Progress:
 
 
 class _Stage:
-    """One stage; where steps are many, the log keeps every second, fourth, eighth … of them."""
+    """One stage; if there are many steps, the log has every second, fourth, eighth … of them."""
 
     def __init__(self, state: ProgressState, sink: _Sink) -> None:
         self._state, self._sink = state, sink
@@ -175,7 +175,7 @@ class _Stage:
         self._sink.step(self._state)
 
     def log(self) -> StageLog:
-        """Rows and bytes over time, as far as the stage has come."""
+        """Return rows and bytes over time up to now."""
         state, last = self._state, _point(self._state)
         points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
         return StageLog(
@@ -194,7 +194,7 @@ def _point(state: ProgressState) -> tuple[float, int, int]:
 
 
 class _Sink:
-    """Receiver of states; this one ignores them."""
+    """Base class of receivers of states; it ignores them."""
 
     def begin(self, state: ProgressState) -> None: ...
 
@@ -204,14 +204,14 @@ class _Sink:
 
 
 class _Call(_Sink):
-    """States go to a function of the caller's."""
+    """Receiver that passes states to a function of the caller."""
 
     def __init__(self, function: Callable[[ProgressState], object]) -> None:
         self.step = function  # type: ignore[assignment]  # any callable that takes a state will do
 
 
 class _Lines(_Sink):
-    """A plain line every few seconds, and one at the end."""
+    """Receiver that writes a plain line every few seconds, and one at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -234,7 +234,7 @@ class _Lines(_Sink):
 
 
 class _Cell(_Sink):
-    """A bar and a line below a notebook's cell, in place."""
+    """Receiver that updates a bar and a line below a notebook's cell."""
 
     def __init__(self) -> None:
         self._line = NotebookLine()
@@ -252,7 +252,7 @@ class _Cell(_Sink):
 
 
 class _Bar(_Sink):
-    """A bar with speed and time left."""
+    """Receiver that shows a bar with speed and time left."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console  # 0.1 s, which runs without a terminal need not pay
@@ -281,7 +281,7 @@ class _Bar(_Sink):
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, with hours where there are any.
+    """Format seconds as minutes and seconds, with hours if there are any.
 
     Examples
     --------
@@ -294,13 +294,13 @@ def clock(seconds: float) -> str:
 
 
 UPDATE_SECONDS = 0.2
-"""Least time between two states of the line: each is a message to the browser."""
+"""Minimum number of seconds between two updates of the line, each of which is a message to the browser."""
 
 
 class NotebookLine:
-    """Line in the output of the cell that runs now, with a bar if a share is given.
+    """Line in the output of the running cell, with a bar if a share is given.
 
-    It appears when it is first written. Colours follow the notebook's theme; where HTML is not shown, the text is.
+    It appears when it is first written. Colours follow the notebook's theme; without HTML only the text is shown.
 
     Examples
     --------
@@ -315,7 +315,7 @@ class NotebookLine:
 
     @classmethod
     def here(cls) -> Self | None:
-        """Make a line in the notebook that this process is the kernel of; None elsewhere, IPython on a terminal too."""
+        """Make a line if this process is the kernel of a notebook; None elsewhere, also for IPython on a terminal."""
         if "IPython" not in sys.modules:  # a kernel has loaded it; nothing else needs the import
             return None
         from IPython import get_ipython
@@ -323,20 +323,20 @@ class NotebookLine:
         return None if getattr(get_ipython(), "kernel", None) is None else cls()
 
     def write(self, text: str, share: float | None = None) -> None:
-        """Show another text in place of the one before; if that came just now, with the next one or at the end.
+        """Replace the text; soon after the previous text, the update waits for the next text or the end.
 
         Parameters
         ----------
         text : str
         share : float or None
-            Part that is done, in [0, 1], for a bar before the text.
+            Finished share, in [0, 1], for a bar before the text.
         """
         self._pending = {"text/plain": text, "text/html": _html(text, share)}
         if time.monotonic() >= self._next:
             self.end()
 
     def end(self) -> None:
-        """Show the text that was written last, if it is not there yet."""
+        """Show the last text, if it is not shown yet."""
         bundle, self._pending = self._pending, None
         if bundle is None:
             return

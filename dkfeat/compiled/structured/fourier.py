@@ -157,7 +157,7 @@ def plus(group, other):
 
 
 def turned(group, roots, at):
-    """All vectors but a group's first times those at ``roots[at]``, ``roots[at + 16]``, ... ."""
+    """Multiply all vectors of a group except the first by those at ``roots[at]``, ``roots[at + 16]``, ... ."""
     others = load_group(roots, at, 2 * WIDTH, len(group) // 2 - 1)
     return np.stack(_each(_product, list(group), list(others)))
 

@@ -67,7 +67,7 @@ class BadRowLimit:
         Raises
         ------
         ParseError, ParquetError
-            With the position of that one.
+            With the position of `first`.
         """
         if self.rows is not None:
             within = n_bad <= self.rows
@@ -90,11 +90,11 @@ def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
     Raises
     ------
     ShardError
-        A shard is missing or damaged.
+        If a shard is missing or damaged.
     """
     names = [source.name for source in reader.manifest.sources]
     positions = {name: position for position, name in enumerate(names)}
-    seen: Counter[str] = Counter()  # lines of each file in the splits before, for these count from their own first line
+    seen: Counter[str] = Counter()  # lines of each file in earlier splits, since line numbers start at the split
     before = 0
     for entry in reader.manifest.shards:
         if entry.piece == 0:
@@ -147,7 +147,7 @@ def treating(source: Source, on_bad_row: str | None) -> Source:
     Raises
     ------
     ConfigError
-        For another treatment than "raise" and "quarantine", and where the source offers no quarantine.
+        For a value other than "raise" and "quarantine", or if the source does not support quarantine.
     """
     if on_bad_row is None or on_bad_row == source.on_bad_row:
         return source
