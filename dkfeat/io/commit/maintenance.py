@@ -94,13 +94,14 @@ def abort(
 
     Examples
     --------
-    >>> import pathlib, tempfile, dkfeat
+    >>> import pathlib, tempfile, dask, dkfeat
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "rows.svm").write_text("+1 1:1\n" * 500 + "-1 9:1\n")
     >>> options = {"n_features": 2, "zero_based": False, "label_dtype": "int64", "blocksize": 2000}
     >>> source = dkfeat.LibsvmSource(folder / "rows.svm", **options)
     >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
-    >>> dkfeat.featurize(source, folder / "features", gcws, progress=False)
+    >>> with dask.config.set(scheduler="synchronous"):  # the first shard is made before the error
+    ...     dkfeat.featurize(source, folder / "features", gcws, progress=False)
     Traceback (most recent call last):
     dkfeat.errors.ParseError: ...rows.svm:501:4: ...
     >>> dkfeat.abort(folder / "features").number
