@@ -90,13 +90,13 @@ def errors_at(place: str) -> Iterator[None]:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Refuse a smaller value."""
+    """Raise an error for a smaller value."""
     if value < least:
         raise ConfigError(f"{name}={value}, but it must be at least {least}")
 
 
 def one_of(name: str, value: Any, other: str, other_value: Any) -> None:
-    """Refuse neither and both of two settings."""
+    """Check that exactly one of two settings is given."""
     if (value is None) == (other_value is None):
         which = "neither" if value is None else "both"
         raise ConfigError(f"{which} of `{name}` and `{other}` given; name the rows by one of them")

@@ -67,7 +67,7 @@ def scan(
     Raises
     ------
     dkfeat.errors.SourceNotFoundError
-        No file matches.
+        If no file matches.
     dkfeat.errors.ParseError, dkfeat.errors.ParquetError
         If text is malformed or a file is damaged or unsuitable; the error gives the position.
 

@@ -154,7 +154,7 @@ def folder_pattern(path: str, storage_options: Mapping[str, Any] | None) -> str:
 
 
 def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
-    """Tell whether paths are meant as Parquet: by their endings, or folders of this machine that hold such files.
+    """Return True if paths are Parquet by their suffixes, or are local folders with such files.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file of a folder is none of its data, by the names on its path.
+    """Return True if a file of a folder is not part of its data, according to the names on its path.
 
     Examples
     --------

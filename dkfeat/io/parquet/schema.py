@@ -60,18 +60,18 @@ class Schema:
         return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
 
     def has_vector(self, column: str) -> bool:
-        """Tell whether there is such a column, of vectors or of pairs."""
+        """Return True if there is such a column of vectors or of pairs."""
         kind = self._types.get(column)
         return kind is not None and (_vector_value(kind) is not None or pa.types.is_struct(kind))
 
     def has_lists(self, column: str, *, integers: bool = False) -> bool:
-        """Tell whether there is such a column of lists of numbers."""
+        """Return True if there is such a column of lists of numbers."""
         value = _list_value(self._types.get(column))
         return value is not None and (pa.types.is_integer(value) if integers else is_number(value))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are taken as numbers."""
+    """Return True if values of a type are read as numbers."""
     return _is_any(kind, _NUMBERS)
 
 

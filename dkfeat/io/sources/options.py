@@ -29,7 +29,7 @@ class FileOptions:
     Raises
     ------
     dkfeat.errors.ConfigError
-        A setting is out of range.
+        If a setting is out of range.
     """
 
     kind: ClassVar[str]

@@ -61,7 +61,7 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
 
 
 def is_read_only(url: str) -> bool:
-    """Tell URLs that can be read but hold no data set: of web pages, of archives, chained ones.
+    """Return True for URLs that can be read but cannot hold a data set: of web pages, of archives, chained ones.
 
     Examples
     --------
