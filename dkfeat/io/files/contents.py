@@ -1,4 +1,4 @@
-"""Contents of input files, on disks and behind URLs: opened, and compared with what was listed."""
+"""Contents of input files, local or remote: opening, and checks that a file is as it was listed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ READ_AHEAD_BYTES = 4 << 20
 
 
 def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Compare a file with its record.
+    """Raise an error unless a file is as it was listed.
 
     Raises
     ------
     SpecConflictError
-        Its size, its time of change or its version tag differs, or it is gone.
+        If its size, modification time or ETag differs, or it is gone.
     """
     with source_errors(file.url, listed=file):
         if is_url(file.url):
@@ -48,10 +48,10 @@ def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None 
 def open_content(
     file: SourceFile, start: int = 0, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[ByteStream]:
-    """Open a file's text, decompressed, from byte `start` of plain files on."""
+    """Open a file's text, decompressed; an uncompressed file is read from byte `start` on."""
     with open_bytes(file, storage_options, start) as raw:
         if file.compression is None:
-            yield raw  # type: ignore[misc]  # every raw file that we open can readinto
+            yield raw  # type: ignore[misc]  # every raw file opened here has readinto
         else:
             yield DecompressedStream(raw, file.compression, printable(file.url))
 
@@ -70,7 +70,10 @@ def open_bytes(
 
 @contextmanager
 def source_errors(path: str, *, listed: SourceFile | None = None) -> Iterator[None]:
-    """Turn errors of the operating system or a store into errors about a source; a listed file may be gone."""
+    """Turn errors of the operating system or a store into a `SourceError`.
+
+    For a missing file that was `listed`, the error is a `SpecConflictError`.
+    """
     try:
         yield
     except DkfeatError:
@@ -78,41 +81,42 @@ def source_errors(path: str, *, listed: SourceFile | None = None) -> Iterator[No
     except OSError as error:
         if listed is not None and isinstance(error, FileNotFoundError):
             raise SpecConflictError(
-                f"{printable(path)} is gone since the source was listed; restore it or start afresh"
+                f"{printable(path)} is gone since the source was listed; restore it, or list the source again "
+                "(after `dkfeat abort` for an unfinished batch)"
             ) from None
         raise SourceError(f"{printable(path)} cannot be read: {cause_of(error)}") from error
 
 
 class LocalFile(io.FileIO):
-    """A file on a disk, named by the errors of each read: a network disk may fail at any of them."""
+    """Local file; errors of reading name it, since any read of a network disk may fail."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As a raw file."""
+        """Read as `io.FileIO.read` does, with errors that name the file."""
         with source_errors(str(self.name)):
             return super().read(-1 if size is None else size)
 
     def readinto(self, buffer: Any, /) -> int:
-        """As a raw file."""
+        """Read as `io.FileIO.readinto` does, with errors that name the file."""
         with source_errors(str(self.name)):
             return super().readinto(buffer)
 
 
 class RemoteFile(io.RawIOBase):
-    """A file of a store, read by ranges while it is as it was listed.
+    """File in a store, read by byte ranges; a change since it was listed is an error.
 
     Parameters
     ----------
     file : SourceFile
-        As it was listed. Where it has an ETag, ranges of that version alone are requested.
+        As it was listed. Its ETag, if any, is compared when it is opened; on S3 each request also requires it.
     options : mapping, optional
-        For fsspec.
+        Options of fsspec.
 
     Raises
     ------
     SpecConflictError
-        The file changed or is gone; also from reading.
+        If the file has changed or is gone; reading raises it too.
     OSError
-        As the store raises it.
+        If the store raises it.
     """
 
     def __init__(self, file: SourceFile, options: Mapping[str, Any] | None) -> None:
@@ -131,11 +135,11 @@ class RemoteFile(io.RawIOBase):
             raise self._changed()
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -143,28 +147,28 @@ class RemoteFile(io.RawIOBase):
         return self._raw.seek(offset, whence)
 
     def tell(self) -> int:
-        """Position of the next byte."""
+        """Return the position of the next byte."""
         return self._raw.tell()
 
     def readinto(self, view: Any, /) -> int:
-        """Fill the front of `view` and return how far; 0 at the end."""
+        """Read bytes into the front of `view` and return their number; 0 at the end."""
 
         def read() -> int:
             try:
                 return self._raw.readinto(view)
             except OSError as fault:
-                if type(fault).__name__ == "FileExpired":  # s3fs noticed by itself
+                if type(fault).__name__ == "FileExpired":  # s3fs found another ETag
                     raise FileExistsError from fault
                 raise
 
         with source_errors(self._file.url, listed=self._file):
             try:
                 return self._retries.call("read", read)
-            except FileExistsError:  # a condition of the request failed: it has another ETag
+            except FileExistsError:  # the request requires the listed ETag, but the file has another
                 raise self._changed() from None
 
     def close(self) -> None:
-        """Free what reading needs."""
+        """Close the underlying file."""
         if not self.closed and hasattr(self, "_raw"):
             self._raw.close()
         super().close()
@@ -176,12 +180,15 @@ class RemoteFile(io.RawIOBase):
 
 
 def local_identity(status: os.stat_result) -> dict[str, Any]:
-    """Part of ``SourceFile.identity`` that a disk knows."""
+    """Return the size and modification time of a local file, as in ``SourceFile.identity``."""
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Part of ``SourceFile.identity`` that a store knows, of what fsspec returns about a file."""
+    """Return the size and ETag, or the modification time if there is no ETag, as in ``SourceFile.identity``.
+
+    `info` is the result of fsspec's ``info`` for a file.
+    """
     changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
     if isinstance(changed, datetime):
         changed = changed.timestamp()

@@ -22,11 +22,11 @@ _MAGIC = {
 }
 _READ_BYTES = 1 << 16
 _ZSTD_READ_BYTES = 1 << 10  # the zstd decoder has no output limit: 4 bytes of input can give 128 KiB
-_XZ_MEMORY_BYTES = 256 << 20  # the format lets a file ask for 4 GiB; `xz -9` needs 65 MiB
+_XZ_MEMORY_BYTES = 256 << 20  # a file may require 4 GiB; those of `xz -9` require 65 MiB
 
 
 def compression_of_name(name: str) -> str | None:
-    """Compression by the suffix of a file name; None for plain text.
+    """Return the compression by the suffix of a file name; None for plain text.
 
     Examples
     --------
@@ -44,9 +44,9 @@ def compression_of_magic(head: bytes) -> str | None:
 class DecompressedStream:
     """Stream of the content of a compressed file, in memory that does not depend on the compression ratio.
 
-    Consecutive members or frames are joined. After the last one, gzip files may have zero bytes, and xz files a
-    multiple of four zero bytes, as the formats allow. Any other bytes after it, a missing end and a wrong checksum are
-    errors. An empty file has no content.
+    Consecutive members or frames are joined. Zero bytes may follow any gzip member, and a multiple of four zero bytes
+    any xz stream. Any other bytes after a member, a missing end and a wrong checksum are errors. An empty file has no
+    content.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class DecompressedStream:
         self._ready = memoryview(b"")
 
     def readinto(self, view: memoryview) -> int:
-        """Copy content into the front of `view` and return the number of bytes; 0 at the end of the content."""
+        """Read content into the front of `view` and return the number of bytes; 0 at the end of the content."""
         while not self._ready:
             content = self._decode(len(view))
             if content is None:
@@ -104,7 +104,7 @@ class DecompressedStream:
         return content
 
     def _is_next_member(self) -> bool:
-        """Skip the padding after a member; False at the end of the file."""
+        """Skip the padding after a member; return False at the end of the file."""
         padding = 0
         if self._compression in ("gzip", "xz"):
             while self._left:
@@ -114,7 +114,7 @@ class DecompressedStream:
                 if rest:
                     break
         if padding % 4 and self._compression == "xz":
-            raise self._corrupt("zeros after the end of xz data come by fours")
+            raise self._corrupt("the number of zero bytes after xz data must be a multiple of four")
         while len(self._left) < MAGIC_BYTES and (more := self._raw.read(self._step)):
             self._left += more
         if self._left and compression_of_magic(self._left) != self._compression:

@@ -23,10 +23,10 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
     An existing path is taken literally, whatever characters it has; otherwise it is a glob pattern, in which ``**``
-    matches folders of any depth. Patterns match files only. Symbolic links are followed and keep their own name. A name
-    is relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
-    folder of a path, or the part of a pattern before its first folder or name with a wildcard; for several paths and
-    patterns it is the innermost common folder.
+    matches folders of any depth. Patterns match files only. Symbolic links are followed and keep their own name. Names
+    of files are relative to the root of the source, with forward slashes. The root does not depend on the files found:
+    it is the folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it
+    is the innermost common folder.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     SourceError
         If a file cannot be read.
     ConfigError
-        If a file is named twice, or files are on several file systems.
+        If a file is named twice, or files are on different file systems.
     """
     matches: dict[str, _Match] = {}
     for urlpath in urlpaths:
@@ -63,7 +63,7 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
         raise ConfigError("the files of a source must be on one file system; got " + ", ".join(sorted(systems)))
     roots = {match.root for match in matches.values()}
     root = os.path.commonpath(roots) if roots else ""
-    files = sorted((match.pinned(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
+    files = sorted((match.source_file(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
     for file, head in zip(files, _heads(files, storage_options), strict=True):
         _check_magic(file, head)
     return tuple(files)
@@ -80,7 +80,7 @@ class _Match(NamedTuple):
     mtime_ns: int | None
     etag: str | None = None
 
-    def pinned(self, root: str) -> SourceFile:
+    def source_file(self, root: str) -> SourceFile:
         """Make the source file, whose name is relative to `root`."""
         folder = root.rstrip("/") + "/"
         # twenty times as fast as relpath
@@ -102,12 +102,12 @@ def _find_local(pattern: str) -> Iterator[_Match]:
     if is_literal:
         root = os.path.dirname(os.path.abspath(pattern))  # noqa: PTH100, PTH120  # does not follow links
     else:
-        root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # as above
+        root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # does not follow links
         paths = glob.iglob(pattern, recursive=True)  # noqa: PTH207  # keeps "./"
     for path in paths:
         with source_errors(path):
             try:
-                status = os.stat(path)  # noqa: PTH116  # as above
+                status = os.stat(path)  # noqa: PTH116  # keeps "./"
             except FileNotFoundError:
                 reason = f"{printable(path)} is a symbolic link to a file that does not exist"
                 raise SourceNotFoundError(reason) from None
@@ -116,7 +116,7 @@ def _find_local(pattern: str) -> Iterator[_Match]:
                 continue
             raise _folder_error(path)
         if not stat.S_ISREG(status.st_mode):
-            raise SourceNotFoundError(f"{printable(path)} is not a regular file; a source is read several times")
+            raise SourceNotFoundError(f"{printable(path)} is not a regular file, but a source is read several times")
         full = os.path.abspath(path)  # noqa: PTH100  # does not follow links
         try:
             full.encode()
@@ -130,7 +130,7 @@ def _find_local(pattern: str) -> Iterator[_Match]:
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:
     """Look up a URL, literally if the file exists, else as a pattern."""
-    with source_errors(urlpath):  # some file systems connect when they are made
+    with source_errors(urlpath):  # some file systems connect when they are created
         system, path = open_filesystem(urlpath, storage_options)
     retries = open_retries(urlpath, storage_options or {})
 
@@ -150,10 +150,10 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
             raise _folder_error(urlpath)
         files = [info for info in infos if info["type"] == "file"]
         if not files:
-            bucket, why = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
+            bucket, hint = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
             if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
-                why = f": there is no bucket {printable(bucket)}, or these credentials do not show it"
-            raise SourceNotFoundError(f"no file matches {printable(urlpath)}{why}")
+                hint = f": there is no bucket {printable(bucket)}, or the credentials give no access to it"
+            raise SourceNotFoundError(f"no file matches {printable(urlpath)}{hint}")
     root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for info in files:
         name, url = "/" + info["name"].lstrip("/"), system.unstrip_protocol(info["name"])
@@ -201,9 +201,10 @@ def _remote_heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any
 def _check_magic(file: SourceFile, head: bytes) -> None:
     actual = compression_of_magic(head)
     if actual != file.compression and head:
-        named, found = file.compression or "plain text", actual or "something else"
+        found = f"{actual} data" if actual else "in no known compressed format"
         raise ParseError(
-            f"the name says {named}, the first bytes say {found}; rename the file after what it holds",
+            f"the suffix means {file.compression or 'plain text'}, but the content is {found}; "
+            "rename the file to match its content",
             path=printable(file.url),
             offset=0,
         )

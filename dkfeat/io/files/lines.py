@@ -9,15 +9,15 @@ import numpy as np
 from dkfeat.compiled.text.libsvm import PADDING
 
 WINDOW_BYTES = 1 << 20
-"""Text loaded at a time: it stays in a core's second-level cache while it is parsed."""
+"""Bytes of text loaded at a time; they stay in a core's second-level cache while they are parsed."""
 
-_TAIL_BYTES = 1 << 16  # step behind the end of the range, in search of the end of its last line
+_TAIL_BYTES = 1 << 16  # read at a time after the end of the range, to find the end of its last line
 _CR = 13
 _BOM = b"\xef\xbb\xbf"
 
 
 class LineTooLongError(Exception):
-    """A line longer than the window may grow, at an offset of the stream."""
+    """A line is longer than allowed; `offset` is its first byte in the stream."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -28,70 +28,70 @@ class ByteStream(Protocol):
     """Input of a window: a raw file or a decompressed stream."""
 
     def readinto(self, view: memoryview, /) -> int | None:
-        """Fill the front of `view` and say how far; 0 at the end."""
+        """Read bytes into the front of `view` and return their number; 0 at the end."""
 
 
 class LineWindow:
     """The lines that begin in [start, stop) of a stream, about `WINDOW_BYTES` of them at a time.
 
-    Every byte is read once, but for the bytes before the first line, which the previous range reads too. A line that is
-    longer than the window is held whole.
+    Every byte is read once; those before the first line, which belong to the previous range, are skipped. The window
+    grows to hold a whole line that is longer.
 
     Parameters
     ----------
     stream : ByteStream
-        Stands at byte ``start - 1``, or at 0 if `start` is 0.
+        Stream whose next byte is ``start - 1``, or 0 if `start` is 0.
     start, stop : int
         Range of the first bytes of the lines, in bytes of the stream. A line ends with its LF, or at the end of the
-        stream: there the missing LF is added to the text. A byte order mark at byte 0 is passed over.
+        stream, where a missing LF is added to the text. A byte order mark at byte 0 is skipped.
     max_line_bytes : int
-        A longer line, without its LF, is an error.
+        Maximum length of a line, without its LF; a longer line is an error.
     memory : bytearray, optional
-        Of a window with the same `max_line_bytes` that is not used any more.
+        `memory` of a window with the same `max_line_bytes` that is no longer used.
 
     Attributes
     ----------
     text : ndarray of uint8
-        Bytes of the window; `advance` writes new ones into the same memory, or takes more.
+        Bytes of the window; `advance` overwrites them, or replaces the array by a longer one.
     begin, end : int
-        The whole lines in `text` that are not consumed yet.
+        Range of the bytes of `text` that are whole lines not consumed yet.
     origin : int
         Offset in the stream of ``text[0]``.
 
     Raises
     ------
     LineTooLongError
-        From `advance`.
+        If a line is longer than `max_line_bytes`; raised by `advance`.
     """
 
     def __init__(
         self, stream: ByteStream, start: int, stop: int, *, max_line_bytes: int, memory: bytearray | None = None
     ) -> None:
         self._stream, self._stop = stream, stop
-        self._most = max_line_bytes + 1
+        self._max_bytes = max_line_bytes + 1
         self._filled = 0
-        self.begin = self.end = self._passed = 0
+        self.begin = self.end = self._consumed = 0
         self.origin = max(start - 1, 0)
         self._is_last = stop <= start
         self._has_bom = start == 0
         if memory is None:
-            memory = bytearray(min(WINDOW_BYTES, self._most, max(stop - start, 0) + _TAIL_BYTES) + PADDING)
+            memory = bytearray(min(WINDOW_BYTES, self._max_bytes, max(stop - start, 0) + _TAIL_BYTES) + PADDING)
         self._use(memory)
         if start > 0:
             self._skip_line()
 
     @property
     def offset(self) -> int:
-        """Offset in the stream of the next line; the range's end if there is none in it."""
-        return self.origin + min(self._passed, self._filled)
+        """Offset in the stream of the next line, or of the end of the last one; `stop` if the range has no lines."""
+        return self.origin + min(self._consumed, self._filled)
 
     @property
     def memory(self) -> bytearray:
-        """Buffer that another window may use once this one is done."""
+        """Buffer that another window may use when this one is no longer used."""
         return self._buffer
 
     def line_end(self, start: int) -> int:
-        """Byte of the window behind the line that begins at `start`."""
+        """Return the byte of the window after the line that begins at `start`."""
         return self._buffer.index(b"\n", start, self.end) + 1
 
     def count_lines(self, start: int, stop: int) -> int:
@@ -104,13 +104,13 @@ class LineWindow:
         return memoryview(self._buffer)
 
     def consume(self, position: int) -> memoryview:
-        """Move `begin` to `position`; the bytes passed, without what was added, until the next `advance`."""
-        passed = memoryview(self._buffer)[self._passed : min(position, self._filled)]
-        self.begin = self._passed = position
-        return passed
+        """Move `begin` to `position` and return the stream's bytes up to it, which are valid until `advance`."""
+        consumed = memoryview(self._buffer)[self._consumed : min(position, self._filled)]
+        self.begin = self._consumed = position
+        return consumed
 
     def advance(self) -> bool:
-        """Load more lines once those in the window are consumed; False when the range has no more."""
+        """Load more lines after all in the window are consumed; return False if the range has no more."""
         while not self._is_last:
             self._make_room()
             at, before = self.origin + self._filled, self._filled
@@ -119,11 +119,11 @@ class LineWindow:
             if n == 0:
                 self._is_last = True
                 if self._filled > self.begin:
-                    # a blank keeps a carriage return alone, where the LF would make it a line end
+                    # after a carriage return a blank is added too, because CR LF would be a valid line end
                     added = b" \n" if self._buffer[self._filled - 1] == _CR else b"\n"
                     end = self._filled + len(added)
                     self._buffer[self._filled : end] = added
-                    return self._show(end)
+                    return self._set_end(end)
                 return False
             if at < self._stop:
                 newline = self._buffer.rfind(b"\n", before, self._filled)
@@ -134,23 +134,23 @@ class LineWindow:
                     self._filled = newline + 1
                     self._is_last = True
             if newline >= 0:
-                return self._show(newline + 1)
+                return self._set_end(newline + 1)
         return False
 
-    def _show(self, end: int) -> bool:
+    def _set_end(self, end: int) -> bool:
         if self._has_bom:
             self._has_bom = False
             if self._buffer.startswith(_BOM) and end > len(_BOM):
-                self.begin = len(_BOM)  # what `consume` passes still begins with it
+                self.begin = len(_BOM)  # `consume` still returns it
         self.end = end
         return True
 
     def _skip_line(self) -> None:
-        """Drop the rest of the line before the range: up to an LF in [start - 1, stop - 1)."""
+        """Skip the previous line to its LF in [start - 1, stop - 1); without this LF no line begins in the range."""
         while (wanted := self._stop - 1 - self.origin) > 0 and (n := self._read(wanted)) > 0:
             newline = self._buffer.find(b"\n", 0, n)
             if newline >= 0:
-                self.begin = self._passed = newline + 1
+                self.begin = self._consumed = newline + 1
                 self.end = self._buffer.rfind(b"\n", newline, n) + 1
                 return
             self.origin += n
@@ -165,12 +165,12 @@ class LineWindow:
             self._buffer[: len(rest)] = rest
             self.origin += self.begin
             self._filled = len(rest)
-            self.begin = self.end = self._passed = 0
+            self.begin = self.end = self._consumed = 0
         if self._filled == size:
-            if size == self._most:
+            if size == self._max_bytes:
                 raise LineTooLongError(self.origin)
             rest = self._buffer[: self._filled]
-            self._use(bytearray(min(2 * size, self._most) + PADDING))
+            self._use(bytearray(min(2 * size, self._max_bytes) + PADDING))
             self._buffer[: len(rest)] = rest
 
     def _use(self, memory: bytearray) -> None:
@@ -178,7 +178,7 @@ class LineWindow:
         self.text = np.frombuffer(memory, dtype=np.uint8)
 
     def _read(self, wanted: int) -> int:
-        """Append up to `wanted` bytes, as many as there is room for, and say how many."""
+        """Append up to `wanted` bytes, limited by the room in the buffer, and return their number."""
         first = self._filled
         stop = min(first + wanted, len(self._buffer) - PADDING)
         view = memoryview(self._buffer)

@@ -35,17 +35,17 @@ class SplitScan:
     n_empty_rows: int | None = None
     """Rows without a stored value; None if they were not counted."""
     min_index: int | None = None
-    """Lowest index written, also of zeros; None if there is none."""
+    """Lowest index in the files, also of zeros; None if there is none."""
     max_index: int | None = None
-    """Highest index written."""
+    """Highest index in the files, also of zeros; None if there is none."""
     labels: set[float] | None = field(default_factory=set)
-    """Label set; None beyond 10,000 labels."""
+    """Set of labels; None if there are more than 10,000."""
     has_integer_labels: bool = True
-    """Every label is an integer below 2**53 in magnitude."""
+    """True if every label is an integer below 2**53 in magnitude."""
     n_bad_rows: int = 0
-    """Number of rows that would be set aside; the other counts do not include them."""
+    """Number of bad rows, which the other counts do not include."""
     first_bad: BadRow | None = None
-    """The first such row."""
+    """The first bad row."""
 
     @property
     def needs_labels(self) -> bool:
@@ -70,13 +70,13 @@ class Scan:
     """Counts and labels of a whole source, and values for its unresolved options."""
 
     n_features: int
-    """Columns of the source, at least 1: the option, or up to the highest index in the source."""
+    """Number of columns, at least 1: the option, or as many as the highest index in the source needs."""
     zero_based: bool
     """The option, or True if any index is 0."""
     label_dtype: str
-    """The option, or "int64" if every label, found or declared, is an integer, else "float64"."""
+    """The option, or "int64" if every label, found or allowed, is an integer, else "float64"."""
     labels: tuple[float, ...] | None
-    """Sorted label set, of int for integer labels; None for more than 10,000 labels."""
+    """Sorted distinct labels, as int for integer labels; None if there are more than 10,000."""
     n_rows: int
     nnz: int | None
     """Number of stored values; None if the format counts rows without reading values, like Parquet."""
@@ -87,9 +87,9 @@ class Scan:
     files: tuple[SourceFile, ...]
     splits: tuple[Split, ...]
     n_bad_rows: int = 0
-    """Number of rows that would be set aside; the other counts do not include them."""
+    """Number of bad rows, which the other counts do not include."""
     first_bad: tuple[SourceFile, BadRow] | None = None
-    """The first such row, with its file."""
+    """The first bad row, with its file."""
 
     @classmethod
     def merge(
@@ -165,7 +165,7 @@ class Piece:
     block: RowBlock
     """The rows; empty for the only piece of a split without rows."""
     start: int
-    """Start of the rows, which is the end of the previous piece: a byte of decompressed text, or a row of Parquet."""
+    """Start of the rows, and end of the previous piece: a byte of decompressed text; for Parquet and shards a row."""
     stop: int
     """End of the rows, exclusive."""
     source_sha256: str
@@ -174,12 +174,12 @@ class Piece:
     rows_by_file: tuple[int, ...] = ()
     """Rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
-    """Rows of this text that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
+    """Rows from start to stop that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
     lines: int | None = None
-    """Number of lines of this text, if bad rows are set aside."""
+    """Number of lines of text from start to stop; None for Parquet, or if bad rows are errors."""
 
     def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
-        """Return a copy without some rows, which become bad rows; `bad_rows` has them in order."""
+        """Return a copy in which the rows at these positions are bad rows; `bad_rows` has their records, in order."""
         keep = np.ones(self.block.n_rows, np.bool_)
         keep[list(rows)] = False
         by_file = list(self.rows_by_file)
@@ -200,7 +200,7 @@ def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
         if getattr(first, name) is not None
     }
     if first.label_offsets is not None:
-        lengths = [np.diff(block.label_offsets) for block in blocks]  # type: ignore[type-var]  # as the first has them
+        lengths = [np.diff(block.label_offsets) for block in blocks]  # type: ignore[type-var]  # all have them if the first has
         columns["label_offsets"] = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
     kept = {name: pa.concat_arrays([block.kept[name] for block in blocks]) for name in first.kept}
     return RowBlock(kept=kept, **columns)
@@ -259,7 +259,7 @@ class Source(ABC):
     n_features: int | None
     """Number of columns; None until resolved."""
     blocksize: int | str
-    """Size of the rows of a split and of a piece, in bytes."""
+    """Target size of the rows of a split and of a piece, in bytes."""
     zero_based: Any
     """True if the first column is 0, not 1; "auto" until resolved."""
     dtype: Any
@@ -267,7 +267,7 @@ class Source(ABC):
     multilabel: Any
     """True if rows have lists of labels."""
     query_id: Any
-    """True if rows have query ids; some sources have the name of their column instead."""
+    """True if rows have query ids; in some sources the name of their column."""
     labels: tuple[float, ...] | None
     """Allowed labels; None: all."""
     label_dtype: Any
@@ -320,7 +320,7 @@ class Source(ABC):
         return {}
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
-        """Return the number of rows of a split; None if it is not available without reading them."""
+        """Return the number of rows of a split; None if the rows must be read to count them."""
         return None
 
     @abstractmethod
@@ -333,7 +333,7 @@ class Source(ABC):
 
     @abstractmethod
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
-        """Count rows, values and labels of a split; `proceed` is called at times, and its exceptions end the scan."""
+        """Count rows, values and labels of a split; `proceed` is called repeatedly, and its exceptions end the scan."""
 
     def resolve(self, scan: Scan) -> Self:
         """Return the source with unresolved options set to the results of a scan."""
@@ -358,14 +358,14 @@ class Source(ABC):
         Yields
         ------
         piece : Piece
-            Whole rows, read while the file was as listed.
+            Whole rows; the file was as listed when they were read.
 
         Raises
         ------
         dkfeat.errors.ConfigError
             If the source is not resolved.
         dkfeat.errors.SourceError
-            If rows are invalid or cannot be read; subclasses have the location.
+            If rows are invalid or cannot be read; its subclasses carry the location.
         dkfeat.errors.SpecConflictError
             If the file has changed since it was listed.
         """
@@ -380,7 +380,7 @@ class Source(ABC):
 
     @abstractmethod
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
-        """Yield the pieces of a split for `read`, which checks them."""
+        """Yield the pieces of a split for `read`, which checks the arguments."""
 
     def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
         """Locate the rows of a piece; `before` has the number of earlier rows of each file of the split."""
@@ -394,20 +394,20 @@ class Source(ABC):
         """Locate rows that a map rejects, in ascending order, by reading the split once more."""
         raise InputError(
             f"{split.title}: {len(rejected):,} rows of piece {piece.number} are refused by the map, but a source of "
-            f"kind {self.kind!r} sets no rows aside; the first for this: {rejected[0].reason}"
+            f"kind {self.kind!r} sets no rows aside; reason of the first: {rejected[0].reason}"
         )
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> DkfeatError:
         """Make the error for a row that a map rejects, with its location."""
         return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {rejected.reason}")
 
-    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # others locate
+    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # subclasses use it
         """Make the error for a row that was set aside, with its location; `reason` is the message."""
         return InputError(f"{file.name}: {reason}")
 
     def replaced(self, **options: Any) -> Self:
         """Return a copy with other options."""
-        return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass; a base cannot say so
+        return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass, but this class is not
 
     @abstractmethod
     def to_mapping(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Options of every source that is made of files; immutable, and checked when they are made.
+    """Options that all sources of files share; immutable, and checked when they are created.
 
     Raises
     ------
@@ -37,22 +37,22 @@ class FileOptions:
     _to_resolve: ClassVar[tuple[str, ...]] = ("n_features", "zero_based", "label_dtype")
 
     urlpath: str | Sequence[str]
-    """Path, glob or fsspec URL, or several; kept as a tuple."""
+    """Path, glob or fsspec URL, or several; stored as a tuple."""
     n_features: int | None = field(default=None, kw_only=True)
     """Number of columns, 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
     blocksize: int | str = field(default="64MiB", kw_only=True)
-    """Bytes of rows in a split and in a piece, 1 to 2 GiB; kept as an int."""
+    """Target size of the rows of a split and of a piece, from 1 byte to 2 GiB; stored as a number of bytes."""
     dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
-    """Type of the values; one that overflows it is an error."""
+    """Type of the values; a value that overflows it is an error."""
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
-    """Labels allowed; any other is an error. None: all."""
+    """Allowed labels; any other is an error. None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
-    """Type of the labels; "auto": int64 if every label in `labels`, or without these in the whole source, is an integer
-    below 2**53 in magnitude."""
+    """Type of the labels; "auto": int64 if all labels are integers below 2**53 in magnitude, else float64. This is
+    decided by `labels` if given, else by the labels of the whole source."""
     on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
-    """Treatment of bad rows: an error, or set aside with their locations. No spec holds it."""
+    """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
-    """For fsspec; may hold secrets, so it is neither shown nor stored."""
+    """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
 
     def __post_init__(self) -> None:
         self._set("urlpath", _paths(self.urlpath))
@@ -76,7 +76,7 @@ class FileOptions:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Paths, globs and URLs that `files` looks up."""
+        """Paths, globs and URLs in which `files` looks for files."""
         return tuple(self.urlpath)
 
     @property
@@ -90,19 +90,19 @@ class FileOptions:
         return self.on_bad_row == "quarantine"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values of all options that affect rows or pieces, and `kind`."""
+        """Return plain values of all options that affect rows or pieces, and `kind`."""
         names = [item.name for item in fields(self) if item.name not in _NOT_OF_ROWS]
         return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in names}}
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """`to_mapping` of a source whose options are all left open."""
+        """Return `to_mapping` of a source with default options."""
         return cls("-").to_mapping()
 
 
 @cache
 def _choices(cls: Any) -> dict[str, tuple[object, ...]]:
-    """Values that options of types ``bool``, ``Literal`` or both accept, by name."""
+    """Return the accepted values of the options whose type is ``bool``, ``Literal`` or both, by name."""
     choices = {}
     for name, hint in get_type_hints(cls).items():
         kinds = get_args(hint) if get_origin(hint) is Union else (hint,)
@@ -114,7 +114,7 @@ def _choices(cls: Any) -> dict[str, tuple[object, ...]]:
 
 
 def parse_size(name: str, size: int | str) -> int:
-    """Convert a size to bytes, such as ``"64MiB"``, ``"1.5 GB"`` or 4096; `name` is the setting it belongs to.
+    """Convert a size such as ``"64MiB"``, ``"1.5 GB"`` or 4096 to bytes; `name` is the option's name, for errors.
 
     Examples
     --------
@@ -124,7 +124,9 @@ def parse_size(name: str, size: int | str) -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", size)
         if match is None or match[2].lower() not in _UNITS:
-            raise ConfigError(f'{name}={size!r}, but it must be a number of bytes or such as "64MiB"')
+            raise ConfigError(
+                f'{name}={size!r}, but it must be a number of bytes, or a size with a unit such as "64MiB"'
+            )
         size = int(float(match[1]) * _UNITS[match[2].lower()])
     return check_integer(size, name, low=1, high=_MOST_BYTES)
 
@@ -133,26 +135,29 @@ def _paths(urlpath: object) -> tuple[str, ...]:
     given = (urlpath,) if isinstance(urlpath, str | os.PathLike) else urlpath
     found = tuple(os.fspath(path) for path in given) if isinstance(given, Sequence) else ()
     if not found or not all(found):
-        raise ConfigError("urlpath is empty, but a source needs at least one path, pattern or URL")
+        raise ConfigError(
+            f"urlpath={printable(repr(urlpath))[:100]}, but it must be a path, pattern or URL, or a list of at least "
+            "one of these"
+        )
     return found
 
 
 def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, ...]:
-    """Sort the labels that a source allows, each once, integers as int."""
+    """Return the sorted distinct labels that a source allows, integers as int."""
     found = tuple(sorted({_plain_label(label) for label in labels}))
     if not found:
         raise ConfigError("labels is empty, but rows have labels; leave it out to allow all")
-    strange = [label for label in found if not are_integers(np.array([label], np.float64))]
-    if label_dtype == "int64" and strange:
+    inexact = [label for label in found if not are_integers(np.array([label], np.float64))]
+    if label_dtype == "int64" and inexact:
         raise ConfigError(
-            f'labels holds {strange[0]!r}, which is no integer below 2^53, but label_dtype="int64"; '
+            f'labels holds {inexact[0]!r}, which is not an integer below 2^53, but label_dtype="int64"; '
             'pass label_dtype="float64"'
         )
     return found
 
 
 def dtype_of_labels(labels: Sequence[float]) -> Literal["int64", "float64"]:
-    """Type that holds the labels allowed; no others occur.
+    """Choose the type of the labels from the allowed labels: int64 if all are integers, else float64.
 
     Examples
     --------

@@ -36,7 +36,7 @@ class ShardSource(Source):
     urlpath: str
     """Path or URL of the data set."""
     n_features: int | None
-    """Columns of the rows that the shards were made from."""
+    """Number of columns of the rows from which the shards were made."""
     multilabel: bool
     """True if rows have lists of labels."""
     query_id: bool
@@ -99,14 +99,14 @@ class ShardSource(Source):
         return {name: kind for name, kind in self.reader.manifest.schema.items() if name not in RESERVED}
 
     def files(self) -> tuple[SourceFile, ...]:
-        """Shards in the manifest's order, pinned by their SHA-256."""
+        """List the shards in the manifest's order; `etag` is their SHA-256, by which a change is detected."""
         return tuple(
             SourceFile(name=entry.name, url=f"{self.urlpath}/{DATA}/{entry.name}", size=entry.size, etag=entry.sha256)
             for entry, _ in self.entries.values()
         )
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
-        """One split for each shard, from its first row to its last."""
+        """Make one split of each shard, from its first row to its last."""
         files = self.files() if files is None else files
         return tuple(
             Split(number=first_number + position, file=file, start=0, stop=self.entries[file.name][0].rows)
@@ -114,22 +114,22 @@ class ShardSource(Source):
         )
 
     def rows_of(self, split: Split) -> int | None:
-        """Rows of a split."""
+        """Return the number of rows of a split."""
         return split.stop
 
     def split_bytes(self, split: Split) -> int:
-        """Bytes of the shard."""
+        """Return the size of the shard in bytes."""
         return split.file.size
 
     def piece_bytes(self, split: Split) -> int:
-        """Size of the shard in bytes, because it is in memory as a whole."""
+        """Return the size of the shard in bytes, because it is in memory as a whole."""
         return split.file.size
 
-    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - as all
-        """Raise ConfigError: the manifest has what a scan would find."""
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - inherited
+        """Raise ConfigError: the manifest has the results that a scan would find."""
         self._raise_no_scan()
 
-    def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - as all
+    def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - inherited
         """Raise ConfigError, as `scan_split` does."""
         self._raise_no_scan()
 
@@ -157,8 +157,8 @@ class ShardSource(Source):
                 source_sha256=fingerprint([entry.sha256, start, stop]) if checksum else "",
             )
 
-    def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:  # noqa: ARG002 - as all
-        """Locate the rows in the shards' own source."""
+    def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:  # noqa: ARG002 - inherited
+        """Locate the rows in the source from which the shards were made."""
         found, first = [], 0
         for origin in self.entries[split.file.name][1]:
             start, stop = max(piece.start, first), min(piece.stop, first + origin.n_rows)
@@ -168,7 +168,7 @@ class ShardSource(Source):
         return found
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return plain values: the input options of the shards' own source, and the fingerprint of their spec."""
+        """Return plain values: the input options with which the shards were made, and the fingerprint of their spec."""
         return {**self.reader.spec["input"], "kind": self.kind, "spec_fp": self.reader.manifest.spec_fp}
 
     @classmethod
@@ -179,7 +179,7 @@ class ShardSource(Source):
 
 def _entries(reader: ShardReader) -> dict[str, tuple[ShardEntry, tuple[Origin, ...]]]:
     manifest, names = reader.manifest, dict[int, tuple[str, ...]]()
-    if any(entry.rows_by_file for entry in manifest.shards):  # a record names the first file of a group alone
+    if any(entry.rows_by_file for entry in manifest.shards):  # a record names only the first file of a group
         plans = (read_plan(reader.storage, number) for number in range(1, manifest.number + 1))
         names = {split.number: tuple(file.name for file in split.files) for plan in plans for split in plan.splits}
     found: dict[str, tuple[ShardEntry, tuple[Origin, ...]]] = {}

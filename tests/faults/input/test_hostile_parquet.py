@@ -185,6 +185,6 @@ def test_compressed_file__is_refused(tmp_path):
 
     path = tmp_path / "a.parquet"
     path.write_bytes(gzip.compress(b"rows"))
-    with pytest.raises(Exception, match="the name says plain text, the first bytes say gzip") as caught:
+    with pytest.raises(Exception, match="the suffix means plain text, but the content is gzip data") as caught:
         ParquetSource(str(path)).files()
     assert caught.value.exit_code == 2

@@ -147,7 +147,7 @@ def test_compressed__name_and_content_agree(tmp_path, ending, content):
     if ending == content:
         assert len(source.files()) == 1
     else:
-        with pytest.raises(ParseError, match="the name says"):
+        with pytest.raises(ParseError, match="the suffix means"):
             source.files()
 
 
