@@ -41,7 +41,7 @@ def epochs(name, loss, quick):
     peer.partial_fit(scaled[:1], y[:1], classes=classes)
     return compare(
         f"{name}, {len(classes)} classes, {loss}",
-        lambda: descent.show(features, y),
+        lambda: descent.run_batch(features, y),
         lambda: peer.partial_fit(scaled, y),
         len(y),
         1 if quick else 5,

@@ -27,7 +27,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def available_bytes() -> int:
-    """Memory that this process may use, in bytes: the machine's, or its container's if that is less."""
+    """Return the memory that this process may use, in bytes: the machine's, or its container's limit if lower."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = CGROUP_LIMIT.read_text(encoding="ascii").strip()
@@ -85,7 +85,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
     given = data.spec["input"]
     check_choice(task, "task", ("auto", "classification", "regression"))
     if data.n_rows == 0:
-        raise InputError("the training shards hold no rows; featurize a source that does")
+        raise InputError("the training shards hold no rows; featurize a source with rows")
     if given.get("kind") == "parquet" and given.get("label") is None:
         raise InputError(
             "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
@@ -108,7 +108,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
 
 
 def classes_of(data: Any, task: str) -> NDArray[Any]:
-    """Return the labels to distinguish, in ascending order; none for regression.
+    """Return the classes in ascending order; none for regression.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def check_several_classes(classes: NDArray[Any], n_rows: int) -> None:
 
 
 def check_class_weight(given: Any) -> str | dict[str, float] | None:
-    """Return "balanced", None, or the weights by the names of labels, each checked.
+    """Check class weights and return them by the names of labels; return "balanced" and None unchanged.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def check_class_weight(given: Any) -> str | dict[str, float] | None:
 def class_weights(
     given: str | Mapping[str, float] | None, classes: NDArray[Any], counts: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Compute the weight of each class from what `check_class_weight` returned; None for 1.
+    """Compute the weight of each class from the result of `check_class_weight`; None if all are 1.
 
     Parameters
     ----------

@@ -24,10 +24,10 @@ ADVICE = "a kernel machine is for small sets: take fewer rows, or featurize and 
 
 
 class KernelMachine(ClassifierMixin, BaseEstimator):
-    """Support vector machine with an exact kernel of `dkfeat.kernels`, whose C and parameters a held-out part chooses.
+    """Support vector machine with an exact kernel; C and the kernel's parameters are chosen on held-out rows.
 
-    It holds the kernel values of all pairs of rows, 8 bytes each, so it is for sets of some ten thousand rows at most.
-    Its accuracy is the reference for a linear model on features of the same kernel.
+    It holds the kernel values of all pairs of rows, 8 bytes each, so it suits at most some ten thousand rows. Its
+    accuracy is the reference for a linear model on features of the same kernel.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
 
     See Also
     --------
-    dkfeat.compare : Comparison of feature maps with it.
+    dkfeat.compare : Comparison of feature maps with exact kernel machines.
 
     Notes
     -----
-    scikit-learn's ``SVC(kernel="precomputed")``; several classes one against one.
+    Fits scikit-learn's ``SVC(kernel="precomputed")``, which trains several classes one against one.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         if has_choice:
             held = split_held_out(y, fraction, seed)
             for kernel in kernels:
-                gram = None  # frees the values of the kernel before
+                gram = None  # frees the values of the previous kernel
                 gram = kernel(X)
                 train, test = gram[np.ix_(~held, ~held)], gram[np.ix_(held, ~held)]
                 for C in grid_C:
@@ -174,5 +174,5 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
 
 
 def kernel_machine_bytes(n_samples: int, *, has_choice: bool) -> int:
-    """Compute the bytes of kernel values in `KernelMachine.fit`: all pairs, and if it has a choice a copy of most."""
+    """Compute the bytes of kernel values in `KernelMachine.fit`: all pairs and, with a choice, a copy of most."""
     return 8 * n_samples**2 * (2 if has_choice else 1)

@@ -136,8 +136,8 @@ def train_liblinear(
     entry: dict[str, Any] = {"epoch": 1, "rows": data.n_rows}
     if test is not None:
         score = Score(task)
-        for rows, own in labelled_batches(test, task, classes)():
-            score.add(model.label(model.score_features(rows)), own)
+        for rows, y_true in labelled_batches(test, task, classes)():
+            score.add(model.label(model.score_features(rows)), y_true)
         entry["test_accuracy"] = score.value
     if callable(progress):
         progress(entry)
@@ -188,7 +188,7 @@ class LinearFit:
     coef: NDArray[np.float64]
     """Weights of shape (1 or n_classes, n_features)."""
     intercept: NDArray[np.float64]
-    """One for each row of `coef`."""
+    """Intercept of each row of `coef`."""
     converged: bool
     """False if LIBLINEAR stopped at its maximum number of iterations."""
 
@@ -199,12 +199,12 @@ class LinearFit:
         return labels
 
     def score(self, X: Any, y: NDArray[Any]) -> float:
-        """Compute the share of rows whose predicted label is their own."""
+        """Compute the share of rows whose label is predicted."""
         return float(np.mean(self.predict(X) == y))
 
 
 def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Draw the rows to hold out from seed and position; the first row of a class stays if all others are drawn.
+    """Draw the rows to hold out by seed and position; if all rows of a class are drawn, the first is not held out.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bo
     if not held.any():
         raise InputError(
             f"a held-out fraction of {fraction:g} selects none of {len(y):,} rows; give another seed or a larger "
-            "fraction, or one value where several are to be tried"
+            "fraction, or try only one value"
         )
     return held
 
@@ -268,17 +268,17 @@ def try_grid(
 
 
 def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bool, grid: bool) -> int:
-    """Compute the peak memory of a fit in bytes, rows included.
+    """Compute the peak memory of a fit in bytes, including the rows.
 
-    LIBLINEAR copies every value that is not 0 into a record of 16 bytes, column and float64, beside the float64 rows. A
-    grid holds the rows to train on apart from all rows.
+    LIBLINEAR copies every value that is not 0 into a record of 16 bytes, column and float64, beside the float64 rows.
+    With a grid, the rows that are not held out are copied.
 
     Parameters
     ----------
     shape : tuple of int
         Rows and columns.
     stored : int
-        Values that the rows store.
+        Number of values that the rows store.
     n_classes : int
     sparse : bool
         True for CSR rows, of 12 bytes a value.

@@ -35,7 +35,7 @@ TASKS: Mapping[str, tuple[int, float, str]] = {
     "multilabel": (1, math.inf, "one or more"),
     "regression": (0, 0, "none"),
 }
-"""Tasks, each with its minimum and maximum number of classes and these in words."""
+"""Tasks, each with its minimum and maximum number of classes, and the allowed numbers in words."""
 SHOWN_EPOCHS = 20
 """Number of epochs of the history shown in a notebook."""
 SCORED_BYTES = 32 << 20
@@ -46,8 +46,8 @@ SCORED_BYTES = 32 << 20
 class LinearModel:
     """Linear model over the features of one map.
 
-    The scores of a row are ``coef @ features + intercept``, where the features are those of ``map.transform`` without
-    any scaling, which training has folded into the weights. Their meaning depends on the `task`:
+    The scores of a row are ``coef @ features + intercept``, where the features are the unscaled output of
+    ``map.transform``: training folds its scaling into the weights. The meaning of the scores depends on the `task`:
 
     ========== ==================================== ====================================================
     task       rows of `coef`                       prediction
@@ -85,7 +85,7 @@ class LinearModel:
     training: Mapping[str, Any] = field(default_factory=dict)
     """Loss, alpha, epochs, average, random_state and other options of the training."""
     history: tuple[Mapping[str, Any], ...] = ()
-    """Entry of each epoch: its number, its rows, and scores on held-out and test rows, if any."""
+    """Entry of each epoch: number of the epoch, number of rows, and scores on held-out and test rows, if any."""
     manifest_sha256: str | None = None
     """SHA-256 of the manifest of the training shards, as canonical JSON."""
     map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
@@ -265,7 +265,7 @@ class LinearModel:
         scores = scores.astype(np.float64)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
-        # the softmax of logarithms is the quotient, without 0 / 0 if all are tiny
+        # the softmax of the logarithms equals the quotient, but never computes 0 / 0
         return np.asarray(expit(scores) if self.task == "multilabel" else softmax(log_expit(scores), axis=1))
 
     def score(self, X: Any, y: Any) -> float:
@@ -278,7 +278,7 @@ class LinearModel:
         X
             As for `decision_function`.
         y : array of shape (n_samples,), or indicator matrix of shape (n_samples, n_classes)
-            Labels. Rows with a label that the model does not know count as wrong.
+            Labels. Rows with a label that is not among the model's classes count as wrong.
 
         Raises
         ------
@@ -286,14 +286,14 @@ class LinearModel:
             If there are no rows, or the numbers of labels and rows differ.
         """
         predicted = self.predict(X)
-        own = y if issparse(y) else np.asarray(y)
-        if own.shape != predicted.shape or not own.shape[0]:
+        y_true = y if issparse(y) else np.asarray(y)
+        if y_true.shape != predicted.shape or not y_true.shape[0]:
             raise InputError(
-                f"labels have shape {own.shape}, but predictions have shape {predicted.shape}; "
+                f"labels have shape {y_true.shape}, but predictions have shape {predicted.shape}; "
                 "give the labels of one or more rows"
             )
         score = Score(self.task)
-        score.add(predicted, own)
+        score.add(predicted, y_true)
         return float("nan") if score.value is None else score.value
 
     def label(self, scores: NDArray[np.float32]) -> Any:
@@ -304,16 +304,16 @@ class LinearModel:
         """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with options of fsspec.
 
         The folder has ``model.json``, which names the other files by their hash: weights and intercepts as plain
-        ``.npy`` files, and the landmarks of a Nyström map. An earlier model is replaced in one step, by the rename of
-        the new ``model.json``, or one request to an object store. Readers find the whole old model or the whole new
-        one, also after a crash. Saving again is safe.
+        ``.npy`` files, and the landmarks of a Nyström map. An earlier model is replaced in one step: by renaming the
+        new ``model.json``, or by one request to an object store. Readers find either the whole old model or the whole
+        new one, even after a crash. Saving again is safe.
 
         Raises
         ------
         ConfigError
             If the folder holds something that is not a model.
         OSError
-            If the files cannot be written; a `CommitError` if the check before writing finds that.
+            If the files cannot be written; a `CommitError` if the check before writing detects it.
         """
         facts = {
             "map": dict(self.map_spec),

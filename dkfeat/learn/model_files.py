@@ -70,7 +70,7 @@ def write_model(
     arrays : mapping of str to ndarray
         Arrays with the keys of `ARRAYS`.
     map_arrays : mapping of str to ndarray, optional
-        Landmarks that the map's spec names.
+        Landmarks whose hash is in the map's spec.
     storage_options : mapping, optional
         Options of fsspec for a URL.
     """

@@ -60,8 +60,8 @@ def predict(
 ) -> Manifest:
     r"""Predict for every row of a source, and write the predictions as Parquet files.
 
-    Before the call `target` must not exist, or hold predictions of the same model with the same settings, or an
-    interrupted run of these. After it, the committed files cover the source. If the call is interrupted, earlier
+    Before the call, `target` must either not exist, or hold predictions of the same model with the same settings,
+    complete or interrupted. After the call, the committed files cover the source. If the call is interrupted, earlier
     commits are intact and the same call continues. Repeated calls write nothing new unless files were added to the
     source. Any Parquet reader can read ``target/data`` once ``target/_SUCCESS`` exists.
 
@@ -72,7 +72,7 @@ def predict(
         workers.
     source : Source, ShardDataset, path, glob, URL, or a list of these
         LIBSVM text or Parquet, read with the input options of the model except those that the source sets, and
-        transformed by the model's map. Or shards, or their folder, made by the same map.
+        transformed by the model's map. Or shards made by the same map, or their folder.
     target : str or path
         Folder or URL for the predictions.
     scores : bool, default=True
@@ -191,18 +191,16 @@ def predict_file(
     SpecConflictError
         As from `dkfeat.predict`.
     ConfigError
-        If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, or if the model is
-        multi-label, which a single file cannot hold.
+        If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, or if the model
+        predicts lists of labels, which a single file cannot hold.
     """
     if model.task == "multilabel" and out is not None:
-        raise ConfigError(
-            "lists of labels are kept in folders alone: use dkfeat.predict, on the command line --out DIR"
-        )
+        raise ConfigError("only a folder can hold lists of labels: use dkfeat.predict, on the command line --out DIR")
     rows = prediction_source(model, source, storage_options)
     if rows.on_bad_row != "raise":
         raise ConfigError(
-            "a file of predictions has one for each row, so on_bad_row must be 'raise'; bad rows are set aside in "
-            "folders alone: use dkfeat.predict, on the command line --out DIR"
+            "a file of predictions has one for each row, so on_bad_row must be 'raise'; only a folder can "
+            "set bad rows aside: use dkfeat.predict, on the command line --out DIR"
         )
     n_rows = n_known = n_correct = 0
     most = piece_rows(model, scores=True)
@@ -211,12 +209,12 @@ def predict_file(
         for split in rows.splits():
             for piece in rows.read(split, max_piece_rows=most, checksum=False):
                 predicted = model.label(score_rows(model, piece.block.X, is_encoded=rows.kind == "shards"))
-                own = piece.block.y
+                y_true = piece.block.y
                 n_rows += predicted.shape[0]
                 if rows.has_labels and model.task in ("binary", "multiclass"):
-                    n_known += int(np.isin(own, model.classes).sum())
-                    n_correct += int(np.count_nonzero(predicted == own))
-                write(predicted, own)
+                    n_known += int(np.isin(y_true, model.classes).sum())
+                    n_correct += int(np.count_nonzero(predicted == y_true))
+                write(predicted, y_true)
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
 
 
@@ -234,8 +232,8 @@ def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Cal
             schema = pa.schema(columns if has_labels else columns[:1])
             kind = pa.parquet.ParquetWriter if path.suffix == ".parquet" else pa.csv.CSVWriter
             with kind(str(temporary), schema) as table:
-                yield lambda predicted, own: table.write_table(
-                    pa.table({"prediction": predicted, "label": own.astype(np.float64)})
+                yield lambda predicted, y_true: table.write_table(
+                    pa.table({"prediction": predicted, "label": y_true.astype(np.float64)})
                     .select(schema.names)
                     .cast(schema)
                 )

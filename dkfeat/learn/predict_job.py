@@ -156,9 +156,10 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
 def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> dict[str, pa.Array]:
     """Make the columns of predictions from the output of ``model.decision_function``.
 
-    ``prediction``: a label, a list of labels, or a number. With `scores`, for two classes ``score`` and, after
-    log_loss, ``probability``, both of the second class; for more, and for lists of labels, ``scores`` and
-    ``probabilities``, lists in the order of the classes.
+    ``prediction``: a label, a list of labels, or a number. With `scores`, a model of two classes adds ``score`` of the
+    second class, and a model of more classes or of lists of labels adds ``scores``, a list in the order of the classes.
+    A model trained with log_loss also adds ``probability`` or ``probabilities`` in the same form. Regression adds
+    nothing.
     """
     found = model.label(values)
     if model.task == "multilabel":
@@ -266,13 +267,13 @@ def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None
 
 
 def _read_as_training_rows(model: LinearModel, source: Source) -> Source:
-    """Set the options that a source leaves open as they were for the training rows, except those of labels."""
+    """Set the options that the source leaves unset to those of the training rows, except the options of labels."""
     existing = {key: value for key, value in model.input_spec.items() if key not in ("labels", "label_dtype", "kind")}
     kind = model.input_spec.get("kind")
-    has_own_label = isinstance(source, ParquetSource) and source.label != ParquetSource.defaults()["label"]
+    sets_label = isinstance(source, ParquetSource) and source.label != ParquetSource.defaults()["label"]
     if isinstance(source, ParquetSource):
-        existing.pop("query_id", None)  # rows to predict for need no query
-    if has_own_label:
+        existing.pop("query_id", None)  # predictions do not use query ids
+    if sets_label:
         existing.pop("label", None)
     if source.label_dtype == "auto":
         # float64 accepts any label: unlabelled rows often have a placeholder
@@ -282,6 +283,6 @@ def _read_as_training_rows(model: LinearModel, source: Source) -> Source:
         source = inherit_source(source, "the model", {"input": {"kind": kind, **existing}}, in_full=False)
     elif source.n_features is None:
         source = source.replaced(n_features=model.map.n_features_in_)
-    if not isinstance(source, ParquetSource) or source.label is None or has_own_label:
+    if not isinstance(source, ParquetSource) or source.label is None or sets_label:
         return source
     return source if source.label in source.column_names(source.files()) else source.replaced(label=None)

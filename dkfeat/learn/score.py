@@ -40,13 +40,13 @@ class Moments:
     >>> moments = Moments()
     >>> moments.add(np.array([1.0, 2.0]))
     >>> moments.add(np.array([6.0]))
-    >>> moments.n, moments.mean, moments.spread
+    >>> moments.n, moments.mean, moments.squared_deviations
     (3, 3.0, 14.0)
     """
 
     def __init__(self) -> None:
         self.n = 0
-        self.mean = self.spread = 0.0
+        self.mean = self.squared_deviations = 0.0
 
     def add(self, values: NDArray[Any]) -> None:
         """Add values of shape (n,)."""
@@ -57,13 +57,13 @@ class Moments:
     def __iadd__(self, other: Moments) -> Self:
         """Add the values of other moments."""
         if other.n:
-            self._join(other.n, other.mean, other.spread)
+            self._join(other.n, other.mean, other.squared_deviations)
         return self
 
-    def _join(self, n: int, mean: float, spread: float) -> None:
+    def _join(self, n: int, mean: float, squared_deviations: float) -> None:
         total = self.n + n
-        self.spread += spread
-        self.spread += (mean - self.mean) ** 2 * self.n * n / total
+        self.squared_deviations += squared_deviations
+        self.squared_deviations += (mean - self.mean) ** 2 * self.n * n / total
         self.mean += (mean - self.mean) * n / total
         self.n = total
 
@@ -92,30 +92,30 @@ class Score:
         self._error = 0.0
         self._labels = Moments()
 
-    def add(self, predicted: Any, own: Any) -> None:
+    def add(self, predicted: Any, y_true: Any) -> None:
         """Add rows with their predictions and labels.
 
         An indicator matrix of labels may have additional columns for labels that are not classes; rows with such labels
         count as wrong.
         """
-        n_rows = own.shape[0]
+        n_rows = y_true.shape[0]
         if not n_rows:
             return
         if self._regression:
-            own = np.asarray(own, dtype=np.float64)
-            self._error += float(np.square(own - predicted).sum())
-            self._labels.add(own)
-        elif issparse(own) or issparse(predicted) or own.ndim == 2:
+            y_true = np.asarray(y_true, dtype=np.float64)
+            self._error += float(np.square(y_true - predicted).sum())
+            self._labels.add(y_true)
+        elif issparse(y_true) or issparse(predicted) or y_true.ndim == 2:
             width = predicted.shape[1]
-            differences = np.asarray((predicted != own[:, :width]).sum(axis=1)).ravel()
-            self._hits += int(np.count_nonzero(differences + np.asarray(own[:, width:].sum(axis=1)).ravel() == 0))
+            differences = np.asarray((predicted != y_true[:, :width]).sum(axis=1)).ravel()
+            self._hits += int(np.count_nonzero(differences + np.asarray(y_true[:, width:].sum(axis=1)).ravel() == 0))
         else:
-            self._hits += int(np.count_nonzero(predicted == own))
+            self._hits += int(np.count_nonzero(predicted == y_true))
         self.n_rows += n_rows
 
     @property
     def value(self) -> float | None:
         """Score so far; None without rows, or for a regression whose labels are all equal."""
         if self._regression:
-            return 1 - self._error / self._labels.spread if self._labels.spread > 0 else None
+            return 1 - self._error / self._labels.squared_deviations if self._labels.squared_deviations > 0 else None
         return self._hits / self.n_rows if self.n_rows else None

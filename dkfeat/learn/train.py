@@ -63,14 +63,16 @@ def train(
     checkpoint : str or path, optional
         Local folder for the training state. The same training on the same manifest continues from it, also within an
         epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
-        `parts`, which are averaged at the end of an epoch, it is saved after epochs. It takes about twice the size of
-        the weights, which have 4 or 8 bytes for each feature and class. Remove the folder when the model is saved.
+        `parts` it is saved only after an epoch, when the weights of the parts have been averaged. It takes about twice
+        the size of the weights, which have 4 or 8 bytes for each feature and class. Remove the folder when the model is
+        saved.
     resume : bool, default=True
         False starts from the beginning and ignores the state in `checkpoint`.
     client : distributed.Client, optional
-        Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. By default one descent in this
-        process passes over all shards, or ``SGD(parts=...)`` trains parts on its threads. A worker keeps the encoded
-        rows of its parts in memory, up to a quarter of its memory limit. All workers must be able to read the shards.
+        Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. Without a client, one descent in
+        this process passes over all shards, or, with ``SGD(parts=...)``, the threads of this process train the parts. A
+        worker keeps the encoded rows of its parts in memory, up to a quarter of its memory limit. All workers must be
+        able to read the shards.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed for the order of shards and rows and for the choice of held-out rows, in [0, 2**64). None draws a seed,
         which ``model.training`` records.
@@ -83,8 +85,8 @@ def train(
     Returns
     -------
     model : LinearModel
-        ``model.history`` has one entry per epoch: rows, mean loss (of each row before it changed the weights) and
-        scores (accuracy or R²) on held-out and test rows.
+        ``model.history`` has one entry per epoch: rows, mean loss (computed for each row before that row changed the
+        weights) and scores (accuracy or R²) on held-out and test rows.
 
     Raises
     ------
@@ -110,11 +112,11 @@ def train(
 
     A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
     in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
-    features are scaled by the mean length of the rows of the first batch. The scale is folded into the weights
-    afterwards. The step size is constant, because averaging takes the place of a decreasing step size. Steps are
-    implicit [2]_: no step moves the prediction for a row beyond its target, whatever the row's length and weight.
-    Labels of a regression are standardised in training, and `loss` values are in these units; "huber" turns from square
-    to absolute at a tenth of the labels' standard deviation.
+    features are divided by the root mean square length of the rows of the first batch, unless it is within 0.01 of 1.
+    The scale is folded into the weights afterwards. The step size is constant, because averaging takes the place of a
+    decreasing step size. Steps are implicit [2]_: no step moves the prediction for a row beyond its target, whatever
+    the row's length and weight. Labels of a regression are standardised in training, and `loss` values are in these
+    units; "huber" changes from squared to absolute error at a tenth of the labels' standard deviation.
 
     References
     ----------

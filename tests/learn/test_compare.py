@@ -187,7 +187,7 @@ def test_compare__needs_two_classes(tmp_path):
     with pytest.raises(InputError, match="two classes or more"):
         compare(tmp_path / "rows.svm", **FEW)
     (tmp_path / "rows.svm").write_text("".join(f"{row / 7:.3f} 1:1\n" for row in range(40)))
-    with pytest.raises(InputError, match=r"the labels of \d+ rows take \d+ values; .* these are quantities"):
+    with pytest.raises(InputError, match=r"the labels of \d+ rows take \d+ values; .* not quantities"):
         compare(tmp_path / "rows.svm", **FEW)
 
 

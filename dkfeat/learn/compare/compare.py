@@ -57,11 +57,11 @@ def compare(
     """Train a linear model on the features of several maps and sizes, and recommend one.
 
     A part of the training rows, drawn by the seed, is held out to choose C, gamma and the recommendation. The test rows
-    choose nothing; they only measure the models, each fitted to all training rows with its C and gamma.
+    influence no choice; they only measure the models, each fitted to all training rows with its C and gamma.
 
-    All rows are held in memory. If `out` is given, each result is written to ``results.jsonl`` as soon as it is known,
-    and at the end the table as text, JSON and CSV and, if matplotlib is installed, the plot. An interrupted comparison
-    continues if it is called again with the same settings and files.
+    All rows are held in memory. If `out` is given, each result is written to ``results.jsonl`` as soon as it is
+    computed, and at the end the table as text, JSON and CSV and, if matplotlib is installed, the plot. An interrupted
+    comparison continues if it is called again with the same settings and files.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def compare(
     test : like `source`, optional
         Rows on which accuracy is measured. By default a part of the rows of `source`, drawn by the seed.
     maps : str or sequence of str
-        Of "gcws", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf". The RBF kernel is ``exp(-gamma (1 - cosine))``.
+        Of "gcws", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. The RBF kernel is
+        ``exp(-gamma (1 - cosine))``.
     k : int or sequence of int
         Numbers of components. For Nyström maps, numbers above the number of training rows are left out.
     gamma : float or sequence of float
@@ -102,7 +103,8 @@ def compare(
     Raises
     ------
     ConfigError
-        If a setting is out of range, the source holds shards, or rows have lists of labels, no labels or weights.
+        If a setting is out of range, the source holds shards, or rows have lists of labels, have no labels, or have
+        weights.
     SpecConflictError
         If `out` holds results with other settings or files.
     InputError
@@ -124,7 +126,7 @@ def compare(
     names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(given)]
     sizes = sorted({check_integer(each, "k", low=1) for each in (k if isinstance(k, Iterable) else [k])})
     if not names or not sizes:
-        raise ConfigError("a comparison needs one map and one number of components or more; name them in maps and k")
+        raise ConfigError("a comparison needs at least one map and one number of components; name them in maps and k")
     within = check_real(within, "within")
     if within < 0:
         raise ConfigError(f"within={within:g}, but it must be at least 0")
@@ -159,11 +161,11 @@ def compare(
     if exact is True or (exact == "auto" and n_rows <= EXACT_ROWS):
         for kernel in dict.fromkeys(KERNELS[name] for name in names):
             store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
-    for name, own_sizes in sizes_of.items():
+    for name, map_sizes in sizes_of.items():
         chosen: float | None = None
-        if KERNELS[name] == "rbf_cosine" and own_sizes:
+        if KERNELS[name] == "rbf_cosine" and map_sizes:
             chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
-        for size in own_sizes:
+        for size in map_sizes:
             store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
     comparison = Comparison(
         results=store.results,

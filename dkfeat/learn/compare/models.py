@@ -67,9 +67,9 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     Raises
     ------
     InputError
-        If there are no rows, rows of only one class, or labels with more values than there are pairs of rows.
+        If there are no rows, rows of only one class, or more different labels than half the number of rows.
     ConfigError
-        For lists of labels, no labels or weights, or a source that sets bad rows aside.
+        For lists of labels, missing labels, row weights, or a source that sets bad rows aside.
     PlanError
         If the rows do not fit in memory.
     SourceNotFoundError, ParseError
@@ -85,7 +85,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
         scans.append(scan(test, progress=False))
     width = max(each.n_features for each in scans)
     stored = sum(each.n_rows * width if each.nnz is None else each.nnz for each in scans)
-    check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: they are all in memory")
+    check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: all are held in memory")
     parts = [_read(each, found, width) for each, found in zip(given, scans, strict=True)]
     X, y = parts[0]
     _check_labels(y)
@@ -95,7 +95,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     else:
         X_test, y_test = parts[1]
     if not len(y_test):
-        raise InputError("there are no test rows; give a source that has some")
+        raise InputError("there are no test rows; give a source with rows")
     read = [
         {"source": each.to_mapping(), "files": [dict(file.identity) for file in files]}
         for each, files in zip(given, (each.files() for each in given), strict=True)
@@ -105,13 +105,12 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
 
 def _check_labels(y: NDArray[Any]) -> None:
     if not len(y):
-        raise InputError("there are no training rows; give a source that has some")
+        raise InputError("there are no training rows; give a source with rows")
     classes = np.unique(y)
     check_several_classes(classes, len(y))
     if len(classes) > max(2, len(y) // 2):
         raise InputError(
-            f"the labels of {len(y):,} rows take {len(classes):,} values; a comparison is of classes, these are "
-            "quantities"
+            f"the labels of {len(y):,} rows take {len(classes):,} values; a comparison needs classes, not quantities"
         )
 
 
@@ -121,12 +120,12 @@ def _check_source(source: Source) -> None:
             "a comparison takes rows of one class each, not lists of labels; compare on one label at a time"
         )
     if not source.has_labels:
-        raise ConfigError("the rows have no labels; name their column, or give rows that have some")
+        raise ConfigError("the rows have no labels; name the label column, or give labelled rows")
     if source.has_weights:
         raise ConfigError("a comparison counts all rows alike; leave out the column of weights")
     if source.on_bad_row != "raise":
         raise ConfigError(
-            "a comparison drops no row in silence, so on_bad_row must be 'raise'; featurize sets bad rows aside"
+            "a comparison never drops rows silently, so on_bad_row must be 'raise'; featurize sets bad rows aside"
         )
 
 
@@ -211,7 +210,7 @@ def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, setti
     feature_map, X = _features(rows, name, k, gamma, settings)  # this also compiles loops and makes tables
     fitted, chosen = _fit(X, rows.y, settings)
     del X
-    accuracy, row_seconds = _tested(fitted, feature_map, rows.X_test, rows.y_test)
+    accuracy, row_seconds = _score_and_time(fitted, feature_map, rows.X_test, rows.y_test)
     return Result(
         name=name,
         k=k,
@@ -256,7 +255,7 @@ def _check_fit(shape: tuple[int, int], stored: int, y: NDArray[Any], what: str, 
 
 
 def _best_c(X: Any, y: NDArray[Any], settings: FitSettings) -> Mapping[str, Any]:
-    """Return the entry of C with the highest held-out accuracy."""
+    """Return the grid entry with the highest held-out accuracy."""
     return best_of_grid(
         try_grid(X, y, settings.C, settings.validation_fraction, loss=settings.loss, seed=settings.seed)
     )
@@ -271,20 +270,20 @@ def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, dic
     return fitted, {"C": best["C"], "validation_accuracy": best["accuracy"], "fit_seconds": seconds}
 
 
-def _tested(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:
+def _score_and_time(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:
     """Return the accuracy on test rows, and the seconds to map one of them."""
     stored = feature_map.n_components if feature_map.layout == "codes" else feature_map.n_features_out
     step = max(1, TESTED_BYTES // (16 * stored))
     hits, seconds = 0, 0.0
     for start in range(0, X.shape[0], step):
-        features, spent = _timed(feature_map.transform, X[start : start + step])
+        features, spent = _call_timed(feature_map.transform, X[start : start + step])
         labels = fitted.predict(scaled_rows(features, unit_scale(feature_map)))
         hits += int(np.count_nonzero(labels == y[start : start + step]))
         seconds += spent
     return hits / len(y), seconds / len(y)
 
 
-def _timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+def _call_timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
     """Return the result of a call, and the shortest of its times in as many calls as fit into `TIMED_SECONDS`."""
     least, began = float("inf"), time.perf_counter()
     while True:

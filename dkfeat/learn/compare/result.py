@@ -28,16 +28,16 @@ class Result:
     k: int | None = None
     """Number of components of a map."""
     accuracy: float
-    """Accuracy on the test rows of the model fitted to all training rows."""
+    """Accuracy, on the test rows, of the model fitted to all training rows."""
     validation_accuracy: float | None = None
-    """Accuracy on the held-out training rows of the model with this C fitted to the others; None for an exact kernel
-    machine with only one candidate."""
+    """Accuracy, on the held-out training rows, of the model with this C fitted to the other training rows; None for an
+    exact kernel machine with only one candidate."""
     C: float
     """Chosen weight of the losses against the penalty."""
     gamma: float | None = None
     """Chosen gamma of an RBF kernel."""
     row_bytes: int | None = None
-    """Bytes of a row in shards; of a raw row in memory."""
+    """Bytes of a row in shards; for "linear", of a raw row in memory."""
     row_microseconds: float | None = None
     """Time to transform one of many test rows, with compiled code and tables ready; None without a map."""
     fit_seconds: float = 0.0
@@ -62,13 +62,13 @@ class Comparison:
 
     results: tuple[Result, ...]
     within: float
-    """How far the held-out accuracy of the recommended map may be below the best."""
+    """Maximum difference between the best held-out accuracy and that of the recommended map."""
     n_train: int
     """Number of training rows, including those held out."""
     n_validation: int
     """Number of training rows held out to choose C, gamma and the recommendation."""
     n_test: int
-    """Number of test rows, which choose nothing."""
+    """Number of test rows, which influence no choice."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that determined the results."""
 
@@ -109,10 +109,10 @@ class Comparison:
 
     def to_mapping(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        own = asdict(self)
-        results = own.pop("results")
+        plain = asdict(self)
+        results = plain.pop("results")
         best, recommended = asdict(self.best), asdict(self.recommended)
-        return {**own, "best": best, "recommended": recommended, "results": list(results)}
+        return {**plain, "best": best, "recommended": recommended, "results": list(results)}
 
     def to_csv(self) -> str:
         """Format the results as CSV with a header line; values that do not apply are empty."""
@@ -123,12 +123,12 @@ class Comparison:
         return stream.getvalue()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw accuracy against components: a line for each map, level lines for the others.
+        """Draw accuracy against components: a line for each map, and a horizontal line for each other model.
 
         Raises
         ------
         ConfigError
-            If matplotlib, of the extra ``plot``, is not installed.
+            If matplotlib (the extra ``plot``) is not installed.
         """
         Path(path).write_bytes(draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6))
 
@@ -195,7 +195,7 @@ class ResultStore:
     Parameters
     ----------
     folder : str, path or None
-        Local folder for ``results.jsonl``, which has one line for each value. None keeps nothing.
+        Local folder for ``results.jsonl``, which has one line for each value. None: nothing is written.
     settings : mapping
         Settings and files that determine the results.
     progress : bool or callable
@@ -225,27 +225,27 @@ class ResultStore:
         if self._path is None:
             return
         plain = json.loads(json.dumps({"format": FORMAT, **settings}))
-        own = {"settings": fingerprint(plain)}
+        header = {"settings": fingerprint(plain)}
         lines = _whole_lines(self._path)
-        if lines and lines[0] != own:
+        if lines and lines[0] != header:
             raise SpecConflictError(
                 f"{self._path.parent} holds a comparison of other settings or other files; "
                 "choose another folder, or remove it"
             )
         self._done = {line["what"]: line["value"] for line in lines[1:]}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(line) + "\n" for line in lines or [own])
+        text = "".join(json.dumps(line) + "\n" for line in lines or [header])
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text(text, encoding="utf-8")  # without a line that was cut when the process was killed
         temporary.replace(self._path)
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """Results requested so far, in that order."""
+        """Results requested so far, in the order of the requests."""
         return tuple(self._results)
 
     def value(self, name: str, compute: Callable[[], Any]) -> Any:
-        """Return the plain value of that name; compute and keep it if it does not exist yet."""
+        """Return the plain value of a name; compute and store it if it does not exist yet."""
         if name not in self._done:
             self._done[name] = compute()
             if self._path is not None:
@@ -256,7 +256,7 @@ class ResultStore:
         return self._done[name]
 
     def result(self, name: str, k: int | None, compute: Callable[[], Result]) -> Result:
-        """Return the result of that name and size and report it; compute it if it does not exist yet."""
+        """Return and report the result of a name and size; compute it if it does not exist yet."""
         key = f"{name} of {k}"
         is_new = key not in self._done
         result = Result(**self.value(key, lambda: asdict(compute())))

@@ -101,9 +101,9 @@ CALIBRATION_BINS = 10
 MOST_CURVES = 256
 """Maximum number of classes with curves."""
 ALL_BINS, MOST_BINS = 1 << 19, 1 << 16
-"""Maximum number of score bins over all classes, and of one class."""
+"""Maximum number of score bins of all classes together, and of one class."""
 SAMPLED = 5_000
-"""Rows of a regression that are kept for its plot."""
+"""Number of rows of a regression that are kept for its plots."""
 
 
 class Curves:
@@ -135,7 +135,7 @@ class Batch(NamedTuple):
     y: Any
     """Labels; for lists of labels an indicator matrix."""
     predicted: Any
-    """Predictions, of the same kind."""
+    """Predictions, in the same form as `y`."""
     scores: NDArray[np.float32] | None = None
     """Scores as ``decision_function`` returns them, if they are available."""
     probabilities: NDArray[np.float64] | None = None
@@ -192,33 +192,33 @@ class LabelAccumulator(Accumulator):
     def add(self, batch: Batch) -> None:
         """Count rows; those with a label that is none of the classes are left out."""
         classes = self.classes
-        own = np.minimum(np.searchsorted(classes, batch.y), len(classes) - 1)
-        known = classes[own] == batch.y
+        actual = np.minimum(np.searchsorted(classes, batch.y), len(classes) - 1)
+        known = classes[actual] == batch.y
         self.n_rows += len(known)
         self.n_unknown += int(np.count_nonzero(~known))
-        own, predicted = own[known], np.searchsorted(classes, batch.predicted[known])
-        cells, counts = np.unique(own * len(classes) + predicted, return_counts=True)
+        actual, predicted = actual[known], np.searchsorted(classes, batch.predicted[known])
+        cells, counts = np.unique(actual * len(classes) + predicted, return_counts=True)
         self.cells.update(
             {divmod(cell, len(classes)): n for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)}
         )
         scores = batch.scores
         if scores is not None:
             scores = scores[known] if scores.ndim == 2 else scores[known, None]
-        second = self.task == "binary"  # the one score is that of the second class
-        self.curves.add(scores, lambda output: own == output + second)
+        second = self.task == "binary"  # the only score is that of the second class
+        self.curves.add(scores, lambda output: actual == output + second)
         if batch.probabilities is None:
             self.n_without_probabilities += 1
-        elif len(own):
-            self._calibrate(own, predicted, batch.probabilities[known])
+        elif len(actual):
+            self._calibrate(actual, predicted, batch.probabilities[known])
 
-    def _calibrate(self, own: NDArray[Any], predicted: NDArray[Any], probabilities: NDArray[np.float64]) -> None:
-        of_own = probabilities[np.arange(len(own)), own]
-        self.log_loss -= float(np.log(np.maximum(of_own, np.finfo(np.float64).tiny)).sum())
+    def _calibrate(self, actual: NDArray[Any], predicted: NDArray[Any], probabilities: NDArray[np.float64]) -> None:
+        of_actual = probabilities[np.arange(len(actual)), actual]
+        self.log_loss -= float(np.log(np.maximum(of_actual, np.finfo(np.float64).tiny)).sum())
         if self.task == "binary":
-            expected, true = probabilities[:, 1], own == 1
+            expected, true = probabilities[:, 1], actual == 1
             self.brier += float(np.square(expected - true).sum())
         else:
-            expected, true = probabilities[np.arange(len(own)), predicted], own == predicted
+            expected, true = probabilities[np.arange(len(actual)), predicted], actual == predicted
         bins = np.minimum((expected * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
         for row, weights in enumerate((None, expected, true)):
             self.calibration[row] += np.bincount(bins, weights, CALIBRATION_BINS)
@@ -239,15 +239,15 @@ class ListAccumulator(Accumulator):
         """Count rows; those with labels beyond the classes, in a last column of the labels, are left out."""
         y, width = batch.y, len(self.classes)
         known = np.asarray(y[:, width:].sum(axis=1)).ravel() == 0
-        own, predicted = y[known, :width] != 0, batch.predicted[known] != 0
+        actual, predicted = y[known, :width] != 0, batch.predicted[known] != 0
         self.n_rows += len(known)
-        self.n_unknown += len(known) - own.shape[0]
-        self.n_right += int(np.count_nonzero(np.asarray((own != predicted).sum(axis=1)).ravel() == 0))
-        both, mine, theirs = (
-            np.asarray(each.sum(axis=0)).ravel() for each in (own.multiply(predicted), own, predicted)
+        self.n_unknown += len(known) - actual.shape[0]
+        self.n_right += int(np.count_nonzero(np.asarray((actual != predicted).sum(axis=1)).ravel() == 0))
+        both, actual_sums, predicted_sums = (
+            np.asarray(each.sum(axis=0)).ravel() for each in (actual.multiply(predicted), actual, predicted)
         )
-        self.counts += np.stack([both, theirs - both, mine - both]).astype(np.int64)
-        columns = own.tocsc()
+        self.counts += np.stack([both, predicted_sums - both, actual_sums - both]).astype(np.int64)
+        columns = actual.tocsc()
         scores = None if batch.scores is None else batch.scores[known]
         self.curves.add(scores, lambda output: columns[:, [output]].toarray().ravel())
 
@@ -260,20 +260,20 @@ class NumberAccumulator(Accumulator):
     def __init__(self, model: LinearModel) -> None:
         super().__init__(model)
         self.absolute = self.squared = 0.0
-        """Sums of errors."""
+        """Sums of absolute and of squared errors."""
         self.labels = Moments()
         self.sample = np.empty((0, 3))
         """Randomly drawn rows: priority, label, prediction."""
 
     def add(self, batch: Batch) -> None:
         """Count rows."""
-        own, predicted = batch.y.astype(np.float64), batch.predicted.astype(np.float64)
-        self.n_rows += len(own)
-        self.absolute += float(np.abs(own - predicted).sum())
-        self.squared += float(np.square(own - predicted).sum())
-        self.labels.add(own)
-        priority = np.random.default_rng(batch.seed).random(len(own))
-        self._draw(np.column_stack([priority, own, predicted]))
+        actual, predicted = batch.y.astype(np.float64), batch.predicted.astype(np.float64)
+        self.n_rows += len(actual)
+        self.absolute += float(np.abs(actual - predicted).sum())
+        self.squared += float(np.square(actual - predicted).sum())
+        self.labels.add(actual)
+        priority = np.random.default_rng(batch.seed).random(len(actual))
+        self._draw(np.column_stack([priority, actual, predicted]))
 
     def merge(self, other: Accumulator) -> None:
         """Add the counts of other rows."""

@@ -47,7 +47,7 @@ def evaluate(
         The model, or its folder or URL.
     source : Source, ShardDataset, path, glob, URL, or a list of these
         Rows with labels: text, Parquet or shards, as for `dkfeat.predict`; or the output of `dkfeat.predict` for this
-        model, whose predictions are used as they are.
+        model, whose stored predictions are used unchanged.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
@@ -58,14 +58,15 @@ def evaluate(
     Returns
     -------
     evaluation : Evaluation
-        ``to_mapping()`` gives all figures as plain values, ``save(folder)`` writes them with plots and an HTML page.
+        ``to_mapping()`` gives all counts and scores as plain values, ``save(folder)`` writes them with plots and an
+        HTML page.
 
     Raises
     ------
     dkfeat.errors.ConfigError
         If the rows have no labels.
     dkfeat.errors.InputError
-        If there are no rows, or none whose label the model knows.
+        If there are no rows, or none whose label is among the model's classes.
     dkfeat.errors.SpecConflictError
         If the shards were made by another map, or the predictions by another model.
 
@@ -73,9 +74,9 @@ def evaluate(
     -----
     Memory does not grow with the number of rows. It holds counts by true and predicted label; for the curves, up to
     65,536 different scores of each class (fewer with more than 8 classes, none with more than 256); ten bins of
-    probabilities; and for a regression 5,000 random rows, used only for its plot. Beyond the limit of scores,
-    neighbouring scores count as equal, and ``auc_error`` bounds the effect. All other figures are exact. All rows count
-    alike; row weights are ignored.
+    probabilities; and for a regression 5,000 random rows, used only for the plots. Beyond the limit of scores,
+    neighbouring scores count as equal, and ``auc_error`` bounds the resulting error. All other counts and scores are
+    exact. All rows count alike; row weights are ignored.
 
     Examples
     --------
@@ -123,8 +124,8 @@ class _Task:
             if scores is not None:
                 predicted = model.label(scores)
             probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
-            own = y if offsets is None else _label_matrix(y, offsets, model.classes)
-            counts.add(Batch(own, predicted, scores, probabilities, [split.number, number]))
+            y_true = y if offsets is None else _label_matrix(y, offsets, model.classes)
+            counts.add(Batch(y_true, predicted, scores, probabilities, [split.number, number]))
         return counts
 
     def pieces(self, split: Split) -> Iterator[tuple[int, Any, Any, Any, Any]]:
@@ -205,7 +206,7 @@ def _task_and_splits(
 
 def _check_labels(has_labels: bool) -> None:
     if not has_labels:
-        raise ConfigError("the rows have no labels to compare with; name their column, or give rows that have some")
+        raise ConfigError("the rows have no labels to compare with; name the label column, or give labelled rows")
 
 
 def _stored_predictions(model: LinearModel, kept: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Results of an evaluation: figures computed from counts by scikit-learn's metrics, and their report."""
+"""Results of an evaluation: scores computed from counts by scikit-learn's metrics, and their report."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ class Evaluation:
     n_unknown: int = 0
     """Number of rows left out because their label is not among the model's classes."""
     summary: Mapping[str, float] = field(default_factory=dict)
-    """Figures by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2."""
+    """Scores by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2."""
     per_class: Sequence[Mapping[str, Any]] = ()
-    """For each class: label, precision, recall, f1, support, and with curves auc and average_precision; None if a value
-    is not defined."""
+    """For each class: label, precision, recall, f1, support and, if there are curves, auc and average_precision; None
+    if a value is not defined."""
     confusion: Sequence[tuple[int, int, int]] = ()
     """Positions of the true and the predicted label among the classes, and number of rows; largest first."""
     curves: Mapping[str, Any] = field(default_factory=dict)
     """``roc`` (false and true positive rate) and ``precision_recall`` (recall and precision), as two lists each; for
-    two classes those of the second class, else the mean over the classes."""
+    two classes the curves of the second class, else the mean over the classes."""
     calibration: Sequence[tuple[float, float, int]] = ()
     """For each bin of probabilities that has rows: mean probability, share of positive rows, number of rows."""
     sample: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False, compare=False)
     """For regression: labels and predictions of randomly drawn rows."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values, without the sample; the confusion with labels and only its largest cells."""
+        """Convert to plain JSON values, without the sample; the confusion has labels and only its largest cells."""
         labels = [entry["label"] for entry in self.per_class]
         cells = [
-            {"label": labels[own], "prediction": labels[found], "rows": rows}
-            for own, found, rows in self.confusion[:LARGEST_CELLS]
+            {"label": labels[actual], "prediction": labels[predicted], "rows": rows}
+            for actual, predicted, rows in self.confusion[:LARGEST_CELLS]
         ]
         return {
             "task": self.task,
@@ -118,7 +118,7 @@ class Evaluation:
 
 
 def evaluation_of(counts: Accumulator) -> Evaluation:
-    """Compute the figures of an accumulator.
+    """Compute the scores of an accumulator.
 
     Raises
     ------
@@ -141,19 +141,19 @@ def evaluation_of(counts: Accumulator) -> Evaluation:
 
 def _of_numbers(counts: NumberAccumulator) -> Evaluation:
     summary = {"rmse": (counts.squared / counts.n_rows) ** 0.5, "mae": counts.absolute / counts.n_rows}
-    if counts.labels.spread > 0:
-        summary["r2"] = 1 - counts.squared / counts.labels.spread
+    if counts.labels.squared_deviations > 0:
+        summary["r2"] = 1 - counts.squared / counts.labels.squared_deviations
     return Evaluation(task=counts.task, n_rows=counts.n_rows, summary=summary, sample=counts.sample[:, 1:])
 
 
 def _of_labels(counts: LabelAccumulator) -> Evaluation:
     cells = np.array([(*cell, rows) for cell, rows in sorted(counts.cells.items())], np.int64)
-    own, predicted, rows = cells.T
+    actual, predicted, rows = cells.T
     n_rows = int(rows.sum())
     positions = range(len(counts.classes))
-    rates = precision_recall_fscore_support(own, predicted, labels=positions, sample_weight=rows, zero_division=0)
+    rates = precision_recall_fscore_support(actual, predicted, labels=positions, sample_weight=rows, zero_division=0)
     summary = {
-        "accuracy": float(accuracy_score(own, predicted, sample_weight=rows)),
+        "accuracy": float(accuracy_score(actual, predicted, sample_weight=rows)),
         "balanced_accuracy": float(np.mean(rates[1][rates[3] > 0])),
     }
     losses = {}
@@ -192,7 +192,7 @@ def _of_classes(
     losses: Mapping[str, float],
     **facts: Any,
 ) -> Evaluation:
-    """Make an evaluation from precision, recall, F1 and support of each class, and figures of all rows."""
+    """Make an evaluation from precision, recall, F1 and support of each class, and scores over all rows."""
     averages = {f"macro_{name}": float(np.mean(values)) for name, values in zip(RATES, rates, strict=False)}
     if rates[3].sum():
         averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
@@ -276,8 +276,8 @@ def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
 
 def _confusion(axes: Any, confusion: Sequence[tuple[int, int, int]], labels: Sequence[str]) -> None:
     counts = np.zeros((len(labels), len(labels)))
-    for own, predicted, rows in confusion:
-        counts[own, predicted] = rows
+    for actual, predicted, rows in confusion:
+        counts[actual, predicted] = rows
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.figure.colorbar(image, ax=axes, fraction=0.046, label="share of the class's rows")
@@ -285,11 +285,11 @@ def _confusion(axes: Any, confusion: Sequence[tuple[int, int, int]], labels: Seq
     axes.set_xticks(ticks, labels, rotation=90 if len(labels) > 8 else 0)
     axes.set_yticks(ticks, labels)
     axes.grid(visible=False)
-    axes.set(xlabel="predicted", ylabel="own label", title="Confusion")
-    for own, predicted, rows in confusion if len(labels) <= 12 else ():
-        color = "white" if shares[own, predicted] > 0.5 else "#1c1e21"
+    axes.set(xlabel="predicted", ylabel="label", title="Confusion")
+    for actual, predicted, rows in confusion if len(labels) <= 12 else ():
+        color = "white" if shares[actual, predicted] > 0.5 else "#1c1e21"
         size = 10 if len(labels) <= 5 else 7
-        axes.text(predicted, own, f"{rows:,}", ha="center", va="center", color=color, fontsize=size)
+        axes.text(predicted, actual, f"{rows:,}", ha="center", va="center", color=color, fontsize=size)
 
 
 def _bars(axes: Any, labels: Sequence[str], per_class: Sequence[Mapping[str, Any]]) -> None:
@@ -323,7 +323,7 @@ def _calibration(axes: Any, bins: Sequence[Sequence[float]], is_binary: bool) ->
     axes.plot(expected, true, color=BLUE, linewidth=1.2)
     axes.scatter(expected, true, s=15 + 150 * rows / rows.max(), color=BLUE, label="area of a dot: its rows", zorder=3)
     what = "the second class" if is_binary else "the predicted class"
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"mean probability of {what}", ylabel="share that came true")
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"mean probability of {what}", ylabel="observed share")
     axes.set_title("Calibration")
     axes.legend(loc="upper left")
 

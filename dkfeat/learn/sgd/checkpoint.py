@@ -1,4 +1,4 @@
-"""Checkpoints of a training: a file with its own checksum, and the one before it."""
+"""Checkpoints of a training: the newest and the previous one, each a file with a checksum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Checkpoints:
     """Checkpoints of one training in a local folder.
 
     A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, followed by their SHA-256. It is
-    written under a temporary name, flushed to disk and renamed, after the file before it was renamed to
+    written under a temporary name, flushed to disk and renamed, after the previous file has been renamed to
     ``checkpoint.former``, so that one of the two is intact whenever the process is killed.
 
     Parameters
@@ -128,7 +128,9 @@ class Checkpoints:
             self._check_pins(header["pins"])
             return header["state"], arrays
         if damaged:
-            raise ShardError(f"{' and '.join(damaged)}: cut or damaged; remove the folder, or train with resume=False")
+            raise ShardError(
+                f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or train with resume=False"
+            )
         return None
 
     def _check_pins(self, pins: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ class DescentConfig:
     average: bool = True
     """Also keep the mean of the weights over all steps."""
     value: float | None = None
-    """Value that replaces every stored value, for features that are all 1; None: stored values times `scale`."""
+    """Value that replaces every stored value, for features that are all 1; None: values are multiplied by `scale`."""
     scale: float = 1.0
     """Factor of the stored values; `Weights.model` multiplies the weights by it."""
     fit_intercept: bool = True
@@ -58,14 +58,15 @@ class DescentConfig:
     typical_weight: float = 1.0
     """Mean of the row weights, weighted by themselves. If it is above 1, steps are divided by its square root."""
     n_descents: int = 1
-    """Number of descents whose weights are averaged, which shortens steps; so steps are multiplied by its root."""
+    """Number of descents whose weights are averaged. Averaging shortens steps, so steps are multiplied by the square
+    root of this number."""
     weight_scale: float = 1.0
     """Factor of the row weights."""
     target_mean: float = 0.0
     """For regression: the training targets are (labels - `target_mean`) / `target_scale`."""
     target_scale: float = 1.0
     epsilon: float = 0.1
-    """Error, in units of `target_scale`, at which the Huber loss turns from square to absolute."""
+    """Error, in units of `target_scale`, at which the Huber loss changes from squared to absolute error."""
 
     @property
     def n_outputs(self) -> int:
@@ -74,7 +75,7 @@ class DescentConfig:
 
     @property
     def n_lanes(self) -> int:
-        """Columns of the table of weights: outputs of all variants, padded to a multiple of 16 if there are several."""
+        """Number of columns of the table of weights: outputs of all variants, if several padded to a multiple of 16."""
         used = self.n_outputs * len(self.variants)
         return used if used == 1 else -(-used // LANES) * LANES
 
@@ -91,9 +92,11 @@ Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
 """Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
 
 INTERCEPT_RATE = 0.01
-"""Step of the intercept divided by the step of the weights: every row changes the intercept, few rows one weight."""
+"""Step size of the intercept divided by that of the weights: every row changes the intercept, but few rows change a
+given weight."""
 WINDOW_ROWS = 65_536
-"""Rows after which a window of averaging ends, at the end of the batch at the latest."""
+"""A window of averaging ends after the first batch that brings it to this many rows, or earlier if a penalty has shrunk
+the scale of a lane below `SMALLEST_SCALE`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +117,7 @@ class Weights:
     loss: NDArray[np.float64]
     """Mean loss of the rows so far, computed before each row changed the weights, shape (n_lanes,)."""
     steps: int = 0
-    """Rows seen."""
+    """Number of rows seen."""
 
     @classmethod
     def zeros(cls, config: DescentConfig, n_features: int) -> Weights:
@@ -125,7 +128,7 @@ class Weights:
         return cls(np.zeros(shape, np.float32), lanes[0], mean, lanes[1], lanes[2])
 
     def model(self, config: DescentConfig, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Weights and intercepts of one variant for unscaled rows and labels; their means over the steps if computed.
+        """Return a variant's weights and intercepts for unscaled rows and labels: means over the steps if `average`.
 
         Returns
         -------
@@ -183,12 +186,12 @@ def run_epoch(weights: Weights, batches: Batches, config: DescentConfig) -> Weig
     """
     descent = Descent(weights, config)
     for X, y, weight in batches:
-        descent.show(X, y, weight)
+        descent.run_batch(X, y, weight)
     return descent.weights()
 
 
 class Descent:
-    """Descent in progress, which owns its arrays.
+    """Descent in progress.
 
     Parameters
     ----------
@@ -227,7 +230,7 @@ class Descent:
 
     @property
     def steps(self) -> int:
-        """Number of rows seen, including those seen before the initial weights."""
+        """Number of rows seen, including those from which the initial weights were trained."""
         return self._steps + self._window
 
     @property
@@ -235,7 +238,7 @@ class Descent:
         """True if a window has just ended, so that a call of `weights` does not change later results."""
         return self._window == 0
 
-    def show(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
+    def run_batch(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
         """Run the descent over the rows of a batch, with arguments as in `run_epoch`."""
         config = self._config
         rows, targets = _rows(X, config), _targets(y, weight, config)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS = 5.0
-"""Time between two plain lines."""
+"""Minimum time between two lines that do not replace each other."""
 
 
 class EpochLines:
@@ -118,7 +118,7 @@ class Training:
     validation : callable or None
         Function that returns batches ``(X, y)`` to choose among variants and epochs.
     test : callable or None
-        Function that returns batches that are scored and choose nothing.
+        Function that returns batches ``(X, y)`` that are scored and do not influence the choice.
     patience : int or None
         Number of epochs without a better score on the held-out rows after which training stops. If given, the model of
         the best epoch is returned, else that of the last one.
@@ -126,8 +126,8 @@ class Training:
     on_epoch : callable or None
         Function that receives the history entry of each epoch.
     averaging : callable or None
-        Function that returns the weights after an epoch, given those before it and its number; None: `rows` are shown
-        here.
+        Function that returns the weights after an epoch, given those before it and its number; None: one descent in
+        this process runs over `rows`.
     """
 
     rows: TrainingRows
@@ -143,7 +143,7 @@ class Training:
 
     history: list[dict[str, Any]] = field(default_factory=list, init=False)
     grid: list[dict[str, Any]] = field(default_factory=list, init=False)
-    """Loss, alpha and state after the last epoch of each variant."""
+    """Loss, alpha and results of each variant after the last epoch."""
     best: Candidate | None = field(default=None, init=False)
     _stale: int = field(default=0, init=False)
     _batches: int = field(default=0, init=False)
@@ -168,7 +168,7 @@ class Training:
         del weights, found
         while not self._is_over():
             if self.averaging is None:
-                self._show_epoch(descent)
+                self._run_epoch(descent)
             else:
                 averaged = self.averaging(descent.weights(), len(self.history))
                 descent = Descent(averaged, self.config, copy=False)
@@ -185,9 +185,9 @@ class Training:
     def _is_over(self) -> bool:
         return len(self.history) >= self.epochs or (self.patience is not None and self._stale >= self.patience)
 
-    def _show_epoch(self, descent: Descent) -> None:
+    def _run_epoch(self, descent: Descent) -> None:
         for X, y, weight in prefetch(self.rows.epoch(len(self.history), skip=self._batches)):
-            descent.show(X, y, weight)
+            descent.run_batch(X, y, weight)
             self._batches += 1
             if self.checkpoints is not None and descent.is_at_window_end and self.checkpoints.is_due:
                 self._save(descent)
@@ -229,7 +229,7 @@ class Training:
             self.on_epoch(entry)
 
     def _best_of(self, scores: list[float | None], alive: list[bool]) -> int:
-        """Return the variant with the best score; of equal ones that with the largest alpha, then the first."""
+        """Return the variant with the best score; of equal ones the one with the largest alpha, then the first."""
         found = [index for index, fine in enumerate(alive) if fine]
         return max(found, key=lambda index: (_orderable(scores[index]), self.config.variants[index].alpha, -index))
 
@@ -246,7 +246,7 @@ class Training:
         return self._candidate(weights, chosen, scores[chosen])
 
     def _epoch_losses(self, weights: Weights) -> list[float]:
-        """Compute the mean loss of each variant over the rows of the epoch and its outputs."""
+        """Compute the mean loss of each variant over its outputs and the rows of the epoch."""
         steps, losses = self._before
         used = self.config.n_outputs * len(self.config.variants)
         with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
@@ -255,7 +255,7 @@ class Training:
             return [float(mean) for mean in means / max(1, weights.steps - steps)]
 
     def _scores(self, weights: Weights) -> list[float | None]:
-        """Score each variant on the held-out rows, if there are any, from one product."""
+        """Score each variant on the held-out rows, if there are any, by one matrix product for all variants."""
         config = self.config
         if self.validation is None:
             return [None] * len(config.variants)
@@ -285,7 +285,7 @@ class Training:
         variants = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.config.variants)
         return (
             f"the weights diverged: they were no longer finite in epoch {len(self.history) + 1} with alpha={variants}; "
-            "lower alpha if it is far above 1; are feature values beyond 1e35, or all below 1e-35? then scale the "
+            "lower alpha if it is far above 1; if feature values are beyond 1e35, or all below 1e-35, scale the "
             "columns of the source"
         )
 
@@ -320,7 +320,7 @@ class Training:
 
 
 def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tuple[Any, Any]]:
-    """Cut batches so that rows with `n_scores` scores each have at most `SCORES` together."""
+    """Cut batches so that each has at most `SCORES` scores, `n_scores` for each row."""
     most = max(1, SCORES // n_scores)
     for X, y in batches:
         if y.shape[0] <= most:  # the usual case, without copies of sparse rows

@@ -85,7 +85,7 @@ class Part:
 
 
 class PartPlacement:
-    """Assignment of parts to workers, which stays the same in every epoch as long as a worker lives.
+    """Assignment of parts to workers, which stays the same in every epoch until a worker is lost.
 
     Parameters
     ----------
@@ -186,17 +186,18 @@ class EpochTask:
         for X, y, weight in prefetch(rows.epoch(self.epoch)):
             if stopped():
                 raise Stopped
-            descent.show(X, y, weight)
+            descent.run_batch(X, y, weight)
         return descent.weights()
 
 
 EARLIER = 0.5
-"""Weight of the steps of earlier epochs in the mean of the weights. Epoch t then has a share of 2 / (t + 1), as in the
-averages of Shamir and Zhang (2013), eta = 1, because the first weights of parts are worse than those of one descent."""
+"""Weight of the steps of earlier epochs in the mean of the weights. Epoch t then has a share of 2 / (t + 1), as in
+polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early epochs count less because the first weights of
+parts are worse than those of one descent."""
 CACHE_SHARE = 4
 """Divisor of the memory limit of a task that gives the size of a worker's cache of encoded rows."""
 CACHE_BYTES = 1 << 30
-"""Size of that cache if there is no memory limit."""
+"""Size of a worker's cache if there is no memory limit."""
 BUFFERS_BYTES = 256 << 20
 """Memory of a part in addition to weights and cache: the shuffle buffer, two shards and two decoded batches."""
 
@@ -275,12 +276,12 @@ class _Mean:
         if not part.steps:
             return
         self._rows += part.steps
-        own = part.steps / self._rows
+        share = part.steps / self._rows
         overall = part.steps / (self._before.steps + self._rows)
         late = part.steps / (EARLIER * self._before.steps + self._rows)
         with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
-            _move(self._coef, part.coef, own)
-            _move(self._intercept, part.intercept, own)
+            _move(self._coef, part.coef, share)
+            _move(self._intercept, part.intercept, share)
             if self._mean_coef is not None and part.mean_coef is not None:
                 _move(self._mean_coef, part.mean_coef, late)
             _move(self._mean_intercept, part.mean_intercept, late)
@@ -308,7 +309,7 @@ def open_averaging(
     Raises
     ------
     ConfigError
-        For settings of the client that do not go together, or more parts than shards with rows.
+        For settings of the client that contradict each other, or more parts than shards with rows.
     PlanError
         If the weights would not fit in the memory of a worker.
     ClusterError
@@ -351,7 +352,7 @@ def _check_memory(config: DescentConfig, width: int, limit: int) -> None:
     check_fits(
         projected,
         f"a part with weights of {config.n_lanes:,} models and {width:,} columns",
-        "that is three quarters of a worker's memory for each task, a quarter is for rows; raise memory_limit of the "
-        "workers, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once",
+        "the limit is three quarters of a worker's memory for each task, the rest is for rows; raise memory_limit of "
+        "the workers, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once",
         limit,
     )

@@ -1,4 +1,4 @@
-"""Rows of shards for training: shuffled batches of each epoch, rows held out of it, and batches that are scored."""
+"""Rows of shards for training: shuffled batches of each epoch, held-out rows, and batches that are scored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_NONZEROS = 1 << 19
 DRAWN_ROWS = 4096
 """Number of rows whose random words are drawn at once."""
 HELD_OUT_BYTES = 256 << 20
-"""Maximum size of encoded held-out rows in memory; more are read from the shards each time."""
+"""Maximum size of encoded held-out rows in memory; if they are larger, they are read from the shards each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class RowStatistics:
     n_rows: int
     n_held_out: int
     class_counts: NDArray[np.int64]
-    """Number of rows of each class, shape (n_classes,); for lists of labels number of rows with the label."""
+    """Number of rows of each class, shape (n_classes,); for lists of labels the number of rows with each label."""
     weight_sums: NDArray[np.float64]
     """Sum of the row weights of each class, shape (n_classes,), or (1,) if rows have no single class."""
     square_sums: NDArray[np.float64]
@@ -52,7 +52,7 @@ class RowStatistics:
         return float(self.weight_sums.sum()) / self.n_rows
 
     def typical_weight(self, class_weights: NDArray[np.float64] | None) -> float:
-        """Mean weight of a row, weighted by itself, if the mean without class weights is scaled to 1."""
+        """Mean of row weight times class weight, weighted by itself, with row weights scaled to a mean of 1."""
         of_class = 1.0 if class_weights is None else class_weights
         total = float((self.weight_sums * of_class).sum())
         return float((self.square_sums * np.square(of_class)).sum()) / (total * self.mean_weight)
@@ -64,7 +64,7 @@ def batch_rows(data: Any) -> int:
 
 
 class TrainingRows:
-    """Rows of opened shards.
+    """Training rows of opened shards.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class TrainingRows:
     shards : sequence of int or None
         Ascending indices of the shards to use; None: all.
     part : int, default=0
-        Number of the part, if several share the rows; each has its own order.
+        Number of the part, if the rows are trained in parts; each part has its own order.
     """
 
     def __init__(
@@ -151,24 +151,24 @@ class TrainingRows:
             n_held += len(out)
             if not len(rows):
                 continue
-            own, own_weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
-            _check_rows(own_weights, None if len(classes) else own)
+            targets, weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
+            _check_rows(weights, None if len(classes) else targets)
             numbers = np.zeros(len(rows), np.intp)
-            if sparse.issparse(own):
-                counts += np.bincount(own.indices, minlength=len(classes))
+            if sparse.issparse(targets):
+                counts += np.bincount(targets.indices, minlength=len(classes))
             elif len(classes):
-                numbers = np.searchsorted(classes, own)
+                numbers = np.searchsorted(classes, targets)
                 counts += np.bincount(numbers, minlength=len(classes))[: len(classes)]
             else:
-                labels.add(own)
-            for total, values in ((sums, own_weights), (squares, np.square(own_weights))):
+                labels.add(targets)
+            for total, values in ((sums, weights), (squares, np.square(weights))):
                 total += np.bincount(numbers, values, minlength=len(total))[: len(total)]
             n_rows += len(rows)
         self._kept = kept
         if not n_rows or (self.fraction and not n_held):
             raise InputError(
                 f"validation_fraction={self.fraction} holds {n_held:,} of {n_rows + n_held:,} rows out; "
-                "choose another share, give validation= with shards of their own, or train with one alpha and without "
+                "choose another share, give other shards as validation=, or train with one alpha and without "
                 "patience"
             )
         if not sums.sum() > 0:
@@ -180,11 +180,11 @@ class TrainingRows:
             weight_sums=sums,
             square_sums=squares,
             label_mean=labels.mean,
-            label_deviation=float(np.sqrt(labels.spread / n_rows)),
+            label_deviation=float(np.sqrt(labels.squared_deviations / n_rows)),
         )
 
     def row_length(self) -> float:
-        """Compute the root mean square of the l2 lengths of the first rows in the source's order; 1 if all are 0."""
+        """Compute the root mean square of the l2 lengths of the rows of the first batch; 1 if all are 0."""
         X, *_ = next(iter(self.data.batches(batch_rows(self.data), shuffle=False)))
         values = X.data if sparse.issparse(X) else X
         return float(np.sqrt(np.square(values, dtype=np.float64).sum() / X.shape[0])) or 1.0
@@ -230,7 +230,7 @@ def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> N
 
 
 def labelled_batches(data: Any, task: str, classes: NDArray[Any]) -> Callable[[], Iterator[tuple[Any, Any]]]:
-    """Return a function that returns the batches ``(X, y)`` of a data set, in its order.
+    """Return a function that yields the batches ``(X, y)`` of a data set, in its order.
 
     Parameters
     ----------
@@ -247,14 +247,14 @@ def labelled_batches(data: Any, task: str, classes: NDArray[Any]) -> Callable[[]
     return batches
 
 
-def align_labels(y: Any, own: NDArray[Any], classes: NDArray[Any]) -> sparse.csr_matrix:
+def align_labels(y: Any, labels: NDArray[Any], classes: NDArray[Any]) -> sparse.csr_matrix:
     """Convert an indicator matrix to the columns of other labels.
 
     Parameters
     ----------
-    y : csr_matrix of shape (n_rows, len(own))
-    own, classes : ndarray
-        Labels, ascending.
+    y : csr_matrix of shape (n_rows, len(labels))
+    labels, classes : ndarray
+        Labels of the columns before and after, ascending.
 
     Returns
     -------
@@ -267,13 +267,15 @@ def align_labels(y: Any, own: NDArray[Any], classes: NDArray[Any]) -> sparse.csr
     >>> align_labels(y, np.array([1, 2, 4]), np.array([1, 2, 3])).toarray().tolist()
     [[1, 0, 0, 1], [0, 1, 0, 0]]
     """
-    if np.array_equal(own, classes):
+    if np.array_equal(labels, classes):
         return y
-    columns = np.searchsorted(classes, own)
-    known = np.isin(own, classes)
+    columns = np.searchsorted(classes, labels)
+    known = np.isin(labels, classes)
     columns[~known] = len(classes)
     width = len(classes) + (not known.all())
-    taken = sparse.csr_matrix((np.ones(len(own), np.int64), (np.arange(len(own)), columns)), shape=(len(own), width))
+    taken = sparse.csr_matrix(
+        (np.ones(len(labels), np.int64), (np.arange(len(labels)), columns)), shape=(len(labels), width)
+    )
     return sparse.csr_matrix(y.astype(np.int64) @ taken)
 
 

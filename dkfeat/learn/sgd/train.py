@@ -37,11 +37,11 @@ ROWS_PER_CLASS = 150_000
 """Number of rows for each class, over all epochs, from which the default number of epochs is computed."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
 DEFAULT_FRACTION = 0.1
-"""Share of the rows held out if there is something to choose."""
+"""Default share of the rows to hold out, if training chooses among variants or epochs."""
 MOST_COLUMNS = 2**31 - 1
 """Maximum number of columns in the compiled loops."""
-UNIT = 0.01
-"""Rows are not scaled if the difference of their mean length to 1 is below this."""
+UNIT_TOLERANCE = 0.01
+"""Rows are not scaled if their root mean square length differs from 1 by less than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class TrainingJob:
     task: str
     """Task of the resulting `LinearModel`."""
     classes: NDArray[Any]
-    """Labels to distinguish, ascending; none for regression."""
+    """Classes, ascending; none for regression."""
     class_weight: str | Mapping[str, float] | None
     seed: int
     validation: ShardDataset | None
@@ -110,14 +110,14 @@ def train_sgd(job: TrainingJob) -> LinearModel:
     if not (job.solver.refit and job.held_out):
         return model
     chosen = {name: model.training[name] for name in ("loss", "alpha")}
-    # a folder for each choice: the first training may continue with more epochs and then choose otherwise
-    own = None if job.checkpoint is None else Path(job.checkpoint) / "refit-{loss}-{alpha!r}".format_map(chosen)
+    # a folder for each choice: the first training may continue with more epochs and then choose another variant
+    folder = None if job.checkpoint is None else Path(job.checkpoint) / "refit-{loss}-{alpha!r}".format_map(chosen)
     epochs = job.solver.epochs if job.solver.patience is None else model.training["epoch"]
     solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
-    again = _train_once(replace(job, solver=solver, validation=None, checkpoint=own))
+    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=folder))
     kept = ("grid", "patience", "validation_fraction", "epochs")
     choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
-    return replace(again, training={**again.training, **choice, "refit": True})
+    return replace(refitted, training={**refitted.training, **choice, "refit": True})
 
 
 def _train_once(job: TrainingJob) -> LinearModel:
@@ -175,7 +175,7 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
         variants=job.variants,
         average=job.solver.average,
         value=1 / math.sqrt(feature_map.n_components) if has_ones else None,
-        scale=1.0 if abs(length - 1) < UNIT else 1 / length,
+        scale=1.0 if abs(length - 1) < UNIT_TOLERANCE else 1 / length,
         **facts,
     )
 
@@ -232,7 +232,7 @@ def open_training(
         If validation or test shards were made by another map or read with other input options.
     """
     if solver.validation_fraction is not None and validation is not None:
-        raise ConfigError("both validation= and validation_fraction= are given; rows are held out by one of them")
+        raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
     weights = check_class_weight(class_weight)
     task = task_of(data, task, several(solver.loss))
     fit = REAL_LOSSES if task == "regression" else CLASS_LOSSES
@@ -263,5 +263,5 @@ def open_training(
 
 
 def default_epochs(n_rows: int, n_classes: int) -> int:
-    """Return the number of epochs that show 150,000 rows for each class, from 5 to 40."""
+    """Return the number of epochs that process 150,000 rows for each class, but at least 5 and at most 40."""
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_PER_CLASS / n_rows)))

@@ -49,7 +49,7 @@ def test_checkpoints__a_damaged_one_is_passed_over_for_the_former_one(checkpoint
     state, _ = checkpoints.load()
     assert state == {"steps": 1}
     (tmp_path / FORMER).write_bytes(b"x" * 100)
-    with pytest.raises(ShardError, match="cut or damaged; remove the folder, or train with resume=False"):
+    with pytest.raises(ShardError, match="truncated or damaged; remove the folder, or train with resume=False"):
         checkpoints.load()
 
 
@@ -61,7 +61,7 @@ def test_checkpoints__no_bit_flip_passes(checkpoints, tmp_path):
         data = bytearray(whole)
         data[place] ^= 1 << place % 8
         (tmp_path / CURRENT).write_bytes(bytes(data))
-        with pytest.raises(ShardError, match="cut or damaged"):
+        with pytest.raises(ShardError, match="truncated or damaged"):
             checkpoints.load()
 
 

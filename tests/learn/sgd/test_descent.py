@@ -242,7 +242,7 @@ def test_descent__goes_on_from_the_weights_of_any_window_bit_by_bit(monkeypatch)
     for stop in range(1, 8):
         first = Descent(Weights.zeros(chosen, N_COLUMNS), chosen)
         for batch in batches[:stop]:
-            first.show(*batch)
+            first.run_batch(*batch)
         if not first.is_at_window_end:
             continue
         again = run_epoch(first.weights(), batches[stop:], chosen)

@@ -196,7 +196,7 @@ def test_validation__shards_of_their_own_choose():
     assert [entry["rows"] for entry in model.history] == [300, 300]
     hits = np.mean(model.label(model.score_features(other.features)) == other.y)
     assert model.history[-1]["validation_accuracy"] == hits
-    with pytest.raises(ConfigError, match="held out by one of them"):
+    with pytest.raises(ConfigError, match="give only one of them"):
         quiet(train_rows, validation=other, validation_fraction=0.1)
 
 
