@@ -1,6 +1,6 @@
 """The ``dkfeat`` command; its commands are in the folder ``commands``.
 
-Command modules import what they run inside their functions: ``dkfeat --help`` must not wait for Dask, numba,
+Command modules import slow libraries inside functions, so that ``dkfeat --help`` does not wait for Dask, numba,
 scikit-learn and pyarrow to load.
 """
 
@@ -51,7 +51,7 @@ def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
     type=Choice(["text", "json"]),
     default="text",
     show_default=True,
-    is_eager=True,  # it is for errors of the command line too
+    is_eager=True,  # set first, so that errors in the command line have this format too
     expose_value=False,
     callback=_set_log_format,
     help="Form of progress, warnings and errors on standard error.",

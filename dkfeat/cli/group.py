@@ -107,7 +107,7 @@ class _Formatter(click.HelpFormatter):
 
 
 class _Context(click.Context):
-    """Context whose help pages the formatter above writes."""
+    """Context whose help pages are written by `_Formatter`."""
 
     formatter_class = _Formatter
 
@@ -121,7 +121,7 @@ class _UsageError(click.UsageError):
 
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
         place = self.ctx.info_name if self.ctx else "command line"
-        _tell(self.ctx, f"{place}: {self.format_message()}", self.exit_code)
+        _write_error(self.ctx, f"{place}: {self.format_message()}", self.exit_code)
         if self.ctx and log_of(self.ctx) is None:
             click.echo(f"Try '{self.ctx.command_path} --help'.", err=True)
 
@@ -181,16 +181,16 @@ class DkfeatCommand(_Base):
         except (ParseError, ParquetError) as error:
             _fail(ctx, text_of(error), error.exit_code)  # the text begins with the file and line
         except KeyboardInterrupt:
-            _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to go on", INTERRUPTED)
+            _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to continue", INTERRUPTED)
         except _Terminated:
-            _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to go on", TERMINATED)
+            _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to continue", TERMINATED)
         except Exception as error:
             status = _exit_status(error)
             if status != INTERNAL:
                 _fail(ctx, f"{ctx.info_name}: {text_of(error)}", status)
             trace = "".join(traceback.format_exception(error))
             text = f"{ctx.info_name}: internal error: {type(error).__name__}: {text_of(error)}"
-            _tell(ctx, text, INTERNAL, trace)
+            _write_error(ctx, text, INTERNAL, trace)
             if log_of(ctx) is None:
                 click.echo("This is an error of dkfeat: please report it, with the lines above.", err=True)
             ctx.exit(INTERNAL)
@@ -246,11 +246,11 @@ def _exit_status(error: Exception) -> int:
 
 
 def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
-    _tell(ctx, text, status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None)
+    _write_error(ctx, text, status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None)
     ctx.exit(status)
 
 
-def _tell(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
+def _write_error(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
     """Write the error line, without control characters and cut to a maximum length."""
     text = _cut(text)
     if trace is not None:
@@ -272,8 +272,8 @@ def _cut(text: str) -> str:
 def _fill_defaults(ctx: click.Context) -> None:
     """Set `progress` by Dask's configuration unless the command line sets it; let a given block size override Dask's.
 
-    All other defaults are set where they are used. That is too late for the block size: a given value equal to the
-    default looks like a missing one there.
+    All other defaults are applied where they are used. For the block size that is too late, since a given value that
+    equals the built-in default cannot be told from a missing one there.
     """
     names = {parameter.name for parameter in ctx.command.params}
     if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
@@ -323,7 +323,7 @@ def _options(ctx: click.Context) -> list[str]:
 
 @contextmanager
 def _signals_raised() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM unwind the command, so that workers stop and locks are released.
+    """Raise an exception at the first SIGINT or SIGTERM, so that workers stop and locks are released.
 
     A second signal ends the process and its workers at once. Nothing is lost, because the next run resumes.
     """
@@ -333,7 +333,7 @@ def _signals_raised() -> Iterator[None]:
 
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
         for each in former:
-            signal.signal(each, _leave)
+            signal.signal(each, _exit_at_once)
         raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
     known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -347,9 +347,9 @@ def _signals_raised() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    if multiprocessing := sys.modules.get("multiprocessing"):  # not imported: no workers
+def _exit_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+    if multiprocessing := sys.modules.get("multiprocessing"):  # without this module there are no workers
         for child in multiprocessing.active_children():
             child.kill()
-    os.write(2, b"dkfeat: error: stopped at once; run the same command again to go on\n")
+    os.write(2, b"dkfeat: error: stopped at once; run the same command again to continue\n")
     os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)

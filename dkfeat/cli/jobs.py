@@ -31,7 +31,7 @@ Part = TypeVar("Part")
 
 
 def load_job(path: str, needs: str | None = None) -> JobConfig:
-    """Read a job file, with defaults from Dask's configuration. Arguments as of `load_config`."""
+    """Read a job file, with defaults from Dask's configuration. For the arguments, see `load_config`."""
     from dkfeat.config import load_config
     from dkfeat.engine.resolve.defaults import read_defaults
 
@@ -44,7 +44,7 @@ def build_map(config: MapConfig) -> FeatureMap:
     Raises
     ------
     ConfigError
-        For a map, or a parameter of it, that does not exist; names those that do.
+        If the map, or one of its parameters, does not exist; the message suggests known names.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def build_map(config: MapConfig) -> FeatureMap:
     >>> build_map(MapConfig(name="gcws", params={"n_components": 64}))
     GCWSFeatures(n_components=64)
     """
-    # scikit-learn and numba come with the maps; help pages do without
+    # late import: loads scikit-learn and numba, which help pages do not need
     from dkfeat.maps import FEATURE_MAPS
 
     if config.name not in FEATURE_MAPS:
@@ -104,8 +104,8 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}
     foreign = sorted(given.keys() - {item.name for item in fields(kind)})
     if foreign:
-        other = "pass --format parquet, in a job file format: parquet" if name == "libsvm" else "leave it out"
-        raise ConfigError(f"{', '.join(foreign)} is no option of {name} sources, as which {paths[0]} is read; {other}")
+        to_do = "pass --format parquet (in a job file, format: parquet)" if name == "libsvm" else "leave it out"
+        raise ConfigError(f"{paths[0]} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
     made: Source = kind(tuple(paths), **given, storage_options=storage_options)
     return made
 
@@ -115,7 +115,7 @@ def _as_tuples(value: Any) -> Any:
 
 
 def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
-    """Make the arguments ``source`` and ``storage_options`` of `dkfeat.predict` or `dkfeat.evaluate` for a part."""
+    """Make the arguments ``source`` and ``storage_options`` of a `predict` or `evaluate` part of a job file."""
     source = part.shards if part.source is None else build_source(part.source)
     return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
 
@@ -145,7 +145,7 @@ def _with_own_report(run: RunConfig, number: int) -> RunConfig:
 
 
 def run_featurize(part: FeaturizeConfig, run: RunConfig, *, progress: Any = None) -> Manifest:
-    """Run one `featurize` part of a job file; `progress`, if given, goes before that of the settings."""
+    """Run one `featurize` part of a job file; `progress`, if given, overrides that of the settings."""
     from dkfeat.engine.featurize import featurize
 
     feature_map = None if part.map is None else build_map(part.map)
@@ -156,7 +156,7 @@ def run_featurize(part: FeaturizeConfig, run: RunConfig, *, progress: Any = None
         like=part.like,
         layout=part.layout,
         on_changed_source=part.on_changed_source,
-        **_writing(part, run),
+        **_common_arguments(part, run),
         progress=run.progress if progress is None else progress,
     )
 
@@ -165,11 +165,11 @@ def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
     """Run one `predict` part of a job file."""
     from dkfeat.learn.predict import predict
 
-    options = build_rows(part) | _writing(part, run)
+    options = build_rows(part) | _common_arguments(part, run)
     return predict(part.model, target=part.out, scores=part.scores, **options, progress=run.progress)
 
 
-def _writing(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
+def _common_arguments(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
     """Make the arguments common to `featurize` and `predict`, after breaking the lock that the settings name."""
     from dkfeat.io.commit.maintenance import break_lock
 

@@ -18,10 +18,10 @@ from dkfeat.io.storage.urls import printable
 
 
 class LogLines:
-    r"""Writes events as lines of JSON, each whole in one call.
+    r"""Writes each event as one line of JSON, in one call of the stream.
 
     Every line has ``time`` (UTC), ``level``, ``event`` and ``run``, then the event's own fields. Lines are plain ASCII:
-    control characters in names and messages come escaped, and what may be secret in a URL is left out.
+    control characters in names and messages are escaped, and possible secrets in URLs are left out.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class LogLines:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Take in what dkfeat logs, and Python's warnings, while the ``with`` block runs."""
+        """Write dkfeat's log records and Python's warnings as lines while the ``with`` block runs."""
         handler = _Handler(self)
         loggers = [logging.getLogger("dkfeat"), logging.getLogger("py.warnings")]
         former = [(logger, logger.level, logger.propagate) for logger in loggers]

@@ -31,9 +31,9 @@ def is_quiet() -> bool:
 
 
 def print_result(record: Mapping[str, Any]) -> None:
-    """Print a result as a JSON object if ``--json`` was given; the functions below then print nothing."""
+    """Print a result as a JSON object if ``--json`` was given; `echo`, `facts` and `table` then print nothing."""
     if is_given(JSON):
-        as_object(record)
+        print_json(record)
 
 
 def echo(text: str = "") -> None:
@@ -57,7 +57,7 @@ def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:
 
 
 def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
-    """Print what a run committed to the target, under the key `name`; `more` is added to the JSON object."""
+    """Print the totals of a manifest, and the target under the key `name`; `more` is added to the JSON object."""
     size = sum(entry.size for entry in manifest.shards)
     record = {"rows": manifest.rows, "bad_rows": manifest.n_bad_rows, "shards": len(manifest.shards), "size": size}
     shown = {"rows": f"{manifest.rows:,}"}
@@ -68,7 +68,7 @@ def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
-    """Print rows of cells as columns; `right` holds the numbers of the right-aligned columns."""
+    """Print rows of cells as columns; `right` holds the numbers, from 0, of the right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row))
@@ -76,12 +76,12 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
 
 
 def note(text: str, *, err: bool = False) -> None:
-    """Print a line that is not part of the result; on standard error also together with JSON."""
+    """Print a line that is not part of the result; with ``--json``, only lines for standard error are printed."""
     if not is_quiet() and (err or not is_given(JSON)):
         click.echo(text, err=err)
 
 
-def as_object(record: Mapping[str, Any]) -> None:
+def print_json(record: Mapping[str, Any]) -> None:
     """Print plain values as one line of JSON; non-finite numbers become null."""
     click.echo(json.dumps(_finite(record), sort_keys=True))
 

@@ -176,7 +176,7 @@ def test_predict__into_a_file(job, tmp_path):
 def test_predict__into_a_file_takes_no_options_of_folders(job, tmp_path):
     words = ("predict", job[0] / "model", job[0] / "test.svm", "--out", tmp_path / "labels.txt")
     told = run(*words, "--n-workers", 2, "--on-bad-row", "quarantine", "--target-option", "a=b", status=2).stderr
-    assert "--target-option, --on-bad-row, --n-workers is for predictions into a folder; give --out DIR" in told
+    assert "only predictions in a folder take --target-option, --on-bad-row, --n-workers; give --out DIR" in told
     assert not (tmp_path / "labels.txt").exists()
     run(*words, "--no-progress")
 
@@ -264,7 +264,7 @@ def test_bad_row__names_its_place(tmp_path):
         (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),
         (("train", "x", "--validation-fraction", "1"), "validation_fraction=1"),
         (("predict", "none", "x.svm"), "holds no model"),
-        (("demo", "--test", "x.svm"), "--test goes with --data"),
+        (("demo", "--test", "x.svm"), "--test needs --data"),
         (("demo", "--data", "none.svm"), "none.svm"),
         (("demo", "--seed", "-1"), "seed=-1"),
         (("demo", "--out", "rows.svm"), "demo: --out: Directory 'rows.svm' is a file\n"),

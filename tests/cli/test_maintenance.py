@@ -45,7 +45,7 @@ def test_status__tells_what_was_left(job):
     facts = {name: value.strip() for name, value in facts.items()}
     assert facts["state"].startswith("unfinished: ")
     assert facts["rows"] == "48"
-    assert facts["lock"].endswith("ended without tidying up")
+    assert facts["lock"].endswith("ended without removing its lock")
     assert facts["batch"].startswith("2: 1 of ")
     assert facts["batch sources"] == "1 (day2.txt)"
     assert "not listed" not in facts
@@ -61,7 +61,7 @@ def test_status__check_is_for_scripts(job):
     next((job.target / "data").iterdir()).unlink()
     outcome = run("status", job.target, "--check", "--json", status=3)
     assert json.loads(outcome.stdout)["state"] == "damaged"
-    assert "1 committed shards are missing" in outcome.stderr
+    assert "1 committed shards are missing or have another size" in outcome.stderr
     run("status", job.sources, status=3)
 
 
@@ -74,11 +74,11 @@ def test_status__names_cannot_steer_the_terminal(job):
 
 def test_abort__lists_then_deletes(job):
     told = run("abort", job.target, "--dry-run").stdout
-    assert "batch 2 would be given up, with 3 shards" in told
+    assert "batch 2 would be aborted, with 3 shards" in told
     done = run("abort", job.target).stdout
-    assert told.replace("would delete", "deleted").replace("would be given up", "is given up") == done
+    assert told.replace("would delete", "deleted").replace("would be aborted", "is aborted") == done
     assert_dataset_whole(job.target, committed=True)
-    assert "nothing to give up" in run("abort", job.target).stdout
+    assert "nothing to abort" in run("abort", job.target).stdout
 
 
 @pytest.mark.fault("X-03")
@@ -152,11 +152,11 @@ def test_verify_inputs__where_it_runs(features):
 
 def test_verify_inputs__then_changed(features):
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
-    assert "2 sources, 1 ranges, all as they were read" in text
+    assert "2 sources, 1 ranges, all unchanged" in text
     (features / "a.svm").write_text("1 1:1\n2 2:1\n" * 20)
     (features / "c.svm").write_text("1 1:1\n")
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
-    assert "same bytes, but another modification time, so a run would fail: a.svm" in text
+    assert "same bytes, but another modification time or version tag, so a run would fail: a.svm" in text
     assert "not committed yet: c.svm" in text
     (features / "b.svm").rename(features / "d.svm")
     outcome = run("verify", features / "features", "--inputs", features / "*.svm", status=4)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dkfeat.cli import cli
-from dkfeat.cli.output import as_object
+from dkfeat.cli.output import print_json
 from tests.cli.test_commands import SMALL, run
 
 OBJECTS = {
@@ -73,7 +73,7 @@ def test_quiet__keeps_objects(words):
 def test_predict__labels_alone_are_no_object(words):
     model, rows, *_ = words["predict"]
     assert run("predict", model, rows, "--quiet").output == "1\n2\n" * 30
-    assert "--json tells what became of --out" in run("predict", model, rows, "--json", status=2).stderr
+    assert "--json describes the output of --out" in run("predict", model, rows, "--json", status=2).stderr
     told = json.loads(run("predict", model, rows, "--out", rows.with_name("labels.csv"), "--json").stdout)
     assert (told["rows"], told["known_rows"], told["accuracy"]) == (60, 60, 1.0)
 
@@ -95,6 +95,6 @@ def test_every_command__offers_an_object_or_prints_something_else():
     assert without <= {"completion", "config", "datasets"}  # a script for shells; groups of commands
 
 
-def test_as_object__has_numbers_that_all_readers_know(capsys):
-    as_object({"a": float("nan"), "b": [1.5, float("inf")], "c": ("x",)})
+def test_print_json__has_numbers_that_all_readers_know(capsys):
+    print_json({"a": float("nan"), "b": [1.5, float("inf")], "c": ("x",)})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": ["x"]}

@@ -177,7 +177,10 @@ def test_conf__every_file_is_right(path):
         ("featurise: []", "did you mean 'featurize'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
-        ("predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]", "weight is no option of libsvm"),
+        (
+            "predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]",
+            "a.svm is read as libsvm, which has no option weight",
+        ),
     ],
 )
 def test_config_check__names_the_file_and_the_mistake(tmp_path, text, words):

@@ -190,8 +190,8 @@ def test_parquet_config__makes_the_source_it_describes():
 @pytest.mark.parametrize(
     ("path", "option", "message"),
     [
-        ("a.svm", {"weight": "w"}, "weight is no option of libsvm sources, as which a.svm is read"),
-        ("a.parquet", {"max_line_bytes": 99}, "max_line_bytes is no option of parquet sources"),
+        ("a.svm", {"weight": "w"}, "a.svm is read as libsvm, which has no option weight"),
+        ("a.parquet", {"max_line_bytes": 99}, "a.parquet is read as parquet, which has no option max_line_bytes"),
         ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is no operator"),
     ],
 )

@@ -62,7 +62,7 @@ def test_nightly_page__commands_run(home):
     assert [line["new_rows"] for line in lines if line["event"] == "committed"] == [1]
     if shutil.which("jq"):
         assert shell(log, home).endswith("features/days 1\n")
-    assert "nothing to give up" in shell(give_up, home)
+    assert "nothing to abort" in shell(give_up, home)
 
 
 def test_nightly_page__units_and_tasks_start_the_same():

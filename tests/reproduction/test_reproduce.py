@@ -93,7 +93,7 @@ def test_run__goes_on_where_it_was_stopped(toy, tmp_path):
     toy.stops_at = 2
     stopped = reproduce("--out", tmp_path)
     assert stopped.exit_code == 130
-    assert "run the same command again to go on" in stopped.stderr
+    assert "run the same command again to continue" in stopped.stderr
     assert not (tmp_path / "toy" / "result.json").exists()
     toy.stops_at = None
     assert reproduce("--out", tmp_path).exit_code == 0

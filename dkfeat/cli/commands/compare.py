@@ -16,7 +16,7 @@ from dkfeat.cli.options.shared import (
     progress_option,
     source_options,
 )
-from dkfeat.cli.output import JSON, as_object, is_given, is_quiet, note
+from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 
 
@@ -42,13 +42,23 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 @click.option("--linear/--no-linear", default=True, show_default=True, help="Include a linear model on the raw rows.")
 @click.option("--exact/--no-exact", default=None, help="Include exact kernel machines.  [default: up to 3,000 rows]")
 @click.option(
-    "--within", type=float, default=0.5, show_default=True, help="Percentage points that a cheaper map may be worse."
+    "--within",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Percentage points by which a cheaper map may be worse.",
 )
 @option_of(Liblinear, "validation_fraction")
 @click.option(
     "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of maps and parts.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of maps, and of the rows for testing and validation.",
+)
 @heading("Report")
 @click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results of finished models.")
 @click.option(
@@ -105,7 +115,7 @@ def compare(
         **{name: options[name] for name in ("k", "gamma", "linear", "test_fraction")},
     )
     if output == "json" or is_given(JSON):
-        as_object(comparison.to_mapping())
+        print_json(comparison.to_mapping())
     elif output == "csv" or not is_quiet():
         click.echo(comparison.to_csv() if output == "csv" else comparison.to_text(), nl=False)
     if out is not None:

@@ -44,7 +44,7 @@ def list_(folder: str | None) -> None:
     """List the data sets, and whether they are downloaded.
 
     Rows, columns and classes are as the collection states them. A data set
-    without test rows is one file, to be divided by you.
+    without test rows is one file, which you can divide yourself.
 
     For example:
       dkfeat datasets list
@@ -74,7 +74,7 @@ def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 @datasets.command(cls=DkfeatCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
-@click.option("--part", type=Choice(["train", "test"]), help="Fetch one of the files only.")
+@click.option("--part", type=Choice(["train", "test"]), help="Fetch only one of the files.")
 @click.option("--folder", metavar="DIR", help="Folder for the files, if not the cache folder.")
 @click.option("--mirror", metavar="URL", help="Address to fetch from, if not the collection's.")
 @click.option(
@@ -96,9 +96,9 @@ def fetch(
 ) -> None:
     """Download data sets that are not in the cache, and print the paths of their files.
 
-    An interrupted download is continued, by the same command too. A file that is
-    here is checked against its size and SHA-256, which are kept beside it. Without
-    a network, the error names the file and the folder to put it in; behind a proxy,
+    The same command continues an interrupted download. A file that exists is
+    checked against its size and SHA-256, which are stored beside it. Without a
+    network, the error names the file and the folder to put it in; behind a proxy,
     set https_proxy.
 
     For example:
@@ -106,14 +106,16 @@ def fetch(
       train=$(dkfeat datasets fetch letter --part train)
       dkfeat featurize "$train" --out features/train
     """
-    from dkfeat.datasets import fetch as bring
+    from dkfeat.datasets import fetch as download
     from dkfeat.datasets import find_dataset
 
     for name in names:
         find_dataset(name)  # so that a wrong name is an error before the others are downloaded
     for name in names:
         with _Progress(ctx) as progress:
-            one = bring(name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=progress)
+            one = download(
+                name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=progress
+            )
         print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
         for path in one.files:
             echo(str(path))

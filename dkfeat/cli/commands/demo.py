@@ -34,7 +34,7 @@ MOST_TIMED_SECONDS = 0.5
 @click.option("--data", metavar="FILE", help="Your LIBSVM file. Left out: handwritten digits, part of scikit-learn.")
 @click.option("--test", metavar="FILE", help="Rows to test on. Left out: a random half of FILE, by seed.")
 @click.option(
-    "--out", type=LOCAL_FOLDER, default="demo", show_default=True, metavar="DIR", help="Folder for all that is made."
+    "--out", type=LOCAL_FOLDER, default="demo", show_default=True, metavar="DIR", help="Folder for all output."
 )
 @click.option("--n-components", type=int, default=1024, show_default=True, help="Samples for each row.")
 @click.option("--i-bits", type=int, default=8, show_default=True, help="Bits kept of each sample.")
@@ -79,19 +79,19 @@ def run_demo(
 ) -> dict[str, Any]:
     """Write the rows, run the commands, show the table.
 
-    Everything is made below the folder `out`; a second call reuses the shards that the first one made.
+    All files are written below the folder `out`; a second call reuses the shards of the first one.
 
     Parameters
     ----------
     run : callable
-        Runs ``dkfeat`` with the arguments given; an error ends the demonstration there.
+        Runs ``dkfeat`` with the given arguments; an error ends the demo.
     data, test : str or None
         LIBSVM files. Without `data`: scikit-learn's handwritten digits. Without `test`: a random half of
         `data`, by seed.
     out : str
         Folder for the rows, shards and model.
     n_components, i_bits, seed : int
-        Of the map; the seed also of the split in training and test rows.
+        Parameters of the map; the seed also divides the rows into training and test rows.
 
     Returns
     -------
@@ -108,13 +108,13 @@ def run_demo(
     from dkfeat.validation import check_integer
 
     if data is None and test is not None:
-        raise ConfigError("--test goes with --data; the digits bring their own test rows")
+        raise ConfigError("--test needs --data; the digits are divided into training and test rows")
     check_integer(seed, "seed", low=0, high=2**64 - 1)
-    folder = Path(out) / _case(data, test, seed)
-    place = folder / f"k{n_components}-b{i_bits}"
-    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(out) / _rows_folder(data, test, seed)
+    run_folder = folder / f"k{n_components}-b{i_bits}"
+    run_folder.mkdir(parents=True, exist_ok=True)
     train_file, test_file = _files(data, test, folder, seed)
-    train_shards, test_shards, model_folder = (str(place / name) for name in ("train", "test", "model"))
+    train_shards, test_shards, model_folder = (str(run_folder / name) for name in ("train", "test", "model"))
     _compile(n_components, i_bits)
     options = ["--map", "gcws", "--n-components", str(n_components), "--i-bits", str(i_bits), "--seed", str(seed)]
     run(["featurize", train_file, *options, "--out", train_shards])
@@ -126,13 +126,13 @@ def run_demo(
 
 
 def _compile(n_components: int, i_bits: int) -> None:
-    """Have the loops compiled before anything is timed; the machine code is kept, so this takes its time once."""
+    """Compile the loops before anything is timed; the machine code is cached, so only the first call is slow."""
     import tempfile
 
     from dkfeat.io.libsvm.source import LibsvmSource
     from dkfeat.maps import GCWSFeatures
 
-    note("Compiling the loops, once on a machine …")
+    note("Compiling the loops, once per machine …")
     with tempfile.TemporaryDirectory() as scratch:
         row = Path(scratch) / "row.svm"
         row.write_text("1 1:1\n", encoding="ascii")
@@ -141,8 +141,8 @@ def _compile(n_components: int, i_bits: int) -> None:
     GCWSFeatures(n_components, i_bits=i_bits).fit_width(1).encode(piece.block.X)
 
 
-def _case(data: str | None, test: str | None, seed: int) -> str:
-    """Name a folder after the rows that are used: changed files get another one, so shards always fit their rows."""
+def _rows_folder(data: str | None, test: str | None, seed: int) -> str:
+    """Name of the folder for these rows; changed files get another name, so that shards always match their rows."""
     if data is None:
         return f"digits-{seed}" if seed else "digits"
     from dkfeat.canonical import fingerprint
@@ -162,7 +162,7 @@ def _files(data: str | None, test: str | None, folder: Path, seed: int) -> tuple
         note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
         lines: Iterable[bytes] = _digit_lines()
     else:
-        note(f"The rows of {data} go to {train_file} and, a random half of them, to {test_file}.")
+        note(f"A random half of the rows of {data} goes to {test_file}, the others to {train_file}.")
         lines = _lines_of(data)
     n_train, n_test = _divide(lines, train_file, test_file, seed)
     if not n_train or not n_test:
@@ -227,7 +227,7 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
     source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
     note("\nThe same linear model on the raw features, for comparison …", err=True)
     raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
-    runs = [opened.manifest.run for opened in (data, held_out)]  # by which shards of an earlier demo are right too
+    runs = [opened.manifest.run for opened in (data, held_out)]  # right also for shards of an earlier demo
     times = [datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"]) for run in runs]
     seconds = sum(time.total_seconds() for time in times)
     return {
@@ -242,7 +242,7 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
 
 
 def _encoding_speed(model: LinearModel, source: Any) -> float:
-    """Rows a second that the map encodes, compiled code warm."""
+    """Measure how many rows a second the map encodes once its loops are compiled."""
     split = source.splits()[0]
     X = next(iter(source.read(split))).block.X[:MOST_TIMED_ROWS]
     model.map.encode(X[:1])
@@ -268,7 +268,7 @@ def _show(made: dict[str, Any], options: str) -> None:
     note(f"\n{rule}")
     for name, value in table.items():
         note(f"{name:<{width}}   {click.style(value, bold=True)}")
-    note(f"{rule}\n\nThe same with a file of your own:\n")
+    note(f"{rule}\n\nTo do the same with your own files:\n")
     for command in (
         f"dkfeat featurize my.svm {options} --out features/my",
         "dkfeat featurize my-test.svm --like features/my --out features/my-test",

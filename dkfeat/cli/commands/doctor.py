@@ -76,7 +76,7 @@ def doctor(
 def _checks(
     scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], options: dict[str, Any] | None
 ) -> Iterator[Check]:
-    """Make one check after the other; a failed import is a finding too."""
+    """Run the checks in order; a failed import gives a check that fails."""
     from dkfeat.doctor import Check
 
     checks: tuple[tuple[Any, ...], ...] = (

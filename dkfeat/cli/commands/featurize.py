@@ -1,4 +1,4 @@
-"""Commands ``dkfeat featurize`` and ``dkfeat plan``; the latter shows the work of the former without doing it."""
+"""``dkfeat featurize``, which turns rows into shards, and ``dkfeat plan``, which shows what a run would do."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     SOURCE is one or more files, globs or fsspec URLs. Text may be compressed by
     gz, bz2, xz or zst; a folder of Parquet files is read as one data set. The
     same command again continues an interrupted run, and does nothing when all is
-    done. New files are added to shards that exist with the map of the shards, so
+    done. New files are added to existing shards with the map of these shards, so
     options of a map can be left out.
 
     For example:

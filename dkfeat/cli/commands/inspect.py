@@ -105,11 +105,11 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 SHOWN = 5
-"""Names that are listed."""
+"""Maximum number of names listed."""
 STATES = {
-    "running": "a run is writing to it",
-    "damaged": "committed shards are missing; the same run again makes them anew",
-    "unfinished": "a batch was left half-way; the same run again goes on",
+    "running": "a run holds the lock",
+    "damaged": "committed shards are missing or have another size; repeat the run to write them again",
+    "unfinished": "a batch was interrupted; repeat the run to finish it",
     "empty": "nothing is committed",
     "complete": "all that was planned is committed",
 }
@@ -118,12 +118,12 @@ UNFINISHED = 4
 
 @click.command(cls=DkfeatCommand)
 @click.argument("target")
-@click.option("--check", is_flag=True, help="Exit with 3 if shards are missing, with 4 if TARGET is not complete.")
+@click.option("--check", is_flag=True, help="Exit with 3 if TARGET is damaged, with 4 if it is not complete.")
 @storage_option("TARGET")
 @output_options
 @click.pass_context
 def status(ctx: click.Context, /, target: str, check: bool, storage_options: dict[str, Any] | None) -> None:
-    """Show the state of folder TARGET: complete, running or unfinished.
+    """Show the state of TARGET: running, damaged, unfinished, empty or complete.
 
     Nothing is written, and a run in progress is not affected. The exit
     status is 0 in any state, unless --check is given.
@@ -133,14 +133,15 @@ def status(ctx: click.Context, /, target: str, check: bool, storage_options: dic
       dkfeat status features/days --check --quiet && dkfeat train features/days
     """
     from dkfeat.errors import ShardError
-    from dkfeat.io.commit.status import status as look
+    from dkfeat.io.commit.status import status as read_status
 
-    found = look(target, storage_options=storage_options)
+    found = read_status(target, storage_options=storage_options)
     print_result(found.to_mapping())
     if not is_quiet():
         facts(**{name: value for name, value in _of_state(found).items() if value})
     if check and found.state == "damaged":
-        raise ShardError(f"{target}: {len(found.missing):,} committed shards are missing, such as {found.missing[0]}")
+        missing = f"{len(found.missing):,} committed shards are missing or have another size"
+        raise ShardError(f"{target}: {missing}, such as {found.missing[0]}")
     if check and found.state != "complete":
         ctx.exit(UNFINISHED)
 
@@ -157,7 +158,7 @@ def _of_state(found: Status) -> dict[str, str]:
         }
     if found.holder is not None:
         holder = found.holder
-        alive = {True: "running", False: "ended without tidying up", None: "running, or it died on that host"}
+        alive = {True: "running", False: "ended without removing its lock", None: "running, or ended on that host"}
         lines["lock"] = f"run {holder.run_id}, host {holder.host}, pid {holder.pid}, since {holder.since}: "
         lines["lock"] += alive[holder.alive]
     if found.unfinished is not None:

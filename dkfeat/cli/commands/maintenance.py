@@ -32,12 +32,12 @@ def _options(command: Command) -> Command:
 @_options
 @output_options
 def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: Mapping[str, Any] | None) -> None:
-    """Give up a batch in TARGET that was interrupted and cannot be finished.
+    """Abort a batch in TARGET that was interrupted and cannot be finished.
 
     The plan of the batch and its shards are deleted. Committed shards stay; if
     there are none, the next run may have other settings. Use it if sources or
-    settings must change; otherwise the same command finishes the batch. A run in
-    progress is not affected.
+    settings must change; otherwise run the same featurize command again, which
+    finishes the batch. While a run holds TARGET, this command ends with an error.
 
     For example:
       dkfeat abort features/days --dry-run
@@ -48,10 +48,10 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
     done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
     print_result({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
     if done.number is None:
-        note(f"{target}: no batch is unfinished; nothing to give up")
+        note(f"{target}: no batch is unfinished; nothing to abort")
         return
     _list(done.removed, dry_run=dry_run)
-    verb = "would be given up" if dry_run else "is given up"
+    verb = "would be aborted" if dry_run else "is aborted"
     note(f"{target}: batch {done.number:,} {verb}, with {counted(len(done.removed) - 1, 'shard')}")
 
 
@@ -62,10 +62,10 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
 def clean(
     target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: Mapping[str, Any] | None
 ) -> None:
-    """Delete leftovers of dead runs in TARGET: stray shards and temporary files.
+    """Delete leftovers of dead runs in TARGET: unlisted shards and temporary files.
 
-    Only files with names that dkfeat gives, and that no manifest or plan lists,
-    are deleted. Other files, links and folders are listed and left alone.
+    Only files that no manifest or plan lists are deleted, and only if their names
+    are of the form that dkfeat gives. Other files and folders are only listed.
 
     For example:
       dkfeat clean features/days --dry-run
@@ -92,9 +92,9 @@ def clean(
 @storage_option("DIR")
 @output_options
 def break_lock(target: str, run_id: str, storage_options: Mapping[str, Any] | None) -> None:
-    """Remove the lock of run RUN_ID on DIR, if the run on another host has ended.
+    """Remove the lock on DIR that run RUN_ID on another host left behind.
 
-    A run locks its target. If its host died, the lock stays, and other runs end
+    A run locks its target. If its host fails, the lock stays, and other runs end
     with an error that names RUN_ID; `dkfeat status DIR` shows it too. Make sure
     that the run has ended: two runs must not write to one target. The lock of a
     run that has ended on this host is removed without this command.

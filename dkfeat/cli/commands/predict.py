@@ -82,11 +82,11 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
     folder_options |= {"on_bad_row", "max_bad_rows", "scores", "target_options"}
     if given := given_flags(ctx, folder_options):
         raise click.UsageError(
-            f"{', '.join(given.values())} is for predictions into a folder; give --out DIR, or leave it out", ctx
+            f"only predictions in a folder take {', '.join(given.values())}; give --out DIR, or leave them out", ctx
         )
     if out is None and is_given(JSON):
         raise click.UsageError(
-            "--json tells what became of --out; without it, labels go to standard output, one a line", ctx
+            "--json describes the output of --out; without --out, labels go to standard output, one a line", ctx
         )
     _to_file(loaded, rows, out)
 
@@ -170,7 +170,7 @@ def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: st
     from dkfeat.plot.style import check_plots
 
     if out is not None:
-        check_plots()  # before the work, not after
+        check_plots()  # so that a missing package is an error before the evaluation, not after
     rows = rows_given(ctx, source, options)
     loaded = load_model(model, storage_options=options["storage_options"])
     found = run(loaded, rows, **run_arguments(ctx, options))

@@ -45,8 +45,8 @@ def report(
     kernel estimates beside the error that theory expects. It is a single file. A
     run in progress is not affected.
 
-    For the kernel, some rows of SOURCE are read again. Without SOURCE, files of
-    this machine are read where the last run found them.
+    For the kernel, some rows of SOURCE are read again. Without SOURCE, the local
+    files of the last run are read, if they are unchanged.
 
     For example:
       dkfeat report features/train

@@ -1,4 +1,4 @@
-"""``dkfeat config`` and ``dkfeat completion``: defaults, checks of files of settings, and scripts for shells."""
+"""``dkfeat config`` and ``dkfeat completion``: defaults, checks of settings files, and completion in shells."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def config() -> None:
         memory-limit: 4GiB
         blocksize: 32MiB
 
-    or environment variables, DASK_DKFEAT__N_WORKERS=4. Command lines, job files
-    and arguments in Python override them. The variable DASK_CONFIG names another
-    folder or file.
+    or environment variables, as in DASK_DKFEAT__N_WORKERS=4. Command lines, job
+    files and arguments in Python override them. The variable DASK_CONFIG names
+    another folder or file.
 
     For example:
       dkfeat config show
@@ -71,9 +71,12 @@ def show() -> None:
         written = str(value).lower() if isinstance(value, bool) else str(value)
         rows.append((key, built_in.get(key, "-") if value is None else shown(written), shown(where.get(key) or "")))
     table(rows)
-    note("\nDask reads these YAML files and folders, each overrides the one before; then variables:")
+    note(
+        "\nDask reads these YAML files and folders in this order, then environment variables; later values override "
+        "earlier ones:"
+    )
     for path in files:
-        note(f"  {path}{'' if Path(path).exists() else '  (not there)'}")
+        note(f"  {path}{'' if Path(path).exists() else '  (missing)'}")
 
 
 @config.command(cls=DkfeatCommand)
@@ -119,9 +122,9 @@ def _check(path: str) -> dict[str, Any]:
 
 def _describe(record: Mapping[str, Any]) -> str:
     if record["kind"] == "cluster":
-        return f"a cluster of kind {record['cluster']}, all right"
+        return f"valid cluster file of kind {record['cluster']}"
     parts = [f"{name} {record[name]}" for name in ("featurize", "train", "predict", "evaluate") if record[name]]
-    return f"a job of {', '.join(parts)}, all right" if parts else "a job of nothing, all right"
+    return f"valid job file with {', '.join(parts)}" if parts else "valid job file without steps"
 
 
 VARIABLE = "_DKFEAT_COMPLETE"
@@ -139,12 +142,12 @@ class _CompletedPath(click.ParamType):
         self._kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
-        """Return a request that the shell completes the path itself."""
+        """Tell the shell to complete the path itself."""
         return [CompletionItem(incomplete, type=self._kind)]
 
 
 def complete_paths(group: click.Group) -> None:
-    """Let shells complete paths in all commands of a group, identified by metavar or name."""
+    """In all commands of a group, let shells complete those parameters whose metavar or name marks them as paths."""
     for command in group.commands.values():
         if isinstance(command, click.Group):
             complete_paths(command)
@@ -161,7 +164,7 @@ def complete_paths(group: click.Group) -> None:
 @click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that lets SHELL complete dkfeat: bash, zsh or fish.
+    """Print a completion script for SHELL: bash, zsh or fish.
 
     It completes commands, options, their values, and paths. Shells read it when
     they start, so open a new one afterwards.
@@ -170,7 +173,7 @@ def completion(ctx: click.Context, shell: str) -> None:
       dkfeat completion bash >> ~/.bashrc
       dkfeat completion fish > ~/.config/fish/completions/dkfeat.fish
 
-    For zsh, into a folder of its fpath, before compinit is called:
+    For zsh, write it into a folder of the fpath, before compinit is called:
       mkdir -p ~/.zfunc && dkfeat completion zsh > ~/.zfunc/_dkfeat
       fpath+=~/.zfunc; autoload -Uz compinit; compinit      # in ~/.zshrc
     """

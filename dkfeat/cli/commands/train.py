@@ -83,13 +83,13 @@ def train(
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train as run
 
-    weights = _class_weight(class_weight)  # before the work, not after
+    weights = _class_weight(class_weight)  # so that a mistake is an error before the training, not after
     if out is not None:
         check_target(out, storage_options)
     model = run(
         shards,
         make_solver(solver, options),
-        class_weight=weights,  # type: ignore[arg-type]  # its text is "balanced"
+        class_weight=weights,  # type: ignore[arg-type]  # a text is always "balanced"
         random_state=seed,
         storage_options=options_at(shards, storage_options),
         progress=progress_of(ctx, lambda log: lambda entry: log("epoch", **entry), wanted=progress),
@@ -120,7 +120,7 @@ def train(
 
 
 def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
-    """Read what --class-weight was given."""
+    """Parse the values of --class-weight."""
     if given == ("balanced",):
         return "balanced"
     weights = {}

@@ -29,9 +29,10 @@ def verify(
 
     Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
-    anything is wrong. With --inputs, the source is read again and compared byte
-    by byte with what the shards were made from; the exit status is 4 if it has
-    changed. The options for tasks and progress apply only to that comparison.
+    anything is wrong. With --inputs, the source is read again, and the SHA-256 of
+    each range is compared with the one in the manifest; the exit status is 4 if
+    the source has changed. The options for tasks and progress apply only to that
+    comparison.
 
     For example:
       dkfeat verify features/train
@@ -104,13 +105,13 @@ def _verify_inputs(
     record["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
     record["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)
-    _list("same bytes, but another modification time, so a run would fail", report.touched)
+    _list("same bytes, but another modification time or version tag, so a run would fail", report.touched)
     _list("not committed yet", report.new)
     if report.problems:
         raise SpecConflictError(
             f"{target}: its source has changed, {len(report.problems):,} problems are listed on standard output"
         )
-    note(f"{target}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all as they were read")
+    note(f"{target}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all unchanged")
 
 
 def _list(kind: str, lines: Iterable[str]) -> None:

@@ -25,10 +25,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[[Command], Command]:
-    """Make the option of a field: its flag is the name, its help the text under the field.
+    """Make an option from a field: the flag is the field's name, the help is the text under the field.
 
-    The type decides on the kind of option: ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number
-    from 1, a tuple an option that may be repeated. Text is taken as it is.
+    The type determines the kind of option: ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number
+    from 1, a tuple an option that may be repeated, ``str`` any text.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def help_of(settings: type, name: str) -> str:
 
 @cache
 def _texts_of(module: str) -> dict[tuple[str, str], str]:
-    """Texts of all fields of the classes of a module, read from its source: Python does not keep them."""
+    """Texts of all fields of the classes of a module, read from its source, since Python does not keep them."""
     found = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(node, ast.ClassDef):
@@ -205,7 +205,7 @@ def numbers(kind: type[int] | type[float], example: str) -> Text:
 
 
 class _LocalPath(click.Path):
-    """Path on this machine to write to; a URL, or a file in place of a folder or the reverse, is rejected early."""
+    """Path on this machine to write to; rejects a URL, a file where a folder is expected, and the reverse."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path unchanged if it is valid."""

@@ -1,4 +1,4 @@
-"""Options that say which feature map, with which parameters; named like the Python parameters they set."""
+"""Options that select a feature map and set its parameters, named like the parameters in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _inner(text: str) -> Mapping[str, Any]:
-    """Map whose features are unbiased, by its name, or any map as JSON."""
+    """Read the name of a map with unbiased features, or any map as JSON."""
     if text in UNBIASED:
         return {"map": text, "params": dict(UNBIASED[text])}
     try:
@@ -84,9 +84,9 @@ KERNELS = {
         *(*_DOT_PRODUCT, "exponential_dot_product", "maclaurin"),
     ),
 }
-"""Kernels of each map: a copy, since help texts load no maps."""
+"""Kernels of each map, copied here because help pages do not load the maps."""
 PROJECTIONS = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")
-"""Of fourier; laplace has the first three."""
+"""Projections of fourier; laplace has the first three."""
 _ALL = "gcws fourier laplace maclaurin nystroem"
 _FLAGS = {
     "n_components": _Flag(_ALL, "Number of random draws for each row; more are more accurate.", int),
@@ -159,7 +159,7 @@ def map_options(command: Command) -> Command:
         given = {"type": flag.kind} if flag.kind is not None else {}
         shared = " " in flag.maps and flag.maps != _ALL and ": " not in flag.help and "(" not in flag.help
         text = f"{flag.help.removesuffix('.')} ({flag.maps.replace(' ', ', ')})." if shared else flag.help
-        option = click.option(_written(name), name, help=text, **given, **dict(flag.options))
+        option = click.option(_flag_of(name), name, help=text, **given, **dict(flag.options))
         sections[_HEADING if " " in flag.maps else f"{_HEADING} {flag.maps}"].append(option)
     return apply_options(command, *(part for title, options in sections.items() for part in (heading(title), *options)))
 
@@ -167,7 +167,7 @@ def map_options(command: Command) -> Command:
 def make_map(
     ctx: click.Context, options: dict[str, Any], like: str | None, has_map: Callable[[], bool]
 ) -> FeatureMap | None:
-    """Unfitted map from the options of `map_options`; None where `like`, or the target, brings the map.
+    """Make an unfitted map from the options of `map_options`; None if the map comes from `like` or the target.
 
     Parameters
     ----------
@@ -180,12 +180,12 @@ def make_map(
     Raises
     ------
     click.UsageError
-        If a parameter of the map is given beside ``--like``, or is none of the map's.
+        If an option of the map is given together with ``--like``, or the map has no such parameter.
     """
     given = given_flags(ctx, ("map_name", *_FLAGS))
     if like is not None and given:
         raise click.UsageError(
-            f"--like {like} brings the feature map with all its parameters; leave out {', '.join(given.values())}", ctx
+            f"the feature map with all parameters comes from --like {like}; leave out {', '.join(given.values())}", ctx
         )
     if like is not None or (not given and has_map()):
         return None
@@ -194,8 +194,8 @@ def make_map(
     map_name = options["map_name"]
     foreign = ", ".join(flag for name, flag in given.items() if name not in ("map_name", *MAPS[map_name]))
     if foreign:
-        own = ", ".join(map(_written, MAPS[map_name]))
-        raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {own}", ctx)
+        known = ", ".join(map(_flag_of, MAPS[map_name]))
+        raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {known}", ctx)
     parameters = {name: options[name] for name in MAPS[map_name] if name in given}
     if "kernel_params" in parameters:
         parameters["kernel_params"] = dict(parameters["kernel_params"])
@@ -205,5 +205,5 @@ def make_map(
     return build_map(MapConfig(name=map_name, params=parameters | {"random_state": options["seed"]}))
 
 
-def _written(name: str) -> str:
+def _flag_of(name: str) -> str:
     return "--kernel-param" if name == "kernel_params" else "--" + name.replace("_", "-")

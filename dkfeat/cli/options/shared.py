@@ -87,7 +87,7 @@ def _comparison(text: str) -> tuple[str, str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Read a number, true, false or a quoted text as such, anything else as text."""
+    """Convert a number, true, false or a quoted text as JSON does; other text is only stripped."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -117,8 +117,8 @@ def make_solver(name: str, options: dict[str, Any]) -> Any:
     names = dict.fromkeys(field.name for kind in SOLVERS.values() for field in fields(kind))
     values = {key: options.pop(key) for key in names if key in options}
     values = {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in values.items()}
-    kind, own = split_solver_options(name, {key: None if value == () else value for key, value in values.items()})
-    return kind(**own)
+    kind, chosen = split_solver_options(name, {key: None if value == () else value for key, value in values.items()})
+    return kind(**chosen)
 
 
 on_bad_row = option_of(FeaturizeConfig, "on_bad_row")
@@ -173,7 +173,7 @@ def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = Non
     ----------
     ctx : click.Context
     line : callable or None
-        Returns this function for a log; None: the function for tasks.
+        Returns this function for a log. None: the function that logs the progress of tasks.
     wanted : bool
         Value of ``--progress``.
     """

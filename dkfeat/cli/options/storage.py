@@ -1,4 +1,4 @@
-"""Storage options on command lines and in job files, where credentials are named, never given."""
+"""Storage options on command lines and in job files, where a credential is given as the name of a variable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Options(click.ParamType):
 
 
 def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
-    """Give a command ``--storage-option``, as often as wanted; it gets `storage_options`, a mapping or None.
+    """Give a command the repeatable ``--storage-option``; the command gets `storage_options`, a mapping or None.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ def _option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
 target_option = _option(
     "--target-option", "target_options", "Storage setting for a URL as target, as in --storage-option. Repeatable."
 )
-"""Give a command ``--target-option``, likewise as `target_options`."""
+"""Give a command the repeatable ``--target-option``; the command gets `target_options`, a mapping or None."""
 
 
-def options_at(place: str, storage_options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the options if the place is a URL; a local folder takes none."""
+def options_at(target: str, storage_options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the options if the target is a URL; a local folder takes none."""
     from dkfeat.io.storage.urls import is_url
 
-    return storage_options if is_url(place) else None
+    return storage_options if is_url(target) else None
 
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -74,12 +74,12 @@ def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -
 def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
     """Parse storage options of the form ``key=value``; a dot in a key leads into a mapping.
 
-    Values ``true``, ``false``, ``null`` and numbers are meant as such. None if there are no texts.
+    Values ``true``, ``false``, ``null`` and numbers are converted. Returns None if `items` is empty.
 
     Raises
     ------
     ConfigError
-        As `resolve_options`.
+        If a key is given both as a value and as a mapping; and for the reasons of `resolve_options`.
 
     Examples
     --------
@@ -107,8 +107,8 @@ def resolve_options(options: Mapping[str, Any] | None, place: str) -> dict[str, 
     Raises
     ------
     ConfigError
-        If a variable is not set, or a credential is given by value: the command line of a process can be seen by all
-        users of a machine, and a job file is kept.
+        If a variable is not set, or a credential is given by value: all users of a machine can see the command line of
+        a process, and job files are stored.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def resolve_options(options: Mapping[str, Any] | None, place: str) -> dict[str, 
         elif isinstance(value, str) and value.startswith(VARIABLE):
             name = value.removeprefix(VARIABLE)
             if name not in os.environ:
-                raise ConfigError(f"{place}: {key} is to be the environment variable {name}, which is not set")
+                raise ConfigError(f"{place}: {key} names the environment variable {name}, which is not set")
             found[key] = os.environ[name]
         elif is_secret(str(key)) and value is not None:
             raise ConfigError(

@@ -83,7 +83,7 @@ def test_slurm__a_signal_cancels_the_jobs(slurm, tiny_folder, tmp_path, number, 
     process.send_signal(number)
     ended = end(process)
     assert ended.status == status
-    assert "run the same command again to go on" in ended.err
+    assert "run the same command again to continue" in ended.err
     assert [path.stem for path in slurm.glob("*.cancelled")] == [path.stem for path in slurm.glob("*.script")]
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "features") == ["commands", "slurm.yaml"]
 

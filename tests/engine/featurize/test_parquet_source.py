@@ -309,7 +309,7 @@ def test_command_line__errors(tmp_path, table):
     result = invoke("featurize", table, "--filters", "day about 3", "--out", tmp_path / "out")
     assert (result.exit_code, "is no comparison" in result.output) == (2, True)
     result = invoke("featurize", "a.svm", "--weight", "w", "--out", tmp_path / "out")
-    assert (result.exit_code, "weight is no option of libsvm sources" in result.output) == (2, True)
+    assert (result.exit_code, "is read as libsvm, which has no option weight" in result.output) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -298,7 +298,7 @@ def test_nightly__stopped_by_its_scheduler(nights):
     out, err = first.communicate(timeout=240)
     assert (first.returncode, err) == (143, "")
     last = Nights.checked(out, 143)[-1]
-    assert "terminated; run the same command again to go on" in last["message"]
+    assert "terminated; run the same command again to continue" in last["message"]
     assert_dataset_whole(nights.target, committed=False)
     assert event(nights.fire(), "committed")["rows"] == 1_000
 

@@ -243,7 +243,7 @@ def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(lo
     assert driver.returncode == status, errors
     assert "Traceback" not in errors
     assert len(workers) >= 2
-    assert "run the same command again to go on" in errors
+    assert "run the same command again to continue" in errors
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
     assert_finished_by_another_run(source, target, golden, tidy=len(signals) == 1)
