@@ -77,7 +77,11 @@ def table() -> str:
     """Markdown table of each section: cases with their tests, or the reason for having none."""
     tests = covering_tests()
     covered = sum(case in tests for case in CASES)
-    lines = [f"{covered} of {len(CASES)} cases have tests, {sum(map(len, tests.values()))} entries in all.", ""]
+    n_tests = len({test for names in tests.values() for test in names})
+    lines = [
+        f"{covered} of {len(CASES)} cases have tests; the tables name {n_tests} tests, some of them for several cases.",
+        "",
+    ]
     for letter, title in SECTIONS.items():
         lines += [
             f"## {title}",
