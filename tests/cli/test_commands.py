@@ -293,7 +293,7 @@ def test_csv__is_named_as_what_it_may_be(tmp_path):
 def test_file_in_place_of_shards__is_said_to_be_one(command, tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
     outcome = run(command, tmp_path / "rows.svm", status=3)
-    expected = "rows.svm is no folder of shards, as `dkfeat featurize ROWS --out FOLDER` makes them: it is a file\n"
+    expected = "rows.svm is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: it is a file\n"
     assert outcome.stderr.endswith(expected)
 
 

@@ -21,15 +21,15 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
     Parameters
     ----------
     target : str, Path or Storage
-        Path of a folder, a ``file://`` URL, or the URL of a place in an object store, such as
-        ``s3://bucket/features/train``. It need not exist. A storage is returned as it is.
+        Path of a folder, a ``file://`` URL, or the URL of a folder in an object store, such as
+        ``s3://bucket/features/train``. It need not exist. A `Storage` is returned unchanged.
     storage_options : mapping, optional
         Settings of the store, see `dkfeat.io.storage.object_store.ObjectStorage`; a local folder takes none.
 
     Raises
     ------
     ConfigError
-        For a kind of storage that is not supported, or a URL that holds credentials.
+        If the kind of storage is not supported, the target is not a folder, or a URL contains credentials.
 
     Examples
     --------
@@ -45,23 +45,24 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
     if is_remote and protocol_of(text) != "file":
         if is_read_only(text):
             raise ConfigError(
-                f"target {shown_url(text)} is not supported; give a local folder or such as s3://bucket/features/train"
+                f"target {shown_url(text)} is not supported; "
+                "give a local folder or a URL such as s3://bucket/features/train"
             )
         from dkfeat.io.storage.object_store import ObjectStorage
 
         return ObjectStorage(text, storage_options)
-    from dkfeat.io.storage.local import LocalStorage  # late: it loads pyarrow
+    from dkfeat.io.storage.local import LocalStorage  # late import: it loads pyarrow
 
     if storage_options:
         raise ConfigError(f"a local target takes no storage options, got {sorted(storage_options)}")
     path = text.partition("://")[2] if is_remote else text
     if not path or "\0" in path:
-        raise ConfigError(f"target={text!a} names no folder; give a path such as features/train")
+        raise ConfigError(f"target={text!a} is not the path of a folder; give one such as features/train")
     return LocalStorage(path)
 
 
 def is_read_only(url: str) -> bool:
-    """Return True for URLs that can be read but cannot hold a data set: of web pages, of archives, chained ones.
+    """Return True for a URL that can be read but cannot be a target: of a web page or an archive, or a chained URL.
 
     Examples
     --------

@@ -56,18 +56,18 @@ class Holder:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], alive: bool | None) -> Holder:
-        """Read the values that the holder wrote, without trusting them."""
+        """Make a `Holder` from the values of a lock, which may be invalid; long texts are truncated."""
         texts = {key: ascii(values.get(key) or _UNKNOWN)[:80].strip("'") for key in ("run_id", "host", "since")}
         pid = values.get("pid")
         return cls(**texts, pid=pid if type(pid) is int else None, alive=alive)
 
     def __str__(self) -> str:
         if self.run_id == self.host == _UNKNOWN:
-            return "a run that has not yet written its name"
+            return "a run that has not yet written its id"
         return f"run {self.run_id} (host {self.host}, pid {self.pid}, since {self.since})"
 
     def busy_error(self, where: str) -> TargetBusyError:
-        """Make the error for a run that finds target `where` locked by this one."""
+        """Make the error to raise when this run holds the lock of target `where`."""
         if self.alive:
             return TargetBusyError(f"{where} is being written by {self}; wait for it or choose another target")
         return TargetBusyError(
@@ -130,15 +130,15 @@ class Storage(ABC):
             path = self.path_of(file.url)
             if path is not None and root in path.parents:
                 raise ConfigError(
-                    f"source {file.name} lies in the target {self.url}; give the shards a folder of their own"
+                    f"source {file.name} is inside the target {self.url}; choose another folder for the shards"
                 )
         for pattern in patterns:
             fixed, recursive, _ = pattern.partition("**")
             path = self.path_of(fixed or ".") if recursive else None
             if root is not None and path in (root, *root.parents):
                 raise ConfigError(
-                    f"the source's pattern {shown_url(pattern)} looks into the target {self.url}; "
-                    "give shards a folder beside it"
+                    f"the source's pattern {shown_url(pattern)} also searches the target {self.url}; "
+                    "choose a folder outside its search area for the shards"
                 )
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Storage(ABC):
         Parameters
         ----------
         holder : mapping
-            Plain JSON values that name this run: run_id, host, pid, since.
+            Plain JSON values that identify this run: run_id, host, pid, since.
         break_lock : str, optional
             Run id of a holder on another host that is known to have ended.
 
@@ -193,8 +193,9 @@ class Storage(ABC):
     def create(self, name: str, data: bytes | memoryview) -> None:
         """Create a file with all its bytes, durably, unless it exists.
 
-        Before: no such file, or a whole one (`FileExistsError`, nothing changes). After: the whole file, on disk. If
-        the call dies half-way: no such file, at most a temporary one that `sweep` removes. Calling again is safe.
+        Before: no such file, or a complete one, which raises `FileExistsError` and stays unchanged. After: the complete
+        file, on disk. If the process dies during the call: no such file, but perhaps a temporary one, which `sweep`
+        removes. Calling again is safe.
         """
 
     @abstractmethod
@@ -203,7 +204,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """All bytes of a file."""
+        """Read all bytes of a file."""
 
     @abstractmethod
     def load(self, name: str) -> memoryview:
@@ -223,10 +224,10 @@ class Storage(ABC):
 
     @abstractmethod
     def set_aside(self, name: str) -> str:
-        """Move a damaged file out of the way, keep its bytes, and return its new name."""
+        """Move a damaged file to the folder `SET_ASIDE`, with unchanged bytes, and return its new name."""
 
     def leftovers(self) -> tuple[str, ...]:
-        """Files that `sweep` removes: temporary files and probes, left by dead runs unless a run is in progress."""
+        """List the files that `sweep` removes, temporary files and probes; a run in progress may still use them."""
         temporary = [f"{TMP}/{name}" for name in self.list(TMP) if _TEMPORARY.fullmatch(name)]
         return (*temporary, *(f"{META}/{name}" for name in self.list(META) if _PROBED.fullmatch(name)))
 

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _MAX_BYTES = 1 << 16
-_TRIES = 4  # `_lock_holder` holds a shared lock for an instant, which must not look like a writer
-_held: set[FileLock] = set()
+_TRIES = 4  # more than one, because `_lock_holder` holds a shared lock for a short time
+_held_locks: set[FileLock] = set()
 
 
 class LocalStorage(Storage):
@@ -74,12 +74,12 @@ class LocalStorage(Storage):
         root = Path(self._root)
         nearest = next(folder for folder in (root, *root.parents) if folder.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise CommitError(
-                f"target {self._root} cannot be written: {nearest} is not a folder in which files can be made"
-            )
-        # only parents of a relative path are created; without that of an absolute path, a disk is usually not mounted
+            raise CommitError(f"target {self._root} cannot be written: {nearest} is not a writable folder")
+        # if the parent of an absolute path is missing, a disk is usually not mounted
         if not self._make_parents and not root.parent.exists():
-            raise CommitError(f"target {self._root} cannot be made: its parent folder is missing; make that first")
+            raise CommitError(
+                f"target {self._root} cannot be created: its parent folder does not exist; create that first"
+            )
 
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
@@ -99,7 +99,7 @@ class LocalStorage(Storage):
                 f"{self._root}: cannot create files here: {cause_of(fault)}; choose a writable folder"
             ) from fault
         if created_twice:
-            raise CommitError(f"{self._root}: a file was created twice; this storage cannot keep two writers apart")
+            raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
         with self._folder(META) as folder:
@@ -134,7 +134,7 @@ class LocalStorage(Storage):
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
-        with self._folder(parent) as folder:  # non-blocking, so that a planted pipe cannot stop us
+        with self._folder(parent) as folder:  # O_NONBLOCK: opening a named pipe would wait for its writer
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(base, flags, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -168,7 +168,7 @@ class LocalStorage(Storage):
         sizes = {}
         with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # a probe of a run that went on meanwhile
+                with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
                     sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
         return dict(sorted(sizes.items()))
 
@@ -196,7 +196,7 @@ class LocalStorage(Storage):
         try:
             descriptor = os.open(self._root, _FOLDER)
         except NotADirectoryError as fault:
-            message = f"{self._root} is no folder of shards, as `dkfeat featurize ROWS --out FOLDER` makes them: "
+            message = f"{self._root} is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: "
             message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
             raise ShardError(message) from fault
         try:
@@ -210,7 +210,7 @@ class LocalStorage(Storage):
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Split the name of a file into its folder and the rest."""
+    """Split the name of a file into its folder and its base name."""
     return name.rpartition("/")[0], file_name(name)
 
 
@@ -234,7 +234,7 @@ def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
 
 
 def flush_folder(path: str | Path) -> None:
-    """Flush the names in a folder to disk."""
+    """Flush a folder's entries to disk."""
     descriptor = os.open(path, _FOLDER)
     try:
         os.fsync(descriptor)
@@ -289,7 +289,7 @@ class FileLock:
         except BaseException:
             self.close()
             raise
-        _held.add(self)
+        _held_locks.add(self)
 
     def release(self) -> None:
         """Remove the file, then free the lock; a second call does nothing, and a remaining file has no effect."""
@@ -306,7 +306,7 @@ class FileLock:
 
     def close(self) -> None:
         """Close the descriptors; the lock is free when all processes have closed them."""
-        _held.discard(self)
+        _held_locks.discard(self)
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -328,7 +328,7 @@ class FileLock:
                 if self._is_current(descriptor):
                     stack.pop_all()
                     return descriptor
-                # otherwise its holder released it, and removed the file, between the two calls
+                # otherwise the former holder removed the file between the calls of open and flock
 
     def _is_current(self, descriptor: int) -> bool:
         with suppress(FileNotFoundError):
@@ -366,9 +366,9 @@ def _await_values(descriptor: int) -> dict[str, Any]:
     return {}
 
 
-def _drop_in_child() -> None:
-    for lock in list(_held):
+def _close_locks_in_child() -> None:
+    for lock in list(_held_locks):
         lock.close()
 
 
-os.register_at_fork(after_in_child=_drop_in_child)  # a worker forked while we hold it must not outlive us with it
+os.register_at_fork(after_in_child=_close_locks_in_child)  # else a forked child keeps the lock after this process ends

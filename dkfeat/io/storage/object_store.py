@@ -1,4 +1,4 @@
-"""Storage in an object store, or in any other fsspec file system that can create a file exclusively; its lock."""
+"""Storage, and its lock, in an object store or any other fsspec file system that creates files exclusively."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_BYTES = 5 << 30
 CLAIM = "lock-after-"
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _ROUNDS, _LONGEST_CHAIN = 20, 50
-_PROBES = 3  # another run may sweep the probe between its two creates
+_PROBES = 3  # more than one, because another run may remove a probe between its two creations
 
 
 class ObjectStorage(Storage):
@@ -63,10 +63,12 @@ class ObjectStorage(Storage):
         self._options = dict(options or {})
         protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
         if holds_credentials(url):
-            raise ConfigError(f"target {shown_url(url)} is given with credentials in it; pass them as target_options")
+            raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as target_options")
         parts = path.lstrip("/").split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise ConfigError(f"target {url!a} names no place in a store; give one such as s3://bucket/features/train")
+            raise ConfigError(
+                f"target {url!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
+            )
         self._url = f"{protocol}://{path}"
         self._exclusive = self._options.get("exclusive_create", True)
         if not isinstance(self._exclusive, bool):
@@ -93,7 +95,7 @@ class ObjectStorage(Storage):
         return open_filesystem(self._url, self._options)[1].rstrip("/")
 
     def prepare(self) -> None:
-        """Do nothing: an object store has no folders to make."""
+        """Do nothing: an object store has no folders to create."""
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
         self.probe()
@@ -107,11 +109,11 @@ class ObjectStorage(Storage):
         except OSError as fault:
             raise CommitError(
                 f"{self._url}: cannot create objects here: {cause_of(fault)}; check that the bucket exists, "
-                "and that the credentials are valid and allow to read, list, write and delete"
+                "and that the credentials are valid and allow reading, listing, writing and deleting"
             ) from fault
         if created_twice and self._exclusive:
             raise CommitError(
-                f"{self._url}: an object was created twice; this store cannot keep two writers apart. Choose another, "
+                f"{self._url}: an object was created twice; this store cannot exclude a second writer. Choose another, "
                 "or make sure yourself that there is only one writer and pass the option exclusive_create=False"
             )
         self._is_proven = True
@@ -127,12 +129,12 @@ class ObjectStorage(Storage):
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
         first = _read(self, LOCK)
-        return None if first is None else _holder(_end_of_chain(self, first))
+        return None if first is None else _holder(_last_claimant(self, first))
 
     def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
         if len(data) >= MOST_BYTES:
             raise OSError(
-                f"{name} has {len(data):,} bytes, but an object is made by one request of less than {MOST_BYTES:,}"
+                f"{name} has {len(data):,} bytes, but an object is created by one request of fewer than {MOST_BYTES:,}"
             )
         crash_points.passed("before_tmp")
         if not self._exclusive and self.size(name) is not None:
@@ -184,7 +186,7 @@ class ObjectStorage(Storage):
             self._system.invalidate_cache(path)
             try:
                 return self._system.ls(path, detail=True, refresh=True)
-            except FileNotFoundError as fault:  # a folder is there once there is something in it
+            except FileNotFoundError as fault:  # a folder exists only if it contains an object
                 if code_of(fault) == "NoSuchBucket":
                     raise
                 return []
@@ -214,7 +216,7 @@ class ObjectStorage(Storage):
         names = self.list(META)
         probes = [name for name in names if name.startswith(PROBE)]
         claims = [name for name in names if name.startswith(CLAIM)]
-        if claims:  # those on the present holder may be in use
+        if claims:  # a claim on the lock of the current holder may be in use
             holder = self.holder()
             claims = [name for name in claims if holder is None or name != f"{CLAIM}{holder.run_id}.json"]
         return tuple(f"{META}/{name}" for name in (*probes, *claims))
@@ -258,7 +260,7 @@ class ObjectLock:
         try:
             self._take(break_lock)
         finally:
-            with suppress(OSError):  # the next holder sweeps them away
+            with suppress(OSError):  # the next holder removes them
                 for claim in self._claims:
                     store.remove(claim)
         self._open = True
@@ -284,10 +286,10 @@ class ObjectLock:
             first = _read(self._store, LOCK)
             if first is None:
                 continue  # released meanwhile
-            last = _end_of_chain(self._store, first)
-            self._check_gone(last, break_lock)
-            claim = _claim_on(last)
-            with suppress(FileExistsError):  # another taker was faster: see who
+            last = _last_claimant(self._store, first)
+            self._check_ended(last, break_lock)
+            claim = _claim_name(last)
+            with suppress(FileExistsError):  # another run created the claim first: read the lock again
                 self._store.create(claim, self._text)
                 self._claims.append(claim)
                 if _read(self._store, LOCK) == first:
@@ -297,10 +299,10 @@ class ObjectLock:
             f"{self._store.url}: other runs keep taking the lock; wait for them or choose another target"
         )
 
-    def _check_gone(self, values: Mapping[str, Any], break_lock: str | None) -> None:
+    def _check_ended(self, values: Mapping[str, Any], break_lock: str | None) -> None:
         where = self._store.url
-        if not _is_ours(values):
-            raise TargetBusyError(f"{where}/{LOCK} is not one that dkfeat wrote; remove it if no run is writing here")
+        if not _has_run_id(values):
+            raise TargetBusyError(f"{where}/{LOCK} was not written by dkfeat; remove it if no run is writing here")
         holder = _holder(values)
         if holder.alive is not False and values["run_id"] != break_lock:
             raise holder.busy_error(where)
@@ -310,23 +312,23 @@ def _holder(values: Mapping[str, Any]) -> Holder:
     return Holder.of(values, is_alive(values))
 
 
-def _end_of_chain(store: Storage, holder: Mapping[str, Any]) -> Mapping[str, Any]:
+def _last_claimant(store: Storage, holder: Mapping[str, Any]) -> Mapping[str, Any]:
     for _ in range(_LONGEST_CHAIN):
-        if not _is_ours(holder):
+        if not _has_run_id(holder):
             return holder
-        after = _read(store, _claim_on(holder))
+        after = _read(store, _claim_name(holder))
         if after is None:
             return holder
         holder = after
     return holder
 
 
-def _is_ours(holder: Mapping[str, Any]) -> bool:
+def _has_run_id(holder: Mapping[str, Any]) -> bool:
     """Return True if the values have a run id that may be part of a file name."""
     return isinstance(run_id := holder.get("run_id"), str) and _RUN_ID.fullmatch(run_id) is not None
 
 
-def _claim_on(holder: Mapping[str, Any]) -> str:
+def _claim_name(holder: Mapping[str, Any]) -> str:
     return f"{META}/{CLAIM}{holder['run_id']}.json"
 
 
@@ -339,11 +341,11 @@ def _read(store: Storage, name: str) -> Mapping[str, Any] | None:
 
 
 def this_process() -> dict[str, Any]:
-    """Identify this process among all others, by plain JSON values.
+    """Return plain JSON values that identify this process among those of all hosts.
 
     Returns
     -------
-    facts : dict
+    identity : dict
         Keys host, machine (a hash), boot, pid_namespace, pid and pid_start; empty text for unknown values.
     """
     machine = _text("/etc/machine-id")
@@ -381,7 +383,9 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
 def _start_of(pid: int) -> str:
     """Return the start time of a process in the units of the system; empty if there is no such process."""
     if Path("/proc/self/stat").exists():
-        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before may hold anything
+        fields = (
+            _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        )  # the process name before it may contain any character
         return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
     shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return shown.stdout.strip()

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
+from dkfeat.messages import counted
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 DEFAULT_RETRY_SECONDS = 60.0
-"""Default number of seconds after its first fault during which a call is retried."""
+"""Default time limit for retries after the first fault of a call, in seconds."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # 409: another conditional request on the same key is under way
@@ -46,14 +47,14 @@ _TRANSIENT_KINDS = {
     "ResponseParserError",
     "ResponseStreamingError",
 }
-_LASTING_KINDS = {"SSLError", "ClientSSLError", "ProxyConnectionError", "FileExpired"}
-_KINDS: dict[type[OSError], int] = {
+_PERMANENT_KINDS = {"SSLError", "ClientSSLError", "ProxyConnectionError", "FileExpired"}
+_ERRNOS: dict[type[OSError], int] = {
     FileNotFoundError: errno.ENOENT,
     FileExistsError: errno.EEXIST,
     PermissionError: errno.EACCES,
     TimeoutError: errno.EIO,
 }
-_of_thread = threading.local()
+_thread_state = threading.local()
 _jitter = random.SystemRandom()  # leaves the program's own random state unchanged
 
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
@@ -66,12 +67,12 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER = re.compile(r"://[^/@\s]*@")
 _STORE = re.compile(
     r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*"
-)  # a secret may hold slashes, a bucket no colon
+)  # the secret may contain slashes; a bucket name contains no colon
 _QUERY = re.compile(r"(https?://[^?\s]*\?)\S+")  # as in signed URLs
-_FEWEST_SECRET = 4  # shorter values are words such as "s3" that texts need
+_MIN_SECRET_LENGTH = 4  # shorter values, such as "s3", also occur in ordinary messages
 
-_systems: dict[str, Any] = {}
-_opening = threading.Lock()
+_filesystems: dict[str, Any] = {}
+_filesystems_lock = threading.Lock()
 
 
 def is_url(text: str) -> bool:
@@ -83,7 +84,7 @@ def is_url(text: str) -> bool:
 
 
 def protocol_of(url: str) -> str:
-    """Return the protocol of a URL; protocols with several names have one of them.
+    """Return the protocol of a URL; aliases such as s3a are replaced by one name.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def printable(text: str) -> str:
 
 
 def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
-    """Make a function that removes secrets, of the storage options and the environment, from a text."""
+    """Make a function that removes the secrets in storage options and environment variables from a text."""
 
     def hide(text: str) -> str:
         variables = [value for name in _SECRET_VARIABLES if (value := os.environ.get(name))]
@@ -201,14 +202,15 @@ class Retries:
                 wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * _jitter.uniform(0.5, 1)
                 transient = _is_transient(fault)
                 if not transient or now + wait > deadline:
-                    error = self._error(fault, f"; tried {tries} times in {self.seconds:g} s" if transient else "")
+                    limit = f"; {counted(tries, 'attempt')}, retry limit {self.seconds:g} s"
+                    error = self._error(fault, limit if transient else "")
                     logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)
-                    self._log_retries(what, tries, "ended by an error")
+                    self._log_retries(what, tries, "failed")
                     raise error from None  # the library's own error may hold secrets, and may not be picklable
                 text = f"{self._error(fault).strerror}; trying again, for at most {self.seconds:g} s"
                 logger.log(logging.WARNING if tries == 3 else logging.INFO, "%s: %s: %s", self.where, what, text)
                 self.count += 1
-                _of_thread.count = thread_retries() + 1
+                _thread_state.count = thread_retries() + 1
                 time.sleep(wait)
             else:
                 self._log_retries(what, tries, "done")
@@ -220,21 +222,21 @@ class Retries:
             logger.warning("%s: %s: %s after %s", self.where, what, outcome, counts)
 
     def _error(self, fault: Exception, more: str = "") -> OSError:
-        """Error for the caller: of a kind that it may catch, with the store's message without secrets."""
+        """Convert a fault to an `OSError`, of a subclass in `_ERRNOS` if possible; its message has no secrets."""
         status, code = status_of(fault), code_of(fault)
         text = next(filter(None, map(_message, _chain(fault))), type(fault).__name__)
         if status is not None:
             named = "" if code is None or code == str(status) else f" {code}"
             text = f"{status}{named}: {text}"
-        kind = next((kind for kind in _KINDS if isinstance(fault, kind)), OSError)
-        if status == 412:  # our condition failed: the file must not exist
+        kind = next((kind for kind in _ERRNOS if isinstance(fault, kind)), OSError)
+        if status == 412:  # "create only if it does not exist" failed
             kind = FileExistsError
-        return kind(_KINDS.get(kind, errno.EIO), self._hide(text)[:1000] + more)
+        return kind(_ERRNOS.get(kind, errno.EIO), self._hide(text)[:1000] + more)
 
 
 def thread_retries() -> int:
     """Count the retries by this thread so far, on any store."""
-    return getattr(_of_thread, "count", 0)
+    return getattr(_thread_state, "count", 0)
 
 
 def status_of(fault: BaseException) -> int | None:
@@ -256,7 +258,7 @@ def code_of(fault: BaseException) -> str | None:
 def _is_transient(fault: Exception) -> bool:
     """Return True if the same call may succeed later."""
     names = {kind.__name__ for link in _chain(fault) for kind in type(link).__mro__}
-    if names & _LASTING_KINDS:
+    if names & _PERMANENT_KINDS:
         return False
     status = status_of(fault)
     if code_of(fault) in _TRANSIENT_CODES:  # also in a response of status 200
@@ -268,7 +270,7 @@ def _is_transient(fault: Exception) -> bool:
 
 
 def _response(link: BaseException) -> dict[str, Any]:
-    """Response that an error of botocore carries; empty for any other error."""
+    """Return the response in an error of botocore; empty for any other error."""
     response = getattr(link, "response", None)
     return response if isinstance(response, dict) else {}
 
@@ -289,7 +291,7 @@ def _chain(fault: BaseException) -> Iterator[BaseException]:
 
 
 def open_retries(url: str, options: Mapping[str, Any]) -> Retries:
-    """Retries for calls on the store of a URL, as the option ``retry_seconds`` bounds them."""
+    """Make the `Retries` for the store of a URL, with the time limit of the option ``retry_seconds``."""
     seconds = options.get("retry_seconds", DEFAULT_RETRY_SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
         raise ConfigError(
@@ -299,9 +301,10 @@ def open_retries(url: str, options: Mapping[str, Any]) -> Retries:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """Return the file system of a URL, one for each set of options in a process, and the path in it.
+    """Return the file system of a URL, and the path in it; a process makes one file system for each set of options.
 
-    It caches no listings, and on S3 it does not retry calls, because `Retries` does. Nothing is read or written.
+    It caches no listings, and on S3 it does not retry calls, because `Retries` does. For a chained URL it is the one
+    that fsspec returns, with fsspec's defaults. Nothing is read or written.
 
     Parameters
     ----------
@@ -313,9 +316,9 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
     Raises
     ------
     ConfigError
-        If a package is missing, the options are invalid, or the URL of an object store holds credentials.
+        If a package is missing, the options are invalid, or the URL of an object store contains credentials.
     """
-    import fsspec  # late: local paths do without it
+    import fsspec  # late import: local paths do not need it
 
     given = {key: value for key, value in (options or {}).items() if key not in OWN_OPTIONS}
     hide = hider(given)
@@ -326,14 +329,14 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         kind = fsspec.get_filesystem_class(protocol)
         if holds_credentials(url):
             raise ConfigError(
-                f"{shown_url(url)} is given with credentials in it; pass them as storage options or by the environment"
+                f"{shown_url(url)} contains credentials; pass them as storage options or in environment variables"
             )
         path = kind._strip_protocol(url)
-        of_url = kind._get_kwargs_from_urls(url)
+        url_settings = kind._get_kwargs_from_urls(url)
         if protocol == "s3":
             settings = {**fsspec.config.conf.get("s3", {}), **given}
             given["config_kwargs"] = {**_S3_OPTIONS, **settings.get("config_kwargs", {})}
-        return _opened(kind, protocol, {"use_listings_cache": False, **of_url, **given}), path
+        return _cached_filesystem(kind, protocol, {"use_listings_cache": False, **url_settings, **given}), path
     except ConfigError:
         raise
     except (ImportError, ValueError, TypeError, KeyError) as fault:
@@ -342,16 +345,16 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         raise ConfigError(f"{shown_url(url)} cannot be opened: {hide(str(fault))}{hint}") from None
 
 
-def _opened(kind: Any, protocol: str, settings: dict[str, Any]) -> Any:
+def _cached_filesystem(kind: Any, protocol: str, settings: dict[str, Any]) -> Any:
     text = json.dumps(settings, sort_keys=True, default=repr)
     key = f"{os.getpid()} {protocol} {hashlib.sha256(text.encode()).hexdigest()}"
-    with _opening:
-        if key not in _systems:
+    with _filesystems_lock:
+        if key not in _filesystems:
             system = kind(skip_instance_cache=True, **settings)
             if protocol == "s3":
                 system.retries = 1
-            _systems[key] = system
-        return _systems[key]
+            _filesystems[key] = system
+        return _filesystems[key]
 
 
 def _secrets(options: Mapping[str, Any], inside: bool = False) -> Iterator[str]:
@@ -359,5 +362,5 @@ def _secrets(options: Mapping[str, Any], inside: bool = False) -> Iterator[str]:
         secret = inside or is_secret(str(name))
         if isinstance(value, Mapping):
             yield from _secrets(value, secret)
-        elif isinstance(value, str) and secret and len(value) >= _FEWEST_SECRET:
+        elif isinstance(value, str) and secret and len(value) >= _MIN_SECRET_LENGTH:
             yield value

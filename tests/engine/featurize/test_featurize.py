@@ -322,7 +322,7 @@ def test_featurize__target_around_the_source_is_refused(place, tmp_path):
     file = tmp_path / "in" / place / "a.svm"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("1 1:1\n")
-    with pytest.raises(ConfigError, match="lies in the target"):
+    with pytest.raises(ConfigError, match="is inside the target"):
         featurized(str(file), target)
     assert not (target / "_dkfeat").exists()
 
@@ -330,7 +330,7 @@ def test_featurize__target_around_the_source_is_refused(place, tmp_path):
 @pytest.mark.fault("C-10")
 def test_featurize__recursive_pattern_over_the_target_is_refused(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
-    with pytest.raises(ConfigError, match="looks into the target"):
+    with pytest.raises(ConfigError, match="also searches the target"):
         featurized(str(tmp_path / "**" / "*.svm"), tmp_path / "features")
 
 
@@ -349,7 +349,7 @@ def test_featurize__target_below_a_file_is_refused_before_work(source, tmp_path,
 
 @pytest.mark.fault("S-03")
 def test_featurize__target_without_a_parent_is_refused_before_work(source, tmp_path, counted):
-    with pytest.raises(CommitError, match="parent folder is missing"):
+    with pytest.raises(CommitError, match="parent folder does not exist"):
         featurized(source, tmp_path / "nowhere" / "features")
     assert counted == []
     assert not (tmp_path / "nowhere").exists()

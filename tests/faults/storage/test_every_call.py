@@ -66,7 +66,7 @@ def run_with_faults(golden, folder, how, for_ever, step):
                 outcomes.add(0)
             except DkfeatError as fault:
                 outcomes.add(fault.exit_code)
-        assert not local._held, number
+        assert not local._held_locks, number
         assert_dataset_whole(job.target, finished=False)
         job.run()
         assert dataset_state(job.target) == dataset_state(done.target), number

@@ -21,7 +21,7 @@ def test_store__that_forbids_fails_with_what_it_says(bucket, options, proxy):
     found = check(bucket, options)
     assert (found.state, found.exit_code) == ("fail", 3)
     assert "403 AccessDenied" in found.found
-    assert "allow to read, list, write and delete" in found.found
+    assert "allow reading, listing, writing and deleting" in found.found
 
 
 def test_store__without_its_bucket_fails(bucket, options):
@@ -35,5 +35,5 @@ def test_store__that_overwrites_fails(bucket, options, proxy):
     proxy.add("overwrite", method="PUT")
     found = check(bucket, options)
     assert (found.state, found.exit_code) == ("fail", 3)
-    assert "an object was created twice; this store cannot keep two writers apart" in found.found
+    assert "an object was created twice; this store cannot exclude a second writer" in found.found
     assert bucket.keys() == []

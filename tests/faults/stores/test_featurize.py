@@ -196,7 +196,7 @@ def test_run__each_shard_fails_at_first__is_identical(pattern, golden, bucket, o
 def test_run__503_for_ever_on_one_shard__ends_and_resumes_identical(pattern, golden, bucket, options, proxy):
     proxy.add(503, method="PUT", key="part-000003")
     with pytest.raises(
-        ShardError, match=r"part-000003.*cannot be written: 503 SlowDown.*tried \d+ times in 1 s"
+        ShardError, match=r"part-000003.*cannot be written: 503 SlowDown.*\d+ attempts, retry limit 1 s"
     ) as fault:
         run(pattern, bucket, {**options, "retry_seconds": 1})
     assert fault.value.exit_code == 3

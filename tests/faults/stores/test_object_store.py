@@ -190,7 +190,7 @@ def test_create__applied_but_answer_lost__is_ours(storage, bucket, proxy):
 def test_create__503_for_ever__ends_within_the_set_time(bucket, options, proxy):
     storage = open_storage(bucket.url(), {**options, "retry_seconds": 1})
     proxy.add(503, method="PUT")
-    with pytest.raises(OSError, match=r"503 SlowDown: .*; tried \d+ times in 1 s"):
+    with pytest.raises(OSError, match=r"503 SlowDown: .*; \d+ attempts, retry limit 1 s"):
         storage.create(NAME, b"new")
     assert bucket.keys() == []
 
@@ -252,7 +252,7 @@ def test_sweep__takes_probes_and_claims_of_dead_runs_only(storage, bucket):
 @pytest.mark.fault("X-09")
 @pytest.mark.parametrize("url", [f"s3://{KEY}:{SECRET}@bucket/out", f"gs://{KEY}@bucket/out"])
 def test_url__with_credentials__is_refused_without_showing_them(url):
-    with pytest.raises(ConfigError, match="credentials in it") as fault:
+    with pytest.raises(ConfigError, match="contains credentials") as fault:
         open_storage(url)
     assert "planted" not in str(fault.value)
     assert KEY not in str(fault.value)
@@ -260,7 +260,7 @@ def test_url__with_credentials__is_refused_without_showing_them(url):
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///", "s3://b/a/../c", "s3://b//c"])
 def test_url__of_no_place__is_refused(url):
-    with pytest.raises(ConfigError, match="names no place"):
+    with pytest.raises(ConfigError, match="is not the URL of a folder"):
         open_storage(url)
 
 

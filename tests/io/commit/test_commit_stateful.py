@@ -101,7 +101,7 @@ class DataSetMachine(RuleBasedStateMachine):
             patch.setattr(crash_points, "passed", die)
             with suppress(Killed):
                 act()
-        local._drop_in_child()  # as the kernel does for a dead process: free the lock, leave the file
+        local._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
         meta = self.job.target / "_dkfeat"
         manifests = len(list(meta.glob("manifest-*.json")))
         plans = len(list(meta.glob("plan-*.json")))

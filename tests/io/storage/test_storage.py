@@ -39,7 +39,7 @@ def test_open__other_protocol__is_refused(url):
 
 @pytest.mark.parametrize("url", ["", "file://", "a\0b"])
 def test_open__no_folder__is_refused(url):
-    with pytest.raises(ConfigError, match="names no folder"):
+    with pytest.raises(ConfigError, match="is not the path of a folder"):
         open_storage(url)
 
 
