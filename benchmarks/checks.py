@@ -1,4 +1,4 @@
-"""Cost of page checksums, SHA-256 and flushes to disk in a featurize run: the same run with and without them.
+"""Cost of page checksums, SHA-256 and flushes to disk in a featurize run: runs with and without them.
 
     python benchmarks/checks.py [--quick] [--rows 100000] [--repeats 7] [--folder DIR]
 
@@ -70,7 +70,7 @@ CHECKS = {"page checksums": without_page_checksums, "SHA-256": without_sha256, "
 
 
 def run(source, gcws, target, left_out=()):
-    """Wall seconds and processor seconds of a run with some of the checks left out."""
+    """Measure the wall and processor seconds of a run with some of the checks left out."""
     shutil.rmtree(target, ignore_errors=True)
     with ExitStack() as stack:
         for name in left_out:
@@ -81,7 +81,7 @@ def run(source, gcws, target, left_out=()):
 
 
 def compared(source, gcws, target, left_out, repeats):
-    """Throughput with all checks over that with some left out: medians of pairs, run in alternating order."""
+    """Measure throughput with all checks over throughput with some left out: medians of pairs in alternating order."""
     wall, cpu = [], []
     for repeat in range(repeats):
         seconds = {}
@@ -114,7 +114,7 @@ def main():
     lines = []
     for n_components in (512, 64):
         gcws = dkfeat.GCWSFeatures(n_components=n_components, i_bits=8, random_state=0)
-        run(source, gcws, target)  # compiled, and the text in the page cache
+        run(source, gcws, target)  # compiles, and reads the text into the page cache
         single = [(name,) for name in CHECKS] if n_components == 512 else []
         for left_out in (*single, tuple(CHECKS)):
             name = left_out[0] if len(left_out) == 1 else "all"

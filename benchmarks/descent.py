@@ -2,7 +2,8 @@
 
     DKFEAT_DATA=DIR python benchmarks/descent.py [--quick]
 
-Both train on one thread, with averaging. Pairs of epochs are timed in turn by processor time, after one epoch of each.
+Both train on one thread, with averaging. After one untimed epoch of each, pairs of epochs are timed in turn by
+processor time.
 """
 
 import lzma

@@ -4,7 +4,7 @@
 
 dkfeat's time includes all work from CSR arrays to packed 8-bit codes on one thread: logarithms, the transpose to
 feature-major order, parameters and packing. The peer is ``WeightedMinHashGenerator.minhash_many`` on 400 rows (8 of
-W3), without the time to compute its tables. Both are timed in turn in one process; the table has medians of CPU
+W3); the time to compute its tables is not counted. Both are timed in turn in one process; the table has medians of CPU
 time. Needs the extra `bench`.
 """
 
@@ -30,7 +30,7 @@ from dkfeat.compiled.sampling.feature_major import signed_logs
 WORKLOADS = {"W1": webspam_like, "W2": rcv1_like, "W3": wide}
 ROWS = {"W1": 20_000, "W2": 20_000, "W3": 1000}
 COMPONENTS = {"W1": (128, 512, 1024), "W2": (128, 512, 1024), "W3": (64,)}
-PEER_ROWS = {"W1": 400, "W2": 400, "W3": 8}  # of W3 its tables alone are 768 MB
+PEER_ROWS = {"W1": 400, "W2": 400, "W3": 8}  # the peer's tables for W3 alone take 768 MB
 TARGETS = {("W1", 512): 0.20, ("W2", 512): 0.40}
 RATIO = 120
 COLUMNS = ("workload", "k", "rows", "ours_ns", "ours_best_ns", "peer_ns", "ratio", "target_ns")

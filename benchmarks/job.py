@@ -119,7 +119,7 @@ def user_script(path, folder, n_rows, n_measured):
 
 
 def on_cluster(path, n_rows, folder, n_workers, repeats):
-    """Time on warm worker processes, and the increase of their peak memory."""
+    """Measure the time on warm worker processes, and the increase of their peak memory."""
     import psutil
 
     import dkfeat
@@ -138,7 +138,7 @@ def on_cluster(path, n_rows, folder, n_workers, repeats):
             dkfeat.featurize(source, target, gcws, client=client, progress=False)
             return time.perf_counter() - started
 
-        run(few, few.stat().st_size // (4 * n_workers))  # compiled, and on every worker
+        run(few, few.stat().st_size // (4 * n_workers))  # compiles on every worker
         workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
         idle = [worker.memory_info().rss for worker in workers]
         above, stop = [0], threading.Event()

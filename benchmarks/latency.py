@@ -25,7 +25,7 @@ TARGET_MS = 1.0
 
 def quantiles(predict, rows, repeats):
     for row in rows[:20]:
-        predict(row)  # compiled, tables made
+        predict(row)  # compiles, and makes tables
     seconds = []
     for at in range(repeats):
         row = rows[at % len(rows)]

@@ -2,10 +2,10 @@
 
     python benchmarks/maclaurin.py [--quick]
 
-float32, one thread. Both sides are timed in turn in one process, for about the same time; the table has medians of CPU
-time and of the pairs' ratios. dkfeat's time includes all work from input rows to features. The peer multiplies rows by
-dense matrices of signs, one for each factor, with NumPy or, for sparse rows, scipy, and multiplies the products.
-Drawing its matrices, of n_features times factors, is not counted.
+float32, one thread. dkfeat and the peer are timed in turn in one process, for about the same time; the table has
+medians of CPU time and of the pairs' ratios. dkfeat's time includes all work from input rows to features. The peer
+multiplies rows by dense matrices of signs, one for each factor, with NumPy or, for sparse rows, scipy, and multiplies
+the products. The time to draw the matrices is not counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dkfeat.maps import MaclaurinFeatures
 
 
 def sign_matrices(degrees: np.ndarray, n_features: int) -> list[np.ndarray]:
-    """One sign matrix for each factor number, with a column for each component that has this factor."""
+    """Draw one sign matrix for each factor number, with a column for each component that has this factor."""
     rng = np.random.default_rng(0)
     widths = [int((degrees > j).sum()) for j in range(int(degrees.max()))]
     return [rng.choice(np.array([-1, 1], np.float32), (n_features, width)) for width in widths]

@@ -22,7 +22,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 def compare(
     name: str, ours: Callable[[], Any], peer: Callable[[], Any], rows: int, repeats: int, target: float
 ) -> dict:
-    """Median of the ratios of some pairs.
+    """Measure the median of the ratios of some pairs.
 
     A pair is one call of the peer, with calls of dkfeat that take about as long in total, half of them before it and
     half after it. Temporary load on the machine then affects both sides equally.

@@ -1,8 +1,8 @@
-"""MB/s of reading LIBSVM text with all checks, compared with scikit-learn's loader on the same file.
+"""Speed in MB/s of reading LIBSVM text with all checks, compared with scikit-learn's loader on the same file.
 
     python benchmarks/parser.py [--quick]
 
-Times are the minimum of the repeats' CPU times of this process, which depends least on other load of the machine.
+Times are the minimum of the repeats' CPU times of this process, which are least affected by other load on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from text_workload import N_FEATURES, eight_digits, write_rcv1_like
 
 from dkfeat.io.libsvm.source import LibsvmSource
 
-TARGET = 12.0  # times scikit-learn, for reading rows of 8-digit values
+TARGET = 12.0  # multiple of scikit-learn's speed, for reading rows of 8-digit values
 FORMS: dict[str, Callable[[float], str]] = {
     "8 digits": eight_digits,
     "17 digits": repr,
@@ -60,7 +60,7 @@ print((high_water() - before) / blocksize)
 
 
 def best(run: Callable[[], Any], repeats: int) -> float:
-    """Minimum of the CPU seconds of the repeats."""
+    """Return the minimum of the CPU seconds of the repeats."""
     seconds = []
     for _ in range(repeats):
         start = time.process_time()
@@ -77,7 +77,7 @@ def child(program: str, *args: object, **environment: str) -> list[float]:
 
 
 def measure(path: Path, repeats: int) -> dict[str, float]:
-    """MB/s of scikit-learn and of dkfeat's functions that read one file."""
+    """Measure MB/s of scikit-learn and of dkfeat's functions that read one file."""
     source = LibsvmSource(str(path), n_features=N_FEATURES, zero_based=False, label_dtype="int64")
     splits = source.splits()
 

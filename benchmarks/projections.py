@@ -1,12 +1,12 @@
-"""Walsh-Hadamard transforms against scipy's rfft, Fourier features against RBFSampler, Laplace against dense ones.
+"""Walsh-Hadamard transforms against scipy's rfft, Fourier features against RBFSampler, Laplace against BLAS.
 
     python benchmarks/projections.py [--quick]
 
-float32, one thread. Both sides are timed in turn in one process, for about the same time; the table has medians of CPU
-time and of the pairs' ratios. dkfeat's time includes all work from input rows to features: norms, projection, phases
-and cosines. Drawing the peer's weights is not counted; dkfeat's weights are cached if they are small and else drawn in
-the call. Laplace features with circulant projections are compared with a BLAS product with all weights in memory and
-NumPy's exponential, in batches and row by row.
+float32, one thread. dkfeat and the peer are timed in turn in one process, for about the same time; the table has
+medians of CPU time and of the pairs' ratios. dkfeat's time includes all work from input rows to features: norms,
+projection, phases and cosines. Drawing the peer's weights is not counted; dkfeat's weights are cached if they are
+small, and otherwise drawn in the call. Laplace features with circulant projections are compared with a BLAS product
+with all weights in memory and NumPy's exponential, in batches and row by row.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/sizing.py [memory|time] [--quick] [--folder DIR] [--mib 512]
 
-Each measurement runs in a new process with loaded loops. Memory is the peak minus the memory before the run, and does
-not depend on other load of the machine; measure times on a quiet machine.
+Each measurement runs in a new process, after the compiled loops are loaded. Memory is the peak minus the memory before
+the run, and does not depend on other load of the machine; measure times on a quiet machine.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PARTS = ("memory", "time")
 ROOT = Path(__file__).parent.parent
 COMPONENTS = 512
 BASE_BYTES = 4 << 20
-"""Text that is drawn; larger files repeat it."""
+"""Size of the random text; larger files repeat it."""
 
 CHILD = """
 import json, sys, threading, time
@@ -81,7 +81,7 @@ def text_of(folder, n_bytes):
 
 
 def measured(folder, source, block, **where):
-    """Measurements of a new process that featurizes a file."""
+    """Measure a new process that featurizes a file."""
     target = folder / "features"
     script = folder / "child.py"
     script.write_text(CHILD)

@@ -16,7 +16,7 @@ def eight_digits(value: float) -> str:
 
 
 def write_rcv1_like(path: Path, n_bytes: int, *, form: Callable[[float], str] = eight_digits, seed: int = 3) -> int:
-    """Write whole rows until the file has at least `n_bytes`; returns the number of rows."""
+    """Write whole rows until the file has at least `n_bytes`; return the number of rows."""
     rng = np.random.default_rng(seed)
     popularity = np.cumsum(1 / np.arange(1, N_FEATURES + 1))
     popularity /= popularity[-1]

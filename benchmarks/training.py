@@ -28,7 +28,7 @@ import dkfeat
 
 COMPONENTS = 256
 SETS = ("rcv1", "sector", "adult_a9a")
-POINTS = 0.001  # so near counts as reached
+POINTS = 0.001  # within this distance, the accuracy counts as reached
 TARGET = 0.8
 MOST_MEMORY = 1.2
 
@@ -59,7 +59,8 @@ def featurized(X, y, folder, blocksize, copies=1):
 
 
 def speed(n_rows, n_classes, folder, epochs):
-    """Time epochs of both in turn, so that load affects both equally; the first pair is a warm-up."""
+    """Time epochs of dkfeat and scikit-learn in turn, so that load affects both equally; the first pair is a
+    warm-up."""
     X = rcv1_like(n_rows)
     rules = np.random.default_rng(1).normal(size=(X.shape[1], n_classes))
     scores = X @ rules
@@ -121,7 +122,7 @@ def memory(n_rows, folder):
 
 
 def reached(name, root, folder):
-    """Time to the accuracy of LinearSVC on the same features, for training from shards."""
+    """Measure the time until training from shards reaches the accuracy of LinearSVC on the same features."""
     shards = {}
     (folder / name).mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
@@ -144,7 +145,7 @@ def reached(name, root, folder):
     def epoch_ended(entry):
         seen.append((time.perf_counter() - started, entry["test_accuracy"]))
 
-    dkfeat.train(shards["train"], dkfeat.SGD(epochs=1), test=shards["test"], progress=False)  # compiled
+    dkfeat.train(shards["train"], dkfeat.SGD(epochs=1), test=shards["test"], progress=False)  # compiles
     started = time.perf_counter()
     dkfeat.train(shards["train"], test=shards["test"], progress=epoch_ended)
     ours = next((seconds for seconds, accuracy in seen if accuracy >= aim - POINTS), None)

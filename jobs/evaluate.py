@@ -19,7 +19,7 @@ def main(conf: str) -> None:
     """
     job = load_job(conf, needs="evaluate")
     if any(part.out is not None for part in job.evaluate):
-        check_plots()  # before the work, not after
+        check_plots()  # fails before the evaluation, not after
     with open_runs(job.run, job.evaluate) as parts:
         for part, run in parts:
             found = evaluate(part.model, **build_rows(part), client=run, progress=run.progress)

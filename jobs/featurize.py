@@ -14,8 +14,8 @@ from dkfeat.messages import counted
 def main(conf: str) -> None:
     """Run the `featurize` parts of the job file CONF, one after the other.
 
-    The exit status is that of the dkfeat command. Parts that are done
-    already write nothing, so a scheduler may simply run the job again.
+    The exit status is that of the dkfeat command. Completed parts write
+    nothing, so a scheduler may simply run the job again.
     """
     job = load_job(conf, needs="featurize")
     with open_runs(job.run, job.featurize) as parts:

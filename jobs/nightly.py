@@ -1,4 +1,4 @@
-"""Add to data sets what is new in their sources: ``python jobs/nightly.py conf/nightly.yaml``."""
+"""Add new files of the sources to data sets: ``python jobs/nightly.py conf/nightly.yaml``."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ BUSY = TargetBusyError.exit_code
 @click.option("--log", "log_file", metavar="FILE", help="Append the lines to FILE, not to standard output.")
 @click.pass_context
 def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
-    """Run the `featurize` parts of the job file CONF on what is new.
+    """Run the `featurize` parts of the job file CONF on new files.
 
-    It may be started at any time, also while it runs already: files that are
-    committed are not read again, an interrupted batch is finished, and a target
-    that another run holds is skipped. Each part is tried whatever became of the
-    one before. What happens is told by lines of JSON on standard output.
+    The job may be started at any time, even while it is running: committed
+    files are not read again, an interrupted batch is finished, and a target
+    that another run holds is skipped. Every part is run, even if an earlier one
+    failed. Lines of JSON on standard output report the events.
 
-    The exit status is that of the first part that failed; 4 if parts were only
-    skipped because their targets were busy; else 0, also where nothing is new.
+    The exit status is that of the first part that failed; 4 if none failed and
+    some were skipped because their targets were busy; else 0, even if no file
+    is new.
     """
-    stream = sys.stdout if log_file is None else _opened(ctx, log_file)
+    stream = sys.stdout if log_file is None else _open_log(ctx, log_file)
     log = LogLines(stream, job=conf)
     set_log(ctx, log)
     ctx.with_resource(log.collecting())
@@ -45,15 +46,15 @@ def main(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
     job = load_job(conf, needs="featurize")
     waiting: set[str] = set()
     with open_runs(job.run, job.featurize) as parts:
-        results = [_fire(part, run, log, waiting) for part, run in parts]
+        results = [_run_part(part, run, log, waiting) for part, run in parts]
     failed = [status for status, busy in results if status and not busy]
     status = failed[0] if failed else max(status for status, _ in results)
     log("end", level="error" if failed else "info", exit_code=status, seconds=_since(began))
     ctx.exit(status)
 
 
-def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> tuple[int, bool]:
-    """Run a part; give its exit status, and whether that status only means that its target is busy."""
+def _run_part(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> tuple[int, bool]:
+    """Run a part; return its exit status, and True if the part was skipped because its target is busy."""
     began = time.monotonic()
     log("start", target=part.out, source=part.source.urlpath)
     try:
@@ -65,7 +66,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
             why = "the source has no files yet" if _is_unstarted(before) else "the source has no files now"
             log("waiting", target=part.out, message=why, seconds=_since(began))
             return 0, False
-        if _is_unstarted(before):  # where one pattern matches and another does not yet, that is most often a mistake
+        if _is_unstarted(before):  # if only some patterns match, the others are most likely mistakes
             present = part
         try:
             manifest = run_featurize(present, run, progress=log.progress if run.progress else False)
@@ -109,7 +110,7 @@ def _fire(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str
 def _status(part: FeaturizeConfig) -> Status | None:
     try:
         return part_status(part)
-    except ShardError:  # nothing is there, or it is damaged: then the run tells
+    except ShardError:  # no target yet, or a damaged one, which the run reports
         return None
 
 
@@ -118,14 +119,14 @@ def _is_unstarted(before: Status | None) -> bool:
 
 
 def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
-    """Return True if a source may have no files: before the first batch, and if committed files may be moved away."""
+    """Return True if a source may have no files: before the first batch, or if committed files may be moved away."""
     if before is None or before.unfinished is not None:
         return before is None
     return before.committed is None or part.on_changed_source == "keep"
 
 
 def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
-    """Leave out patterns that match nothing in folders that exist; None if nothing is left."""
+    """Leave out patterns that match nothing in an existing folder; None if no pattern is left."""
     source = build_source(part.source)
     urlpath = tuple(
         path
@@ -134,7 +135,9 @@ def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
     )
     if not urlpath:
         return None
-    if len({_folder(pattern) for pattern in source.patterns}) > 1:  # names begin in the folder that all have in common
+    if (
+        len({_folder(pattern) for pattern in source.patterns}) > 1
+    ):  # file names are relative to the common folder of all patterns
         return part
     return replace(part, source=replace(part.source, urlpath=urlpath))
 
@@ -153,12 +156,12 @@ def _has_folder(pattern: str) -> bool:
 
 
 def _folder(pattern: str) -> Path:
-    """Folder of a pattern: what stands before its first folder or name with a wildcard."""
+    """Return the longest leading path of a pattern without wildcards."""
     return next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
 
 
-def _opened(ctx: click.Context, log_file: str) -> TextIO:
-    # a buffer that holds any line, so that lines of two processes do not mix
+def _open_log(ctx: click.Context, log_file: str) -> TextIO:
+    # the buffer is larger than any line, so that lines of two processes do not mix
     file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 -- the context closes it
     stream: TextIO = ctx.with_resource(file)
     return stream

@@ -13,8 +13,8 @@ from dkfeat.cli.jobs import load_job, open_runs, run_predict
 def main(conf: str) -> None:
     """Run the `predict` parts of the job file CONF, one after the other.
 
-    The exit status is that of the dkfeat command. Parts that are done
-    already write nothing, so a scheduler may simply run the job again.
+    The exit status is that of the dkfeat command. Completed parts write
+    nothing, so a scheduler may simply run the job again.
     """
     job = load_job(conf, needs="predict")
     with open_runs(job.run, job.predict) as parts:

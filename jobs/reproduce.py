@@ -44,12 +44,12 @@ def main(
 ) -> None:
     """Run the papers' experiments and write one page about them, OUT/report.html.
 
-    The same command again continues a run that was stopped. Experiments without
-    their data in DIR are left out, and the report names them. Beside the page,
+    Repeating the command continues an interrupted run. Experiments whose data
+    DIR lacks are left out, and the report names them. Beside the page,
     OUT/NAME holds each experiment's result.json, and for each picture its PNG
     files and NAME.json with the numbers drawn.
 
-    Quick mode takes minutes, full mode hours and up to 5 GiB a process:
+    Quick mode takes minutes, full mode hours and up to 5 GiB per process:
       python jobs/reproduce.py --data data --out report
       python jobs/reproduce.py --data data --out report --mode full --docs docs/results.md
     """

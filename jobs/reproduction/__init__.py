@@ -1,6 +1,7 @@
-"""The papers' tables and figures: one module an experiment, over dkfeat's public interface.
+"""The papers' tables and figures: one module per experiment, using dkfeat's public interface.
 
-Each module's docstring says what the paper did, on which rows and how normalised, and what differs here and why.
+Each module's docstring describes the paper's experiment, its rows and their normalisation, and the differences here
+with reasons.
 """
 
 from __future__ import annotations
@@ -24,6 +25,6 @@ NAMES: tuple[str, ...] = (
 
 
 def experiment(name: str) -> Experiment:
-    """Experiment of a module."""
+    """Return the experiment of a module."""
     found: Experiment = importlib.import_module(f"{__name__}.{name}").EXPERIMENT
     return found

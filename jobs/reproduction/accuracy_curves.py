@@ -1,12 +1,13 @@
-"""Accuracy against the number of samples: linear machines on GCWS and on NRFF, beside the kernels they stand for.
+"""Accuracy by number of samples: linear machines on GCWS and NRFF features, and machines with the exact kernels.
 
-The paper trains LIBLINEAR on k samples of generalized consistent weighted sampling, of which b bits are kept, and on k
-normalized random Fourier features with the γ that is best for the exact RBF machine. It draws accuracy over C for many
-k: GCWS needs far fewer samples than NRFF for the same accuracy, even where the RBF kernel itself is the better one.
+The paper trains LIBLINEAR on k samples of generalized consistent weighted sampling, keeping b bits of each, and on k
+normalized random Fourier features with the best γ of the exact RBF machine. It plots accuracy against C for many k:
+GCWS needs far fewer samples than NRFF for the same accuracy, even where the RBF kernel itself is the better one.
 
-So do we, with ``dkfeat.GCWSFeatures(k, i_bits=b)`` on values as they stand and ``dkfeat.FourierFeatures(k, gamma=γ)``,
-which brings rows to length 1 by itself; and draw accuracy at the best C against k. Beside the lines stand the linear
-machine on rows of length 1 (hinge loss, no bias) and the exact kernel machines, all on the same rows.
+This experiment does the same with ``dkfeat.GCWSFeatures(k, i_bits=b)`` on unscaled values and
+``dkfeat.FourierFeatures(k, gamma=γ)``, which itself scales rows to length 1, but plots accuracy at the best C against
+k. For comparison the plots show the linear machine on rows of length 1 (hinge loss, no bias) and the exact kernel
+machines, all on the same rows.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ FULL = Sizes(
 QUICK = Sizes({16: 2, 64: 2, 256: 2, 1024: 1}, (1.0, 10.0), (1.0, 10.0, 100.0, 1000.0))
 FULL_ROWS, QUICK_ROWS = (10_000, 10_000), (1_000, 1_500)
 FEWER_ROWS = {"shuttle": 5_000}
-"""Training rows of full mode where more change nothing but the time."""
+"""Number of training rows in full mode, for sets where more rows only take more time."""
 FEW_BITS_MOST_K = 512
-"""Beyond it only 8 bits and more are measured."""
+"""Maximum k at which fewer than 8 bits are measured."""
 EXACT_C = decades(0, 4)
 LOOKS = {1: 4, 2: 3, 4: 5, 8: 0, 12: 2}
-"""Colours and marks by the number of bits; NRFF has those of 1."""
+"""Indices of colour and marker by the number of bits; NRFF has index 1."""
 
 
 def run(ctx: Context) -> Results:
-    """Measure all sets that are there."""
+    """Measure all available sets."""
     plan, rows = (QUICK, QUICK_ROWS) if ctx.quick else (FULL, FULL_ROWS)
     here = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
     trained = {name: min(rows[0], FEWER_ROWS.get(name, rows[0]), len(found.y)) for name, found in here.items()}
@@ -74,7 +75,7 @@ def run(ctx: Context) -> Results:
 def _levels(
     ctx: Context, trained: Mapping[str, int], test_rows: int, gammas: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
-    """Best linear and exact kernel machines on the same rows, by level and set."""
+    """Find the best linear and exact kernel machines on the same rows, by level and set."""
 
     def tasks(grid: Sequence[float], **more: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {
@@ -100,7 +101,7 @@ def _prefixed(ctx: Context, prefix: str, compute: Any, tasks: Mapping[str, Any],
 def _methods(
     n_features: int, gamma: float, sizes: Sequence[int]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Sequence[int]]]:
-    """Lines of a set: GCWS of each b up to the first that keeps the whole coordinate, and NRFF."""
+    """Measure the lines of a set: GCWS of each b up to the first that keeps the whole coordinate, and NRFF."""
     needed = next((bits for bits in BITS if 2 * n_features <= 2**bits), BITS[-1])
     methods: dict[str, dict[str, Any]] = {
         label(bits, whole=2 * n_features <= 2**bits): {"method": "gcws", "bits": bits, "gamma": None}

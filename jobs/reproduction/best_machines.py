@@ -1,4 +1,4 @@
-"""Best linear, GMM and RBF machines of a data set over C and γ: what three experiments measure against."""
+"""Best linear, GMM and RBF machines of a data set over C and γ, the references of three experiments."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ GAMMAS = tuple(
         *(120, 150, 200, 300, 500, 1000),
     )
 )
-"""The paper's 58."""
+"""The paper's 58 values."""
 SEARCHED_ROWS = 2000
-"""Training rows on which γ is searched where a set has more; the best few are then tried on all."""
+"""Maximum number of training rows on which all γ are tried; if a set has more, the best few are then tried on all."""
 BEST_GAMMAS = 5
 
 
 def linear_best(
     data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
 ) -> dict[str, float]:
-    """Best linear machine on rows of length 1."""
+    """Find the best linear machine on rows of length 1."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, test_rows, seed)
+    found = found.sample(rows, test_rows, seed)
     train, test = unit_rows(found)
     return _best(grid, linear_accuracies(train, found.y, test, found.y_test, grid, seed=seed))
 
@@ -45,10 +45,10 @@ def linear_best(
 def gmm_best(
     data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
 ) -> dict[str, float]:
-    """Best GMM machine on rows as they stand."""
+    """Find the best GMM machine on unscaled rows."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, test_rows, seed)
+    found = found.sample(rows, test_rows, seed)
     gram, block = kernels.gmm(found.X), kernels.gmm(found.X_test, found.X)
     return _best(grid, kernel_accuracies(gram, found.y, block, found.y_test, grid))
 
@@ -63,12 +63,12 @@ def rbf_best(
     seed: int,
     test_rows: int | None = None,
 ) -> dict[str, float]:
-    """Best RBF machine over C and γ, each tried on all rows, or on some where there are many."""
+    """Find the best RBF machine over C and γ; with many rows, most γ are tried on a part of them only."""
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows, test_rows, seed)
+    found = found.sample(rows, test_rows, seed)
     if len(found.y) > SEARCHED_ROWS:
-        searched = _rbf_grid(found.some(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
+        searched = _rbf_grid(found.sample(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
         gammas = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
         best_c = searched[gammas[0]]["C"]
         grid = [C for C in grid if best_c / 11 < C < best_c * 11]
@@ -78,7 +78,7 @@ def rbf_best(
 
 
 def _rbf_grid(found: DataSet, grid: Sequence[float], gammas: Sequence[float]) -> dict[float, dict[str, float]]:
-    """Best C for each γ; kernels of all γ are powers of one."""
+    """Find the best C for each γ; the kernel of each γ is a power of the one for γ = 1."""
     gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
     power, power_block = np.empty_like(gram), np.empty_like(block)
     tried = {}

@@ -30,12 +30,12 @@ NRFF = "NRFF"
 
 
 def tables(measured: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Where the linear machine is beaten, by which factor fewer samples do, and accuracy at equal k."""
+    """Make the tables: smallest k that beats the linear machine, ratio of sample numbers, and accuracy at equal k."""
     return [_beaten(measured), _factors(measured), _at(measured)]
 
 
 def label(bits: int, *, whole: bool) -> str:
-    """Name of a line of GCWS; `whole`: the bits keep all of a coordinate."""
+    """Return the label of a GCWS line; `whole` means that the bits keep the whole coordinate."""
     return f"GCWS, b = {bits}" + (" (all)" if whole else "")
 
 
@@ -45,13 +45,13 @@ def _eight(each: Mapping[str, Any]) -> Line:
 
 
 def nrff_line(each: Mapping[str, Any]) -> Line:
-    """Line of NRFF."""
+    """Return the line of NRFF."""
     found: Line = next(line for line in each["lines"] if line.label == NRFF)
     return found
 
 
 def with_bits(each: Mapping[str, Any], bits: int) -> Line | None:
-    """Line of b bits; that of fewer, where they keep the whole coordinate already."""
+    """Return the line of b bits, or of fewer bits that already keep the whole coordinate."""
     lines = {line.label: line for line in each["lines"]}
     known = (lines.get(label(fewer, whole=True)) for fewer in BITS if fewer <= bits)
     return lines.get(label(bits, whole=False)) or next((line for line in known if line is not None), None)
@@ -79,7 +79,7 @@ def _beaten(measured: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _factor(each: Mapping[str, Any]) -> tuple[int, float, float | None]:
-    """Largest k of NRFF, its accuracy, and the k at which GCWS of 8 bits has it."""
+    """Return the largest k of NRFF, its accuracy there, and the k at which GCWS of 8 bits reaches this accuracy."""
     line = nrff_line(each)
     return line.k[-1], line.mean[-1], needed_k(_eight(each), line.mean[-1])
 

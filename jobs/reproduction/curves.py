@@ -1,4 +1,4 @@
-"""Accuracy of linear machines on features against their number: what two experiments have in common."""
+"""Accuracy of linear machines against the number of features: code shared by two experiments."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 PASSES = 100
-"""Of LIBLINEAR over features, at most."""
+"""Maximum number of passes of LIBLINEAR over features."""
 GAMMA_ROWS = 2_000
-"""Training rows on which γ is chosen."""
+"""Maximum number of training rows on which γ is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,41 +43,41 @@ class Line:
     label: str
     k: Sequence[int]
     mean: Sequence[float]
-    """Over the repetitions, at the C that is best for this k."""
+    """Mean over the repetitions, at the best C for this k."""
     spread: Sequence[float]
     """Standard deviation over the repetitions."""
     repeats: Sequence[int]
     by_c: Sequence[Sequence[float]]
-    """Mean at each C."""
+    """Mean over the repetitions at each C."""
     C: Sequence[float] = ()
 
     def first_above(self, level: float) -> int | None:
-        """Smallest k whose mean is above a level."""
+        """Return the smallest k whose mean is above a level."""
         return next((k for k, mean in zip(self.k, self.mean, strict=True) if mean > level), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of components, and how often each is repeated with other random numbers."""
+    """Numbers of components, and the number of repetitions of each with different seeds."""
 
     repeats: Mapping[int, int]
     grid: Sequence[float]
-    """Values of C on sparse features, of GCWS."""
+    """Values of C for sparse features, those of GCWS."""
     dense_grid: Sequence[float]
-    """Values of C on dense features, the best of which is often much larger."""
+    """Values of C for dense features, whose best C is often much larger."""
     most_work: float = math.inf
-    """Training rows times classes times k beyond which a point on sparse features is left out."""
+    """Maximum product of training rows, classes and k for points with sparse features; points above it are left out."""
     most_dense_work: float = math.inf
-    """The same on dense features."""
+    """Maximum product for points with dense features."""
 
     def of(self, rows: int, classes: int, *, dense: bool = True) -> list[int]:
-        """Numbers of components that are not too many for a set."""
+        """Return the numbers of components that are within the limit for a set."""
         most = self.most_dense_work if dense else self.most_work
         return [k for k in self.repeats if rows * max(1, classes - (classes == 2)) * k <= most]
 
 
 def best_gammas(ctx: Context, trained: Mapping[str, int]) -> dict[str, float]:
-    """γ of the best exact RBF machine of each set, on at most `GAMMA_ROWS` of its training rows."""
+    """Find γ of the best exact RBF machine of each set, on at most `GAMMA_ROWS` of its training rows."""
     gammas = list(GAMMAS[2::6] if ctx.quick else GAMMAS[2::3])
     shared = {"grid": decades(0, 4), "gammas": gammas, "seed": ctx.seed}
     tasks = {f"gamma-{name}": {**shared, "name": name, "rows": min(rows, GAMMA_ROWS)} for name, rows in trained.items()}
@@ -98,7 +98,7 @@ def point(
     seed: int,
     repeat: int,
 ) -> list[float]:
-    """Test accuracy at each C of a linear machine on features of a set.
+    """Compute the test accuracy, at each C, of a linear machine on features of a set.
 
     Parameters
     ----------
@@ -106,22 +106,22 @@ def point(
         Folder of data sets.
     name : str
     rows : sequence of two int or None
-        At most so many training and test rows.
+        Maximum numbers of training and test rows.
     method : {"gcws", "nrff", "rff", "gmm-nys", "rbf-nys"}
     k : int
-        Components.
+        Number of components.
     bits : int or None
-        b, of "gcws".
+        b, for "gcws".
     gamma : float or None
-        Of the RBF kernels.
+        Gamma of the RBF kernels.
     grid : sequence of float
         Values of C.
     seed, repeat : int
-        Rows are drawn by the first, features by both.
+        Rows are drawn by `seed`, features by `seed` and `repeat`.
     """
     found = load_rows(data, name)
     assert found is not None
-    found = found.some(rows[0], rows[1], seed)
+    found = found.sample(rows[0], rows[1], seed)
     random_state = 1000 * seed + repeat
     if method == "gcws":
         features: Any = GCWSFeatures(k, i_bits=bits or 8, random_state=random_state)
@@ -133,9 +133,9 @@ def point(
     train = features.fit(found.X).transform(found.X).astype(np.float64)
     test = features.transform(found.X_test).astype(np.float64)
     solver: dict[str, Any] = {"loss": "squared_hinge", "passes": PASSES, "seed": seed}
-    if method == "gcws":  # rows of k ones: to length 1, as the others nearly are
+    if method == "gcws":  # rows hold k ones: scale them to length 1, which the other features nearly have
         train, test = train / math.sqrt(k), test / math.sqrt(k)
-    else:  # the dual solver is far from the optimum where C is large, and so unfair to features that want it so
+    else:  # at large C the dual solver stays far from the optimum, to the disadvantage of dense features
         solver |= {"dual": False, "tol": 0.01}
     return linear_accuracies(train, found.y, test, found.y_test, grid, **solver)
 
@@ -148,20 +148,20 @@ def lines_of(
     plan: Sizes,
     rows: Sequence[int | None],
 ) -> list[Line]:
-    """Lines of several methods on one set.
+    """Measure the lines of several methods on one set.
 
     Parameters
     ----------
     ctx : Context
     name : str
-        Of the set.
+        Name of the set.
     methods : mapping
         ``method``, ``bits`` and ``gamma`` of each line by its label.
     sizes : mapping
         Numbers of components of each line.
     plan : Sizes
     rows : sequence of two int or None
-        As of `point`.
+        As in `point`.
     """
     shared = {"name": name, "rows": list(rows), "seed": ctx.seed}
     grids = {
@@ -170,7 +170,7 @@ def lines_of(
     tasks = {
         _key(name, method, k, repeat): {**shared, **method, "grid": grids[label], "k": k, "repeat": repeat}
         for label, method in methods.items()
-        for k in reversed(sizes[label])  # the long ones first
+        for k in reversed(sizes[label])  # the longest first
         for repeat in range(plan.repeats[k])
     }
     found = ctx.cached_all(point, tasks, str(ctx.data))
@@ -190,7 +190,7 @@ def lines_of(
 
 
 def needed_k(line: Line, level: float) -> float | None:
-    """Components that reach a level, between the measured ones by a straight line over log k; None: not reached.
+    """Interpolate the k that reaches a level, linearly in log k; None if no measured k reaches it.
 
     Examples
     --------
@@ -210,9 +210,9 @@ def needed_k(line: Line, level: float) -> float | None:
 def paint_lines(
     figure: Any, lines: Sequence[Line], looks: Sequence[int], levels: Mapping[str, float], style: Style
 ) -> None:
-    """Draw lines over log k, in these colours of the style, with bars of one standard deviation, and level lines.
+    """Draw lines over log k in the given colours, with bars of one standard deviation, and labelled horizontal lines.
 
-    Their names stand above.
+    The legend is above the axes.
     """
     axes = figure.subplots()
     for line, look in zip(lines, looks, strict=True):
@@ -234,7 +234,7 @@ def paint_lines(
 
 
 def plain(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Lines as JSON values."""
+    """Convert lines to plain JSON values."""
     return [asdict(line) for line in lines]
 
 

@@ -1,8 +1,8 @@
 """An experiment: its description, its input and its results.
 
-An experiment is a module of this package with a constant ``EXPERIMENT``. Its ``run`` is given a `Context` and returns
-`Results`: tables, pictures and verdicts. It writes nothing itself; whatever takes longer than a second goes through
-`Context.cached` or `Context.cached_all`, so that a run that was stopped goes on where it was.
+An experiment is a module of this package with a constant ``EXPERIMENT``. Its ``run`` takes a `Context` and returns
+`Results`: tables, pictures and verdicts. It writes no files; everything that takes longer than a second is computed
+through `Context.cached` or `Context.cached_all`, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Cell", "Context", "Experiment", "Mode", "Picture", "Results", "Table
 
 Mode = Literal["quick", "full"]
 Cell = str | int | float | None
-"""Of a table: text stands as it is, floats get four digits, None is a dash."""
+"""Cell of a table: text is unchanged, floats get four digits, None is a dash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class Picture:
     """A figure of the report, drawn once for light and once for dark pages."""
 
     name: str
-    """Of its files, without a suffix; unique in its experiment."""
+    """Name of its files, without a suffix; unique in its experiment."""
     title: str
     paint: Callable[[Any, Style], None]
-    """Draws on a matplotlib ``Figure`` in the colours of a `Style`."""
+    """Function that draws on a matplotlib ``Figure`` in the colours of a `Style`."""
     data: Mapping[str, Any]
-    """All numbers that are drawn, as plain JSON values: what ``NAME.json`` holds."""
+    """All numbers that are drawn, as plain JSON values: the content of ``NAME.json``."""
     alt: str
-    """What it shows, for those who do not see it, and its caption."""
+    """Description of the picture: its alternative text and its caption."""
     width: float = 6.4
-    """Inches. With the 11 points of our style, text stays readable on a phone up to about 7 inches."""
+    """Width in inches. Text of 11 points stays readable on a phone up to about 7 inches."""
     height: float = 4.4
 
 
@@ -58,9 +58,9 @@ class Verdict:
 
     sentence: str
     holds: bool | None
-    """None: nothing was measured, for data are missing or the mode leaves it out."""
+    """None: not measured, because data are missing or the mode leaves it out."""
     detail: str = ""
-    """The figures that decide."""
+    """The numbers on which the verdict is based."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Experiment:
     """An experiment; texts are plain sentences for the report."""
 
     name: str
-    """That of its module."""
+    """Name of its module."""
     title: str
     source: str
     """Paper, tables and figures."""
@@ -96,59 +96,61 @@ class Context:
     """Folder of data sets, each a folder with ``train.svm.xz`` and ``test.svm.xz``."""
     mode: Mode
     seed: int
-    """Root of all randomness."""
+    """Seed from which all others are derived."""
     parts: Parts = field(repr=False)
     tell: Callable[[str], None] = field(repr=False)
 
     @property
     def quick(self) -> bool:
-        """True if minutes matter more than digits."""
+        """True in quick mode."""
         return self.mode == "quick"
 
     def progress(self, text: str) -> None:
-        """Report the current step to people, in a few words."""
+        """Report the current step in a few words."""
         self.tell(text)
 
     def rows(self, name: str) -> DataSet | None:
-        """Rows of a data set, or None if the folder does not have it: then the table's row says so."""
+        """Return the rows of a data set, or None if the folder lacks it; the table then says so."""
         from .rows import load_rows
 
         return load_rows(self.data, name)
 
     def cached(self, key: str, compute: Callable[[], Any], **settings: Any) -> Any:
-        """Compute a value, or read it if an earlier run had it.
+        """Compute a value, or read it if an earlier run computed it.
 
         Parameters
         ----------
         key : str
             Name of the part: letters, digits, ``-``, ``_`` and ``.``.
         compute : callable
-            Gives a value of plain JSON (no NaN), a float of NumPy included.
+            Function that returns a plain JSON value (no NaN); NumPy floats are allowed.
         **settings : plain JSON values
-            All that decides the value beside seed and key: another value is another part.
+            Everything that determines the value besides seed and key: other settings make another part.
 
         Returns
         -------
-        value : as read from JSON, whether it was computed now or before
+        value : plain JSON value
+            As read from JSON, also if it was just computed.
         """
         return self.parts.cached(key, compute, {"seed": self.seed, **settings})
 
     def cached_all(
         self, compute: Callable[..., Any], tasks: Mapping[str, Mapping[str, Any]], *others: Any
     ) -> dict[str, Any]:
-        """Compute many parts side by side, those that are missing, in processes.
+        """Compute the missing ones of many parts in parallel processes.
 
         Parameters
         ----------
         compute : callable
-            A function of a module. It is called as ``compute(*others, **task)``.
+            Module-level function, called as ``compute(*others, **task)``.
         tasks : mapping of str to mapping
-            Keyword arguments of plain JSON values by the part's key; they are its settings too.
+            Keyword arguments by the part's key, plain JSON values; they are also the part's settings.
         *others
-            Arguments that decide nothing, such as the folder of data.
+            Arguments that do not determine the values, such as the folder of data.
 
         Returns
         -------
-        values : dict, in the order of `tasks`
+        values : dict
+            Values by key, in the order of `tasks`.
         """
         return self.parts.cached_all(compute, tasks, others, self.tell)

@@ -1,4 +1,4 @@
-"""One look for all pictures, on light and on dark pages; equal data give equal bytes."""
+"""Common style of all pictures, for light and for dark pages; equal data give equal bytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["DARK", "LIGHT", "MARKERS", "Style", "draw"]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""Beside colours, for those who do not tell these apart."""
+"""Markers that distinguish lines without colours."""
 _DPI = 140
 _COLOURS = 128
-"""Of a PNG's palette: text stays smooth, and a picture takes some 20 kB."""
+"""Number of colours of a PNG's palette: text stays smooth, and a picture takes about 20 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Style:
     paper: str
     ink: str
     muted: str
-    """Of reference lines."""
+    """Colour of reference lines."""
     grid: str
     colors: tuple[str, ...]
-    """Of lines: blue, vermilion, green, purple, orange, sky, grey (Okabe and Ito's, lighter on dark)."""
+    """Colours of lines: blue, vermilion, green, purple, orange, sky, grey (Okabe and Ito's, lighter on dark)."""
 
 
 LIGHT = Style(
@@ -53,12 +53,12 @@ DARK = Style(
 
 
 def draw(picture: Picture, style: Style) -> bytes:
-    """PNG of a picture.
+    """Draw a picture as PNG.
 
     Raises
     ------
     dkfeat.errors.ConfigError
-        Matplotlib is not installed; names the extra that brings it.
+        If matplotlib is not installed; the message names the extra.
     """
     check_plots()
     import matplotlib as mpl

@@ -1,14 +1,14 @@
-"""Four ways to make two kernels linear: GMM and RBF, each by random samples and by landmarks.
+"""Four linearisations of two kernels: GMM and RBF, each by random samples and by landmarks.
 
 The papers train LIBLINEAR on k features of four kinds and compare accuracy at equal k:
 
-* GMM-GCWS, ``dkfeat.GCWSFeatures``: samples of the GMM kernel, 8 bits of each.
-* GMM-NYS, ``dkfeat.NystroemFeatures(kernel="gmm")``: GMM values with k rows of the data, by the Nyström method.
-* RBF-NYS, ``dkfeat.NystroemFeatures(kernel="rbf_cosine")``: the same of the RBF kernel.
-* RBF-RFF, ``dkfeat.FourierFeatures(normalize=False)``: random Fourier features of the RBF kernel.
+* GMM-GCWS, ``dkfeat.GCWSFeatures``: samples of the GMM kernel, 8 bits of each. * GMM-NYS,
+``dkfeat.NystroemFeatures(kernel="gmm")``: Nyström features from GMM values with k rows of the data. * RBF-NYS,
+``dkfeat.NystroemFeatures(kernel="rbf_cosine")``: Nyström features of the RBF kernel. * RBF-RFF,
+``dkfeat.FourierFeatures(normalize=False)``: random Fourier features of the RBF kernel.
 
-GMM features take values as they stand, RBF features rows of length 1; γ is the best one of the exact RBF machine. What
-the paper states: RBF-RFF needs many more features than GMM-GCWS, and GMM-NYS is a strong rival of both.
+GMM features use unscaled values, RBF features rows of length 1; γ is the best one of the exact RBF machine. The papers
+state that RBF-RFF needs many more features than GMM-GCWS, and that GMM-NYS is a strong rival of both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FULL_ROWS, QUICK_ROWS = (6_000, 15_000), (1_500, 1_500)
 
 
 def run(ctx: Context) -> Results:
-    """Measure all sets that are there."""
+    """Measure all available sets."""
     plan, rows = (QUICK, QUICK_ROWS) if ctx.quick else (FULL, FULL_ROWS)
     here = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
     trained = {name: min(rows[0], len(found.y)) for name, found in here.items()}

@@ -1,11 +1,11 @@
-"""GMM of long rows under t-distributions: its limit, its variance, and what it tells of the correlation.
+"""GMM of long rows under t-distributions: its limit, its variance, and estimates of the correlation.
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorems 1 to 3 and figures 7 to 9.
 
-The paper draws the n coordinates of two rows as pairs of a bivariate t-distribution and looks at their GMM g_n as n
+The paper draws the n coordinates of two rows as pairs from a bivariate t-distribution and studies their GMM g_n as n
 grows: at n = 1 its mean is f_1, and it tends to f_infinity where the distribution has a mean (more than 1 degree of
-freedom), with an asymptotic variance where it has a variance (more than 2). Solved for the correlation, g_n gives an
-estimate that is compared with the cosine, which needs four moments.
+freedom), with an asymptotic variance where it has a variance (more than 2). Solving for the correlation gives an
+estimate from g_n, which is compared with the cosine, an estimate that needs four moments.
 
 No data are read, and nothing is normalised: both coordinates have the same scale.
 
@@ -26,35 +26,35 @@ from dkfeat.theory import gmm
 
 from .experiment import Context, Experiment, Picture, Results, Table, Verdict
 from .panels import Curve, Panel, panels_picture
-from .sampling import WIDE, mean_squares
+from .sampling import MAX_DEVIATION, mean_squares
 
 SETTINGS: dict[str, Any] = {
     "quick": {"sizes": [1, 10, 100, 1000, 10_000], "repeats": 250},
     "full": {"sizes": [1, 10, 100, 1000, 10_000], "repeats": 3000},
 }
 DEGREES = (0.5, 1.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, None)
-"""Degrees of freedom; None is the normal law."""
+"""Degrees of freedom; None is the normal distribution."""
 CORRELATIONS = (0.0, 0.5, 0.8)
 LIMITS = (0.5, 1.5, 3.0, None)
 """Degrees of freedom whose means are drawn."""
 VARIANCES = (3.0, 5.0, 8.0, None)
 """Degrees of freedom whose variances are drawn."""
-SETTLED = 5.0
-"""Degrees of freedom from which Theorem 2 is held to account at our longest rows."""
+MIN_DF = 5.0
+"""Degrees of freedom from which Theorem 2 is checked at the longest rows."""
 BETTER = 6.0
 """Degrees of freedom up to which measured errors must favour GMM; by theory they do up to 8.7 at correlation 0."""
 Cells = dict[tuple[float | None, float], dict[str, Any]]
 
 
 def draw_pair(random: np.random.Generator, df: float | None, rho: float, n: int) -> NDArray[np.float64]:
-    """Two rows whose coordinates are n pairs of a t-distribution of correlation rho."""
+    """Draw two rows whose coordinates are n pairs from a t-distribution of correlation rho."""
     rows = random.standard_normal((2, n))
     rows[1] = rho * rows[0] + math.sqrt(1 - rho**2) * rows[1]
     return rows if df is None else rows / np.sqrt(random.chisquare(df, n) / df)
 
 
 def similarities(*, df: float | None, rho: float, sizes: list[int], repeats: int, seed: int) -> Any:
-    """GMM of growing rows: its mean, its spread, and squared errors times n of it and of both correlations, by n."""
+    """Simulate growing rows: mean and spread of GMM, n times squared errors of GMM and of both correlations, by n."""
     random = np.random.default_rng([seed, round(100 * (df or 0)), round(100 * rho)])
     found = np.empty((2, repeats, len(sizes)))
     for i in range(repeats):
@@ -74,7 +74,7 @@ def similarities(*, df: float | None, rho: float, sizes: list[int], repeats: int
 
 
 def run(context: Context) -> Results:
-    """Simulate, and set beside the theorems."""
+    """Simulate, and compare with the theorems."""
     settings = SETTINGS[context.mode]
     names = {(df, rho): f"t-{df or 'normal'}-{rho:g}" for df in DEGREES for rho in CORRELATIONS}
     tasks = {name: {"df": df, "rho": rho, **settings, "seed": context.seed} for (df, rho), name in names.items()}
@@ -93,7 +93,7 @@ def _name(df: float | None) -> str:
 
 
 def _theories(df: float | None, rho: float) -> dict[str, float]:
-    """Asymptotic variances times n; infinite where there is none."""
+    """Compute asymptotic variances times n; infinite if undefined."""
     nu = math.inf if df is None else df
     if nu <= 1:
         return dict.fromkeys(("gmm", "rho_gmm", "rho_cosine"), math.inf)
@@ -158,7 +158,7 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
     }
     ratios, worst = [], 0.0
     for (df, rho), cell in cells.items():
-        if (df or math.inf) >= SETTLED:
+        if (df or math.inf) >= MIN_DF:
             for name in ("gmm", "rho_gmm"):
                 theory = _theories(df, rho)[name]
                 ratios.append(cell[name]["mean"][-1] / theory)
@@ -169,7 +169,9 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
     unsettled = cells[0.5, 0.5]["spread"]
     return [
         Verdict(
-            "At n = 1 the mean is f₁ for every distribution.", first < WIDE, f"At most {first:.1f} standard errors off."
+            "At n = 1 the mean is f₁ for every distribution.",
+            first < MAX_DEVIATION,
+            f"At most {first:.1f} standard errors off.",
         ),
         Verdict(
             "GMM tends to f∞ for every distribution that has a mean.",
@@ -183,8 +185,8 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
             f"ν = 0.5, ρ = 0.5: standard deviation {unsettled[1]:.2g} at n = 10, {unsettled[-1]:.2g} at n = {n:,}.",
         ),
         Verdict(
-            f"The variances of GMM and of its estimate of ρ are as in Theorems 2 and 3, for ν of {SETTLED:g} and more.",
-            worst < WIDE,
+            f"The variances of GMM and of its estimate of ρ are as in Theorems 2 and 3, for ν of {MIN_DF:g} and more.",
+            worst < MAX_DEVIATION,
             f"Measured over theory at n = {n:,}: {min(ratios):.3f} to {max(ratios):.3f}, at most {worst:.1f} standard "
             "errors off.",
         ),

@@ -1,4 +1,4 @@
-"""All results as one HTML page: pictures inside, light and dark, no scripts, nothing loaded from elsewhere."""
+"""All results as one self-contained HTML page: embedded pictures, light and dark, and no scripts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MARKS = {True: ("✓", "yes", "confirmed"), False: ("✗", "no", "not confirmed"
 
 
 def write_html(file: Path, out: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Write the page of results whose pictures lie below `out`."""
+    """Write the page of results whose pictures are below `out`."""
     from .parts import write_whole
 
     head = (
@@ -48,7 +48,7 @@ def write_html(file: Path, out: Path, results: Sequence[Mapping[str, Any]]) -> N
 
 
 def cell_text(value: object) -> str:
-    """Table cell as text.
+    """Format a table cell.
 
     Examples
     --------
@@ -63,13 +63,13 @@ def cell_text(value: object) -> str:
 
 
 def verdict_mark(holds: bool | None) -> tuple[str, str]:
-    """Sign of a verdict, and what it says."""
+    """Return the symbol of a verdict, and its meaning."""
     sign, _, words = MARKS[holds]
     return sign, words
 
 
 def minutes(seconds: float) -> str:
-    """Duration in words."""
+    """Format a duration."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 

@@ -3,14 +3,14 @@
 Y. Mukuta, Y. Ushiku and T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018: Theorems 1
 to 3, figure 1 and tables 2 to 5.
 
-The paper compares four ways to arrange the weights of random Laplace features: all independent, one circulant matrix a
-block of d components, and a mixture of m circulant matrices a block, for m = 2 and m = log2 d. Weights are positive, so
-no random signs can break what components of a circulant block have in common. The paper looks at the covariance of two
-neighbours in a block, at the error of Gram matrices, and at the time that a batch and a single row take.
+The paper compares four ways to arrange the weights of random Laplace features: all independent, one circulant matrix
+for each block of d components, and a mixture of m circulant matrices for each block, with m = 2 and m = log2 d. Weights
+are positive, so random signs cannot remove the dependence within a circulant block. The paper measures the covariance
+of two neighbours in a block, the error of Gram matrices, and the times for a batch and for a single row.
 
-Here rows are histograms of sum 1: grey values of digits, counts of a news text's words, and Dirichlet draws. They are
-padded with zeros to a power of two columns, as the fast transform would, so that theorems and features speak of the
-same d. The parameter of each kernel is such that its median over pairs of rows is 1/e.
+Here rows are histograms of sum 1: grey values of digits, word counts of news texts, and Dirichlet draws. They are
+padded with zeros to a power of two columns, as the fast transform would do, so that d is the same in theorems and
+features. The parameter of each kernel is chosen so that the kernel's median over pairs of rows is 1/e.
 
 `dkfeat.theory.circulant` has the theorems, `dkfeat.LaplaceFeatures` the features, `dkfeat.kernels` both kernels.
 """
@@ -36,7 +36,7 @@ from .laplace_measures import (
     seconds_a_row,
 )
 from .panels import Curve, Panel, panels_picture
-from .sampling import WIDE, on_theory
+from .sampling import MAX_DEVIATION, on_theory
 
 SETTINGS: dict[str, Any] = {
     "quick": {"rows": 60, "repeats": 30, "pairs_repeats": 400, "words": 4096, "times": [1024, 4096]},
@@ -45,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 Cells = dict[tuple[str, str, str], Any]
 """Measurements by rows, kernel and method."""
 Times = dict[int, dict[str, list[float]]]
-"""Seconds of a row in a batch and alone, by d and method."""
+"""Seconds for a row in a batch and for a single row, by d and method."""
 
 
 def run(context: Context) -> Results:
@@ -73,7 +73,7 @@ def run(context: Context) -> Results:
 
 
 def _measured(context: Context, compute: Any, source: str, X: Any, methods: list[str], **settings: Any) -> Cells:
-    """Ask a function for its measurements on rows, for both kernels and some methods."""
+    """Compute the measurements of a function on rows, for both kernels and some methods."""
     name = f"{compute.__name__}-{source}-{X.shape[0]}x{X.shape[1]}"
     keys = {(source, kernel, method): f"{name}-{kernel}-{i}" for kernel in KERNELS for i, method in enumerate(methods)}
     common = {**settings, "seed": context.seed}
@@ -141,7 +141,7 @@ def _verdicts(errors: Cells, first: Cells, covariances: Cells, times: Times) -> 
         Verdict("Random Laplace features have the variance of Theorem 1.", *on_theory(first.values())),
         Verdict(
             "Neighbouring components have the covariances of Theorems 2 and 3.",
-            max(map(abs, off)) < WIDE,
+            max(map(abs, off)) < MAX_DEVIATION,
             f"{len(off)} covariances, at most {max(map(abs, off)):.1f} standard errors off.",
         ),
         Verdict(

@@ -1,4 +1,4 @@
-"""Measurements of `laplace_gram`: errors of Gram matrices, covariances of components, times; and their histograms."""
+"""Measurements of `laplace_gram`: its histograms, errors of Gram matrices, covariances of components, and times."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ KERNELS: dict[str, Any] = {
 WIDTHS = (64, 256, 1024, 4096)
 """Columns of synthetic histograms."""
 BLOCKS = (0.25, 0.5, 1, 2, 4)
-"""Components, in units of d."""
+"""Numbers of components in units of d."""
 PAIRS = 20
-"""Pairs of rows whose covariances are measured."""
+"""Number of pairs of rows whose covariances are measured."""
 SHOWN = ("mnist10k", "news20", "synthetic-1024")
 """Histograms whose Gram matrices are compared."""
 BATCH, SINGLE = 128, 8
 
 
 def histograms(context: Context, n_rows: int, n_words: int) -> dict[str, Any]:
-    """Rows of sum 1 and of a power of two columns, by name; None where data are missing."""
+    """Make rows of sum 1 and a power of two columns, by name; None for missing data."""
     random = np.random.default_rng([context.seed, 1])
     found: dict[str, Any] = {}
     for name, width in (("mnist10k", 1024), ("news20", n_words)):
         data = context.rows(name)
         found[name] = None
         if data is not None:
-            by_use = np.argsort(-data.X.getnnz(axis=0), kind="stable")[:width]  # the words that most texts have
-            rows = data.some(2 * n_rows, seed=context.seed).X[:, np.sort(by_use)]
+            by_use = np.argsort(-data.X.getnnz(axis=0), kind="stable")[:width]  # the words that occur in most texts
+            rows = data.sample(2 * n_rows, seed=context.seed).X[:, np.sort(by_use)]
             rows = normalize(rows[rows.getnnz(axis=1) > 0][:n_rows], norm="l1")
             rows.resize(rows.shape[0], width)
             found[name] = rows
@@ -75,7 +75,7 @@ def histograms(context: Context, n_rows: int, n_words: int) -> dict[str, Any]:
 
 
 def fitting_parameter(X: Any, kernel: str) -> float:
-    """Give the parameter for which the median of the kernel over pairs of rows is 1/e."""
+    """Return the parameter for which the median of the kernel over pairs of rows is 1/e."""
     exact, _, name = KERNELS[kernel]
     upper = np.triu_indices(min(X.shape[0], 40), 1)
 
@@ -87,7 +87,7 @@ def fitting_parameter(X: Any, kernel: str) -> float:
 
 
 def gram_errors(X: Any, *, kernel: str, method: str, blocks: Sequence[float], repeats: int, seed: int) -> Any:
-    """Relative errors, squared, of Gram matrices in the Frobenius norm, by number of components in units of d."""
+    """Compute squared relative errors of Gram matrices in the Frobenius norm, by number of components in units of d."""
     exact, _, name = KERNELS[kernel]
     parameter = {name: fitting_parameter(X, kernel)}
     gram, sizes = exact(X, **parameter), [int(times * X.shape[1]) for times in blocks]
@@ -103,7 +103,7 @@ def gram_errors(X: Any, *, kernel: str, method: str, blocks: Sequence[float], re
 
 
 def neighbours(X: Any, *, kernel: str, method: str, repeats: int, seed: int) -> Any:
-    """Covariance of neighbouring components over the variance, summed over pairs of rows: measured and by theory."""
+    """Compute the covariance of neighbouring components over the variance, both summed over pairs, and by theory."""
     exact, log_factor, name = KERNELS[kernel]
     parameter, d = {name: fitting_parameter(X, kernel)}, X.shape[1]
     X = X[: 2 * PAIRS]
@@ -125,9 +125,9 @@ def neighbours(X: Any, *, kernel: str, method: str, repeats: int, seed: int) -> 
 
 
 def seconds_a_row(d: int, seed: int) -> dict[str, list[float]]:
-    """Processor time of a row in a batch and alone, for d columns and d components, by method.
+    """Measure the processor time for a row in a batch and for a single row, with d columns and components, by method.
 
-    Random features are a product with weights in memory by NumPy, which is what the paper's speed-ups are against.
+    Random features are computed by NumPy as a product with weights in memory, the baseline of the paper's speed-ups.
     """
     random = np.random.default_rng(seed)
     X, weights = random.dirichlet(np.full(d, 0.1), size=BATCH).astype(np.float32), random.random((d, d), np.float32)

@@ -1,4 +1,4 @@
-"""Support vector machines at each of several C, told by their test accuracy as the papers tell it."""
+"""Support vector machines at each of several C, with their test accuracies, as the papers report them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .rows import DataSet
 __all__ = ["decades", "kernel_accuracies", "linear_accuracies", "unit_rows"]
 
 ITERATIONS = 300_000
-"""Of LIBSVM, two rows each."""
+"""Maximum number of iterations of LIBSVM, each over two rows."""
 PATIENCE = 2
-"""Values of C in a row that may be no better before larger ones are left out."""
+"""Number of consecutive C without improvement after which larger ones are left out."""
 
 
 def decades(low: float, high: float, steps: int = 1) -> list[float]:
-    """Powers of ten from 10^low to 10^high, so many steps to a decade.
+    """Return powers of ten from 10^low to 10^high, with `steps` steps per decade.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def decades(low: float, high: float, steps: int = 1) -> list[float]:
 
 
 def unit_rows(rows: DataSet) -> tuple[Any, Any]:
-    """Training and test rows of length 1."""
+    """Scale training and test rows to length 1."""
     return normalize(rows.X), normalize(rows.X_test)
 
 
@@ -53,10 +53,10 @@ def linear_accuracies(
     passes: int = 1000,
     seed: int = 0,
 ) -> list[float]:
-    """Test accuracy in percent of LIBLINEAR at each C, one class against the rest.
+    """Compute LIBLINEAR's test accuracy in percent at each C, one class against the rest.
 
-    A tolerance of 0.1 and at most 1,000 passes are LIBLINEAR's own for its dual solver. Where C is large that often
-    ends at the last pass, before the optimum; the primal one does not, but knows no hinge loss.
+    The defaults, a tolerance of 0.1 and at most 1,000 passes, are LIBLINEAR's for its dual solver. At large C, the
+    solver often stops after the last pass, before the optimum; the primal solver does not, but has no hinge loss.
     """
     found = []
     for each in C:
@@ -78,9 +78,9 @@ def linear_accuracies(
 def kernel_accuracies(
     gram: NDArray[np.float64], y: NDArray[Any], block: NDArray[np.float64], y_test: NDArray[Any], C: Sequence[float]
 ) -> list[float]:
-    """Test accuracy in percent of LIBSVM at each C, one class against one, of kernel values.
+    """Compute LIBSVM's test accuracy in percent at each C from kernel values, one class against one.
 
-    C ascends until `PATIENCE` values are no better; at most `ITERATIONS` are made for a pair of classes.
+    C increases until `PATIENCE` values in succession are no better; each pair of classes has at most `ITERATIONS`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Random Maclaurin features of dot-product kernels: their error, and what they cost in accuracy and save in time.
+"""Random Maclaurin features of dot-product kernels: their errors, accuracies and times.
 
 P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012: figures 1 and 2, table 1.
 
@@ -7,9 +7,9 @@ falls with the number of components D, for three kernels. Then it trains LIBLINE
 and of an exponential one, and compares accuracy and times with LIBSVM and the exact kernel: with plain random features
 (RF) and with those whose constant and linear terms are exact (H0/1).
 
-Here columns are standardised over the training rows and rows divided by their lengths, because the kernels ask for
-rows of the unit ball. The exponential kernel is exp(<x, y> / s^2), s the mean distance of two training rows. Training
-rows are drawn by seed up to a limit. Each machine is told at its best C, by test accuracy.
+Here columns are standardised over the training rows and rows divided by their lengths, because the kernels require rows
+in the unit ball. The exponential kernel is exp(<x, y> / s^2), s the mean distance of two training rows. Training rows
+are drawn by seed up to a limit. Results of each machine are at its best C by test accuracy.
 
 `dkfeat.MaclaurinFeatures` has the maps, `dkfeat.KernelMachine` the exact machine.
 """
@@ -44,17 +44,17 @@ SETTINGS: dict[str, Any] = {
         "grids": {"polynomial": [0.0001, 0.001, 0.01, 0.1], "exponential": [1.0, 10.0, 100.0]},
     },
 }
-"""Of figure 1: dimensions, components and repetitions. Of table 1: rows, components, repetitions, and values of C."""
+"""Sizes by mode. Figure 1: dimensions, components, repetitions; table 1: rows, components, repetitions, values of C."""
 SETS = ("nursery", "spambase", "adult_a9a", "ijcnn1val", "covtype20k")
 NAMES = {"polynomial": "(1 + ⟨x, y⟩)¹⁰", "exponential": "exp(⟨x, y⟩ / s²)"}
 DRAWN = ("RF", "RF, kernel's measure")
 """Maps whose Gram matrices are compared."""
 JUDGED = list(SERIES)[1:]
-"""Kernels whose errors are judged: not the homogeneous one, which lets 2,047 of 2,048 components of RF be 0."""
-ENOUGH = 5000
-"""Training rows from which times are compared."""
+"""Kernels with verdicts on their errors: not the homogeneous one, for which 2,047 of 2,048 components of RF are 0."""
+MIN_ROWS = 5000
+"""Minimum number of training rows to compare times."""
 Errors = dict[tuple[str, int, str], Any]
-"""By kernel, dimension and map."""
+"""Errors by kernel, dimension and map."""
 Machines = dict[tuple[str, str], dict[str, Any]]
 """By data set and kernel: the exact machine, and linear ones by map and components."""
 
@@ -76,7 +76,7 @@ def run(context: Context) -> Results:
     for name in SETS:
         data = context.rows(name)
         if data is not None:
-            rows = prepared(data.some(settings["rows"], 2 * settings["rows"], seed=context.seed))
+            rows = prepared(data.sample(settings["rows"], 2 * settings["rows"], seed=context.seed))
             for kernel in NAMES:
                 machines[name, kernel] = _measured(context, f"{name}-{len(rows.y)}-{kernel}", rows, kernel)
                 machines[name, kernel]["rows"] = len(rows.y)
@@ -89,7 +89,7 @@ def run(context: Context) -> Results:
 
 
 def _measured(context: Context, key: str, rows: Any, kernel: str) -> dict[str, Any]:
-    """One kernel's machines on one data set."""
+    """Measure one kernel's machines on one data set."""
     settings = SETTINGS[context.mode]
     grid = settings["grids"][kernel]
     tasks = {f"exact-{key}-{C:g}": {"kernel": kernel, "C": C} for C in grid}
@@ -188,19 +188,19 @@ def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict
 
 
 def _faster(machines: Machines, most: int, part: str, sentence: str) -> Verdict:
-    """Judge times where there are rows enough for an exact machine to be slow."""
+    """Make a verdict on times, of sets with enough rows for an exact machine to be slow."""
     gains = {
         f"{name}, {kernel}": found["exact"][part] / max(found["linear"]["H0/1", most][part], 1e-3)
         for (name, kernel), found in machines.items()
-        if found["rows"] >= ENOUGH
+        if found["rows"] >= MIN_ROWS
     }
     if not gains:
-        return Verdict(sentence, None, f"Of fewer than {ENOUGH:,} rows both take fractions of a second.")
+        return Verdict(sentence, None, f"Of fewer than {MIN_ROWS:,} rows both take fractions of a second.")
     slowest = min(gains, key=lambda place: gains[place])
     return Verdict(
         sentence,
         gains[slowest] > 1,
-        f"H0/1 with {most} components, sets of {ENOUGH:,} rows and more: {gains[slowest]:.1f} times ({slowest}) to "
+        f"H0/1 with {most} components, sets of {MIN_ROWS:,} rows and more: {gains[slowest]:.1f} times ({slowest}) to "
         f"{max(gains.values()):.1f} times.",
     )
 

@@ -32,7 +32,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "H0/1": {"measure": "proper", "h01": True},
     "RF, kernel's measure": {},
 }
-"""The paper's two maps, and our default."""
+"""The paper's two maps, and dkfeat's default."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +47,12 @@ class Prepared:
     """Mean distance of two training rows."""
 
     def kernel(self, name: str) -> dict[str, Any]:
-        """Parameters of a kernel of `MaclaurinFeatures`."""
+        """Return the parameters of a kernel for `MaclaurinFeatures`."""
         return {"degree": 10, "coef0": 1.0} if name == "polynomial" else {"gamma": self.width**-2}
 
 
 def prepared(data: DataSet) -> Prepared:
-    """Columns of mean 0 and variance 1 over the training rows, then rows of length 1."""
+    """Standardise columns to mean 0 and variance 1 over the training rows, then scale rows to length 1."""
     scaler = StandardScaler().fit(data.X.toarray())
     X, X_test = (normalize(scaler.transform(rows.toarray())) for rows in (data.X, data.X_test))
     return Prepared(X, data.y, X_test, data.y_test, float(pairwise_distances(X[:1000]).mean()))
@@ -66,7 +66,7 @@ def points_in_ball(n: int, d: int, seed: int) -> NDArray[np.float64]:
 
 
 def gram_errors(*, series: str, d: int, method: str, sizes: list[int], repeats: int, seed: int) -> Any:
-    """Mean absolute error of Gram matrices of 100 points over the kernel's largest value, by number of components."""
+    """Compute mean absolute errors of Gram matrices of 100 points over the kernel's maximum, by components."""
     X, options = points_in_ball(100, d, seed), SERIES[series]
     if options["kernel"] == "polynomial":
         exact, largest = polynomial(X, degree=10, coef0=options["coef0"]), (1 + options["coef0"]) ** 10
@@ -81,7 +81,7 @@ def gram_errors(*, series: str, d: int, method: str, sizes: list[int], repeats: 
 
 
 def exact_machine(rows: Prepared, *, kernel: str, C: float) -> dict[str, float]:
-    """Accuracy in percent of an exact kernel machine, and seconds of processor time of training and of testing."""
+    """Measure an exact kernel machine: accuracy in percent, and processor seconds of training and of testing."""
     name = "exponential_dot_product" if kernel == "exponential" else kernel
     machine = KernelMachine(name, rows.kernel(kernel), C=C)
     began = time.process_time()
@@ -94,7 +94,7 @@ def exact_machine(rows: Prepared, *, kernel: str, C: float) -> dict[str, float]:
 def linear_machine(
     rows: Prepared, *, kernel: str, method: str, size: int, grid: Sequence[float], repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Accuracy in percent of LIBLINEAR on features at the best C, and seconds as above, those of features included."""
+    """Measure LIBLINEAR on features: accuracy in percent at the best C, and processor seconds with the features."""
     accuracies, seconds = np.empty((repeats, len(grid))), np.empty((repeats, len(grid), 2))
     for i, state in enumerate(seeds(seed, repeats)):
         features = MaclaurinFeatures(size, kernel=kernel, random_state=state, **rows.kernel(kernel), **MAPS[method])

@@ -1,4 +1,4 @@
-"""Pictures of curves, made from plain values: what is drawn is what the picture's JSON holds."""
+"""Pictures of curves, drawn from the plain values in the picture's JSON."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Curve", "Panel", "panels_picture"]
 
 Look = Literal["line", "dashes", "marks", "both"]
 HEIGHT = 2.9
-"""Inches of a panel: wide enough for a phone, they stand one below the other."""
+"""Height of a panel in inches; panels are one below the other, to fit a phone's width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of a panel; theory as a line, what was measured as marks."""
+    """Points of a panel: theory as a line, measurements as markers."""
 
     label: str
-    """In the legend; empty: not there."""
+    """Label in the legend; empty: none."""
     x: Any
     y: Any
     color: int
-    """Number of a colour and a marker of our style."""
+    """Number of the colour and marker; negative: the colour of reference lines."""
     look: Look = "both"
     error: Any = None
     """Standard errors of y."""
@@ -48,7 +48,7 @@ class Panel:
 
 
 def panels_picture(name: str, title: str, panels: Sequence[Panel], alt: str, *, height: float | None = None) -> Picture:
-    """Picture of panels, one below the other; one legend above them where they show the same things."""
+    """Make a picture of panels, one below the other; if their labels are equal, with one legend above them."""
     data = [_plain(asdict(panel)) for panel in panels]
     inches = height or (4.4 if len(panels) == 1 else HEIGHT * len(panels))
     return Picture(name, title, partial(_paint, data), {"panels": data}, alt, height=inches)
@@ -88,7 +88,7 @@ def _curve(axes: Any, curve: dict[str, Any], style: Style) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Replace arrays, tuples and numbers of NumPy by lists and floats."""
+    """Replace arrays, tuples and NumPy numbers by lists and plain numbers."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):

@@ -1,4 +1,4 @@
-"""Parts of an experiment, kept as JSON as soon as they are known, and processes that compute them."""
+"""Parts of an experiment, written as JSON as soon as they are computed, and the processes that compute them."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ __all__ = ["Parts", "Workers", "write_whole"]
 
 _KEY = re.compile(r"[\w.-]+", re.ASCII)
 FORMAT = 1
-"""Raised when parts of earlier versions of these scripts must not be read."""
+"""Number to increase when parts of earlier versions of these scripts must not be read."""
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Processes, started when the first task comes; none for a number of 1."""
+    """Pool of processes, started by the first task; none if `number` is 1."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._pool: ProcessPoolExecutor | None = None
 
     def pool(self) -> ProcessPoolExecutor:
-        """Pool of processes, of one thread each for linear algebra."""
+        """Return the pool of processes, each with one thread for linear algebra."""
         if self._pool is None:
-            fresh = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.number, mp_context=fresh, initializer=_begin)
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.number, mp_context=context, initializer=_init_worker)
         return self._pool
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pool is None:
             return
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if kind is not None:  # nobody waits for what runs
+        if kind is not None:  # after an error the results of running tasks are not needed
             for child in multiprocessing.active_children():
                 child.kill()
 
 
 class Parts:
-    """Values of one experiment by key and settings, a file each below a folder."""
+    """Values of one experiment by key and settings, each a file in a folder."""
 
     def __init__(self, folder: Path, workers: Workers) -> None:
         self.folder = folder
         self.workers = workers
         self.seconds = 0.0
-        """Processor time of the parts that were asked for so far, now or in earlier runs."""
+        """Processor time of the parts requested so far, computed in this run or in earlier ones."""
 
     def cached(self, key: str, compute: Callable[[], Any], settings: Mapping[str, Any]) -> Any:
         """See `Context.cached`."""
@@ -105,15 +105,15 @@ class Parts:
 
 
 def write_whole(file: Path, content: str | bytes) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically: completely, or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     partial.write_bytes(content if isinstance(content, bytes) else content.encode())
     partial.replace(file)
 
 
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends us
+def _init_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends this one
     threadpool_limits(1)
 
 
@@ -124,7 +124,7 @@ def _timed(compute: Callable[..., Any], others: Sequence[Any], task: Mapping[str
 
 
 def _load(file: Path) -> dict[str, Any] | None:
-    """Read a part; None if it is missing or was damaged."""
+    """Read a part; None if it is missing or damaged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

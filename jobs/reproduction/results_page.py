@@ -14,7 +14,7 @@ from .parts import write_whole
 __all__ = ["write_page"]
 
 MOST_BYTES = 2 * 2**20
-"""Of all pictures together."""
+"""Maximum size of all pictures together."""
 
 
 def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
     Parameters
     ----------
     page : Path
-        File of Markdown.
+        Markdown file.
     out : Path
         Folder of the results.
     results : sequence of mapping
@@ -33,7 +33,7 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
     Raises
     ------
     ConfigError
-        An experiment is missing, was not run in full mode, or pictures are too large.
+        If an experiment is missing or was not run in full mode, or if the pictures are too large.
     """
     found = {result["name"]: result for result in results}
     lacking = [name for name in names if found.get(name, {}).get("mode") != "full"]

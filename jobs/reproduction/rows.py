@@ -1,4 +1,4 @@
-"""Data sets as the experiments take them: training and test rows in memory, read by dkfeat."""
+"""Data sets of the experiments: training and test rows in memory, read by dkfeat."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["DataSet", "load_rows"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataSet:
-    """Rows as they stand in the files, nothing scaled."""
+    """Unscaled rows of a data set."""
 
     name: str
     X: csr_matrix
     """Training rows, float64."""
     y: NDArray[Any]
     X_test: csr_matrix
-    """Test rows, of the same width."""
+    """Test rows, with the same columns."""
     y_test: NDArray[Any]
 
-    def some(self, train: int | None, test: int | None = None, seed: int = 0) -> DataSet:
-        """At most so many rows of each part, drawn by seed; None keeps all."""
+    def sample(self, train: int | None, test: int | None = None, seed: int = 0) -> DataSet:
+        """Draw at most `train` and `test` rows of each part by seed; None keeps all."""
         random = np.random.default_rng([seed, 7])
         kept = [
             np.sort(random.permutation(len(y))[:most])
@@ -42,7 +42,7 @@ class DataSet:
 
 @lru_cache(maxsize=2)
 def load_rows(data: str | Path, name: str) -> DataSet | None:
-    """Read a data set, or None if the folder does not have it; the last ones are kept, and not to be changed."""
+    """Read a data set; None if the folder lacks it. The last ones read are cached, so do not change them."""
     files = [Path(data) / name / f"{part}.svm.xz" for part in ("train", "test")]
     if not all(file.is_file() for file in files):
         return None

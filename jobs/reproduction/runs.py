@@ -1,4 +1,4 @@
-"""Runs an experiment and keeps what came of it: ``OUT/NAME/`` with its result, pictures and their numbers."""
+"""Runs of experiments, with the files in ``OUT/NAME/``: the result, and pictures with their numbers."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def run_experiment(
     workers: Workers,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Run an experiment, or what an earlier run left of it, and keep its results.
+    """Run an experiment, or the remaining parts of an interrupted run, and write its results.
 
     Parameters
     ----------
     experiment : Experiment
     data : Path
-        Folder of data sets; what is not in it is not measured.
+        Folder of data sets; sets that it lacks are not measured.
     out : Path
         Folder of all results; made if missing.
     mode : {"quick", "full"}
     seed : int
     workers : Workers
     tell : callable
-        Given a few words whenever something is done.
+        Function that receives a short text after each step.
 
     Returns
     -------
     result : dict
-        Plain values, as ``result.json`` holds them.
+        Content of ``result.json``.
     """
     parts = Parts(out / "parts" / experiment.name, workers)
     results = experiment.run(Context(data=data, mode=mode, seed=seed, parts=parts, tell=tell))
@@ -68,7 +68,7 @@ def run_experiment(
 
 
 def kept_results(out: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Results that are in a folder, in the order of names; those that are missing are left out."""
+    """Return the results in a folder, in the order of `names`; missing ones are left out."""
     files = [out / name / RESULT for name in names]
     return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
 
@@ -90,12 +90,12 @@ def _described(
         "processor_seconds": round(seconds, 1),
         "processes": processes,
         "tables": [asdict(table) for table in results.tables],
-        "pictures": [_face(asdict(picture)) for picture in results.pictures],
+        "pictures": [_picture_entry(asdict(picture)) for picture in results.pictures],
         "verdicts": [asdict(verdict) for verdict in results.verdicts],
     }
 
 
-def _face(picture: Mapping[str, Any]) -> dict[str, Any]:
+def _picture_entry(picture: Mapping[str, Any]) -> dict[str, Any]:
     return {key: picture[key] for key in ("name", "title", "alt", "width", "height")}
 
 

@@ -1,4 +1,4 @@
-"""Simulations: seeds of repetitions, mean squared errors with their own errors, and how near theory they come."""
+"""Simulations: seeds of repetitions, mean squared errors with standard errors, and their comparison with theory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 __all__ = ["mean_squares", "on_theory", "seeds"]
 
-WIDE = 5.0
-"""Standard errors that a cell may be off: of a thousand sets of a thousand true cells, one has a cell beyond it."""
+MAX_DEVIATION = 5.0
+"""Maximum deviation in standard errors: if theory holds, one of a thousand runs of a thousand cells exceeds it."""
 
 
 def seeds(root: int, number: int) -> list[int]:
-    """Seeds of independent repetitions, the same for the same root."""
+    """Return seeds of independent repetitions, equal for equal roots."""
     return [int(state) for state in np.random.SeedSequence(root).generate_state(number, np.uint64)]
 
 
 def mean_squares(errors: NDArray[np.float64]) -> dict[str, list[float]]:
-    """Mean of squares over the first axis, and the standard error of it."""
+    """Compute the mean of squares over the first axis, and its standard error."""
     squares = errors**2
     return {
         "mean": squares.mean(axis=0).tolist(),
@@ -31,14 +31,14 @@ def mean_squares(errors: NDArray[np.float64]) -> dict[str, list[float]]:
 def on_theory(
     cells: Iterable[Mapping[str, Any]], allowance: Callable[[Mapping[str, Any]], float] | None = None
 ) -> tuple[bool, str]:
-    """Whether all mean squares are what theory says, and the figures that decide.
+    """Return True if all mean squares agree with theory, and a sentence with the deviations.
 
     Parameters
     ----------
     cells : iterable of mapping
-        Each with ``mean`` and ``error``, as from `mean_squares`, and ``theory``, lists of one length.
+        Lists of equal length: ``mean`` and ``error`` from `mean_squares`, and ``theory``.
     allowance : callable, optional
-        Relative distance that a cell's theory leaves open because it is asymptotic.
+        Function that returns the relative deviation allowed for a cell because its theory is asymptotic.
     """
     ratios, beyond = [], []
     for cell in cells:
@@ -53,4 +53,4 @@ def on_theory(
         f"Measured over theory: {min(ratios):.3f} to {max(ratios):.3f} in {len(ratios)} cells; at most {worst:.1f} "
         "standard errors outside the range that theory allows."
     )
-    return worst < WIDE, detail
+    return worst < MAX_DEVIATION, detail

@@ -1,13 +1,13 @@
-"""Kernel machines and the linear one on the papers' data sets: their tables, beside our numbers.
+"""Linear and kernel machines on the papers' data sets: the papers' tables, with the accuracies of dkfeat.
 
 The paper trains a linear SVM by LIBLINEAR, and kernel SVMs by LIBSVM with the RBF kernel and the GMM kernel, on some
-fifty sets, and tells for each the best test accuracy over a range of C; for the RBF kernel also over 58 values of γ.
-Rows have length 1 for the linear and the RBF machine, while GMM takes values as they stand.
+fifty sets, and reports the best test accuracy of each over a range of C; for the RBF kernel also over 58 values of γ.
+Rows have length 1 for the linear and the RBF machine, while GMM uses unscaled values.
 
-So do we: ``dkfeat.kernels.gmm`` on unscaled rows, ``dkfeat.kernels.rbf_cosine``, which brings rows to length 1 by
-itself, and LIBLINEAR with hinge loss and no bias on rows of length 1, the reading of the linear column that meets it.
-Nothing here is chosen on held-out training rows: like the paper's, these are best test accuracies, to be compared with
-each other, not promises for new rows.
+This experiment does the same with ``dkfeat.kernels.gmm`` on unscaled rows, ``dkfeat.kernels.rbf_cosine``, which itself
+scales rows to length 1, and LIBLINEAR with hinge loss and no bias on rows of length 1, the settings that reproduce the
+linear column. Nothing here is chosen on held-out training rows: like the paper's, these are best test accuracies, to be
+compared with each other, not estimates for new rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reported:
     """A row of the paper's tables: best test accuracies in percent."""
 
     split: Literal["same", "sizes", "subset"]
-    """The paper's own rows, as many rows drawn by us, or fewer rows than the paper had."""
+    """The paper's own rows, as many rows drawn at random, or fewer rows than the paper used."""
     linear: float
     rbf: float | None = None
     gmm: float | None = None
@@ -65,14 +65,14 @@ REPORTED: Mapping[str, Reported] = {
 
 
 def run(ctx: Context) -> Results:
-    """Measure all sets that are there."""
+    """Measure all available sets."""
     here = {name: rows for name in REPORTED if (rows := ctx.rows(name)) is not None}
     most = QUICK_ROWS if ctx.quick else None
     shared = {"rows": most, "seed": ctx.seed}
     linear_c = decades(-2, 3) if ctx.quick else decades(-2, 3, 4)
     kernel_c = decades(0, 7) if ctx.quick else decades(-1, 7)
     gammas = list(QUICK_GAMMAS if ctx.quick else GAMMAS)
-    # the largest first, so that no process waits long for another at the end
+    # the largest first, so that all processes end at about the same time
     names = sorted(here, key=lambda name: -len(here[name].y))
     rbf = ctx.cached_all(
         rbf_best,
@@ -116,7 +116,7 @@ def _is_comparable(each: Mapping[str, Any]) -> bool:
 
 
 def _order(each: Mapping[str, Any]) -> str | None:
-    """Whether each kernel stands to the linear machine as in the paper, beyond two standard errors of the test rows."""
+    """Return "yes", "no" or "within noise" for the paper's order of each kernel and the linear machine."""
     paper, words = _paper(each["name"]), []
     for kernel in ("RBF", "GMM"):
         if paper[kernel] is None:

@@ -1,14 +1,14 @@
-"""Variances of NRFF and of exponentiated GCWS: measured on theory.
+"""Variances of NRFF and of exponentiated GCWS: measurements compared with theory.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, Theorems 2 to 4 and figures 1 to 4.
 
-The paper simulates pairs of rows and compares mean squared errors of the estimates with the theorems' variances over k.
-Random Fourier features (RFF) and normalized ones (NRFF) estimate exp(-gamma (1 - rho)) from the cosine rho; GCWS
-estimates exp(-gamma (1 - GMM)) from the fraction of equal samples. Figure 1 is the gain by normalization, figure 2 the
-error of NRFF against k, figure 3 the variances beside the squared kernel, figure 4 the error of GCWS against k.
+The paper simulates pairs of rows and compares mean squared errors of the estimates with the theorems' variances for
+each k. Random Fourier features (RFF) and normalized ones (NRFF) estimate exp(-gamma (1 - rho)) from the cosine rho;
+GCWS estimates exp(-gamma (1 - GMM)) from the fraction of equal samples. Figure 1 is the gain by normalization, figure 2
+the error of NRFF against k, figure 3 the variances over the squared kernel, figure 4 the error of GCWS against k.
 
-No data are read: rows have the wanted cosine or GMM by construction, and are of length 1 where the cosine counts.
-Weights are Gaussian, so that rows of four columns tell as much as rows of four thousand.
+No data are read: rows have the desired cosine or GMM by construction, and length 1 for estimates of the cosine. Weights
+are Gaussian, so that rows of four columns are as informative as rows of four thousand.
 
 `dkfeat.theory.fourier` has the theorems, `dkfeat.FourierFeatures` and `dkfeat.GCWSFeatures` the estimators.
 """
@@ -34,21 +34,21 @@ SETTINGS: dict[str, Any] = {
 GAMMAS = (1.0, 5.0, 20.0)
 COSINES = (-0.9, -0.5, 0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-"""Of the first row's weight that the second one has."""
+"""Shares of the first row's weight that the second row has."""
 SHOWN = {"rff": (3, 5, 8), "nrff": (3, 5, 8), "gcws": (1, 4, 6)}
-"""Places of the similarities whose errors are drawn against k."""
+"""Indices of the similarities whose errors are drawn against k."""
 COMPONENTS = 4096
-"""Of a GCWS map: its components are independent, so it gives 4,096 / k estimates from k."""
+"""Number of components of a GCWS map: they are independent, so they give 4,096 / k estimates from k components."""
 EQUAL = 0.82
-"""Up to this similarity theory gives GCWS, for all gammas, less variance beside the squared kernel than NRFF."""
+"""Similarity up to which, by theory, GCWS has for all gammas less variance over the squared kernel than NRFF."""
 ASYMPTOTIC = 256
-"""Components from which Theorems 3 and 4 are held to account."""
+"""Number of components from which Theorems 3 and 4 are checked."""
 NAMES = {"rff": "RFF, Theorem 2", "nrff": "NRFF, Theorem 3", "gcws": "exponentiated GCWS, Theorem 4"}
 Cells = dict[str, list[dict[str, Any]]]
 
 
 def rows_with_cosines(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One row of length 1, then rows of length 1 at these cosines to it."""
+    """Make one row of length 1, then rows of length 1 at these cosines to it."""
     rows = np.zeros((len(cosines) + 1, 4))
     rows[0, 0] = 1
     rows[1:, 0], rows[1:, 1] = cosines, np.sqrt(1 - cosines**2)
@@ -56,18 +56,18 @@ def rows_with_cosines(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def pairs_that_share(shares: tuple[float, ...], seed: int) -> list[NDArray[np.float64]]:
-    """Pairs of rows of 24 lognormal weights; the second one has these shares of the first one's."""
+    """Make pairs of rows of 24 lognormal weights; the second row of each has one of the shares of the first one's."""
     own, other = np.random.default_rng(seed).lognormal(size=(2, 12))
     return [np.stack([[*own, *(0 * other)], [*(share * own), *((1 - share) * other)]]) for share in shares]
 
 
 def kernel_at(similarity: Any, gamma: float) -> NDArray[np.float64]:
-    """Kernel that all of them estimate, exp(-gamma (1 - similarity))."""
+    """Compute the kernel that all methods estimate, exp(-gamma (1 - similarity))."""
     return np.exp(-gamma * (1 - np.asarray(similarity)))
 
 
 def fourier_errors(*, gamma: float, k: int, normalize: bool, repeats: int, seed: int) -> Any:
-    """Mean squared error of features of `FourierFeatures`, for each of `COSINES`."""
+    """Measure the mean squared error of `FourierFeatures` for each of `COSINES`."""
     cosines = np.array(COSINES)
     rows = rows_with_cosines(cosines)
     errors = np.empty((repeats, len(cosines)))
@@ -78,7 +78,7 @@ def fourier_errors(*, gamma: float, k: int, normalize: bool, repeats: int, seed:
 
 
 def gcws_errors(*, sizes: list[int], repeats: int, seed: int) -> Any:
-    """Mean squared error of exp(-gamma (1 - GMM)) from samples of `GCWSFeatures`, by gamma and k, for each share."""
+    """Measure the mean squared error of exp(-gamma (1 - GMM)) from `GCWSFeatures`, by gamma and k, for each share."""
     pairs = pairs_that_share(SHARES, seed)
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
     equal = np.empty((repeats, len(pairs), COMPONENTS), bool)
@@ -94,11 +94,11 @@ def gcws_errors(*, sizes: list[int], repeats: int, seed: int) -> Any:
 
 
 def run(context: Context) -> Results:
-    """Measure, and set beside the theorems."""
+    """Measure, and compare with the theorems."""
     sizes, repeats = SETTINGS[context.mode]["sizes"], SETTINGS[context.mode]["repeats"]
     tasks = {
         f"{method}-{gamma:g}-{k}": {"gamma": gamma, "k": k, "normalize": method == "nrff"}
-        for k in reversed(sizes)  # long ones first
+        for k in reversed(sizes)  # the longest first
         for gamma in GAMMAS
         for method in ("nrff", "rff")
     }
@@ -148,7 +148,7 @@ def _table(cells: Cells, k: int) -> Table:
 
 
 def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
-    """Theorems 3 and 4 leave open a part of order 1/k; for the exponential it is of order gamma squared / k."""
+    """Make the verdicts, with an allowance for the terms of relative order 1/k that Theorems 3 and 4 omit."""
     nrff, gcws = ([cell for cell in cells[method] if cell["k"] >= ASYMPTOTIC] for method in ("nrff", "gcws"))
     below = all(
         np.all(n["mean"] <= r["mean"] + 5 * (n["error"] + r["error"]))

@@ -305,8 +305,8 @@ def test_experiment__without_data_measures_nothing(name, tmp_path):
 def test_rows__are_read_and_drawn_by_seed(few_rows):
     rows = load_rows(str(few_rows), "letter")
     assert (rows.X.shape, rows.X_test.shape) == ((80, 6), (60, 6))
-    some = rows.some(20, 10, seed=3)
+    some = rows.sample(20, 10, seed=3)
     assert len(some.y) == 20
-    assert (some.X != rows.some(20, 10, seed=3).X).nnz == 0
-    assert (some.X != rows.some(20, 10, seed=4).X).nnz > 0
-    assert len(rows.some(None, 1000).y_test) == 60
+    assert (some.X != rows.sample(20, 10, seed=3).X).nnz == 0
+    assert (some.X != rows.sample(20, 10, seed=4).X).nnz > 0
+    assert len(rows.sample(None, 1000).y_test) == 60
