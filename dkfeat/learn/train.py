@@ -71,8 +71,8 @@ def train(
     client : distributed.Client, optional
         Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. Without a client, one descent in
         this process passes over all shards, or, with ``SGD(parts=...)``, the threads of this process train the parts. A
-        worker keeps the encoded rows of its parts in memory, up to a quarter of its memory limit. All workers must be
-        able to read the shards.
+        worker keeps the encoded rows of its parts in memory, up to a quarter of the memory that a task may use. All
+        workers must be able to read the shards.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed for the order of shards and rows and for the choice of held-out rows, in [0, 2**64). None draws a seed,
         which ``model.training`` records.
