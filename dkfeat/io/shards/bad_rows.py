@@ -31,7 +31,9 @@ REASONS = (
 """Reasons for setting a row aside, as in the counts of the manifest."""
 
 _SHOWN_CHARACTERS = 160
-_MESSAGE_CHARACTERS = 240  # both in ASCII: so that a shard's footer stays below what its readers allow
+_MESSAGE_CHARACTERS = (
+    240  # both lengths are of escaped ASCII text, so that a shard's footer stays within its readers' limit
+)
 
 
 class BadRow(NamedTuple):
@@ -74,12 +76,12 @@ class QuarantinedRow:
 
     @property
     def place(self) -> str:
-        """``file:line:column``, as in error messages; for Parquet only the file, since the message has the rest."""
+        """``file:line:column``, as in error messages; for Parquet only the file; the message names row and column."""
         file = printable(self.source)
         return f"{file}:{self.line}:{self.column}" if self.column else file
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the record as plain JSON values."""
         return asdict(self)
 
 
@@ -98,14 +100,16 @@ def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:
 
 def shown_text(text: bytes) -> str:
     """Escape a line so that it is safe to print, and truncate it to 160 characters."""
-    return _cut(text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS)
+    return _truncate(
+        text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS
+    )
 
 
 def cut_message(text: str) -> str:
     """Truncate a message to the maximum length in a record."""
-    return _cut(text, _MESSAGE_CHARACTERS)
+    return _truncate(text, _MESSAGE_CHARACTERS)
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, max_length: int) -> str:
     shown = printable(text).encode("ascii", "backslashreplace").decode()
-    return shown if len(shown) <= most else shown[: most - 3] + "..."
+    return shown if len(shown) <= max_length else shown[: max_length - 3] + "..."

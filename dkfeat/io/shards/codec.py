@@ -1,4 +1,4 @@
-"""Parquet encoding of one shard: encoding, sealing, and decoding with integrity checks.
+"""Parquet codec of one shard: encoding, sealing, and decoding with integrity checks.
 
 The footer holds the key ``dkfeat.seal``. Its value is the SHA-256 of the whole file with that value replaced by 64
 zeros, so that a file can be verified without any other file. Page checksums alone do not cover page headers and the
@@ -93,7 +93,7 @@ def _find(data: memoryview) -> int | None:
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:
-    """Name of a shard: a function of its inputs, which sorts in the source's row order.
+    """Return the name of a shard, a function of its inputs; sorted names are in the source's row order.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class ShardFooter:
     last: bool
     """True for the last piece of the split."""
     source: str
-    """Name of the source file; of the first file of a group."""
+    """Name of the source file, the first of a group."""
     range: tuple[Count, Count]
     """First and past-the-end byte of its rows in the decompressed source; for a group, in the joined files."""
     source_sha256: Sha256
@@ -150,7 +150,7 @@ class ShardFooter:
     rows_by_file: tuple[Count, ...] = ()
     """Number of rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
-    """Quarantined rows of its text, in order."""
+    """Rows of the piece that were set aside, in order."""
 
     def __post_init__(self) -> None:
         check_fields(self, "shard footer")
@@ -206,8 +206,8 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
     layout : {"codes", "sparse", "dense", "predictions"}
         Layout of the features, or "predictions" for columns of predictions.
     block : RowBlock
-        Rows, whose ``X`` are their features as the layout holds them: PackedCodes, csr_matrix or ndarray of float32; or
-        a pyarrow.Table of predictions. Kept columns have types in ``columns.KEPT_TYPES``; without labels there is no
+        Rows. ``X`` has the features in the type of the layout: PackedCodes, csr_matrix or ndarray of float32, or
+        pyarrow.Table for predictions. Kept columns have types in ``columns.KEPT_TYPES``; without labels there is no
         column for them.
     footer : ShardFooter
         Footer; its counts must be those of the rows.
@@ -222,7 +222,7 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
     Raises
     ------
     InputError
-        If the parts disagree about the rows.
+        If the rows do not fit the layout or the footer.
     """
     table, settings = columns.to_table(layout, block, values=values)
     if table.num_rows != footer.rows:
@@ -263,12 +263,12 @@ def check_whole(data: memoryview, what: str) -> tuple[ShardFooter, str]:
     """
     sha256 = check_seal(data)
     if sha256 is None:
-        raise ShardError(f"{what}: damaged or cut: its own checksum does not hold")
+        raise ShardError(f"{what}: damaged or truncated: its seal does not match its contents")
     file = _open(data, what)
     footer = ShardFooter.from_metadata(file.metadata.metadata, what)
     table = _table(file, None, what)
     if table.num_rows != footer.rows or file.metadata.num_rows != footer.rows:
-        raise ShardError(f"{what}: its footer states {footer.rows:,} rows, {table.num_rows:,} are there")
+        raise ShardError(f"{what}: its footer states {footer.rows:,} rows, its columns have {table.num_rows:,}")
     return footer, sha256
 
 
@@ -316,14 +316,14 @@ def decode(
     kinds = columns.kinds(file.schema_arrow)
     if kinds != dict(schema):
         raise ShardError(f"{what}: its columns are {kinds}, the manifest states {dict(schema)}")
-    table = _table(file, _chosen(kinds, only), what)
+    table = _table(file, _select_columns(kinds, only), what)
     try:
         return columns.from_table(table, n_columns)
     except ShardError as fault:
         raise ShardError(f"{what}: {fault}") from fault
 
 
-def _chosen(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] | None:
+def _select_columns(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] | None:
     if only is None:
         return None
     features = {"codes", "indices", "values", "features"}

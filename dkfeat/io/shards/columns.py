@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("codes", "sparse", "dense")
 
 RESERVED = ("label", "qid", "weight", "codes", "indices", "values", "features")
-"""Names of a shard's own columns."""
+"""Column names that kept columns cannot have, because shards use them."""
 
 KEPT_TYPES = {
     "int64": pa.int64(),
@@ -33,7 +33,7 @@ KEPT_TYPES = {
 """Possible types of a kept column."""
 
 ROW_GROUP_ROWS = 1 << 20
-"""Rows after which a row group ends; nearly every shard is one row group."""
+"""Maximum number of rows in a row group; nearly every shard is one row group."""
 
 WRITER_OPTIONS: dict[str, Any] = {
     "version": "2.6",
@@ -72,12 +72,12 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
     Raises
     ------
     InputError
-        For an unknown layout, a type that the layout cannot hold, or a kept column of another type.
+        If the layout is unknown or cannot store the features, or a kept column has a reserved name or unsupported type.
     """
     found: dict[str, pa.Array] = {}
     if block.y is not None:
         if block.y.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
-            raise InputError(f"labels are {block.y.dtype}, a shard keeps int64 or float64")
+            raise InputError(f"labels are {block.y.dtype}, but a shard stores int64 or float64")
         labels = pa.array(np.ascontiguousarray(block.y))
         found["label"] = labels if block.label_offsets is None else lists(block.label_offsets, labels)
     if block.qid is not None:
@@ -87,7 +87,8 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
     for name, column in block.kept.items():
         if name in RESERVED or column.type not in KEPT_TYPES.values():
             raise InputError(
-                f"column {name!r} of type {column.type} cannot be kept: names {', '.join(RESERVED)} are taken"
+                f"column {name!r} of type {column.type} cannot be kept: the names {', '.join(RESERVED)} are reserved, "
+                f"and the types are {', '.join(KEPT_TYPES)}"
             )
         found[name] = column
     if layout == "codes":
@@ -99,7 +100,7 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
     elif layout == "predictions":
         found.update(zip(block.X.column_names, block.X.columns, strict=True))
     else:
-        raise InputError(f"layout={layout!r}, but a shard is one of {', '.join(LAYOUTS)} or predictions")
+        raise InputError(f"layout={layout!r}, but it must be one of {', '.join(LAYOUTS)} or predictions")
     nullable = {"codes", *block.kept}
     schema = pa.schema([pa.field(name, column.type, nullable=name in nullable) for name, column in found.items()])
     return pa.table(list(found.values()), schema=schema), _settings(schema)
@@ -116,7 +117,7 @@ def schema_of(
     kept: Mapping[str, str] | None = None,
     values: bool = True,
 ) -> dict[str, str]:
-    """Columns and types of every shard of a data set, as the manifest states them.
+    """Return the columns of every shard of a data set, and their types, as in the manifest.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
-    """Make lists without nulls from values, row i being ``values[offsets[i]:offsets[i + 1]]``; shape (n_rows + 1,)."""
+    """Make lists without nulls: list i is ``values[offsets[i]:offsets[i + 1]]``; shape of `offsets` (n_lists + 1,)."""
     if offsets[0] != 0 or offsets[-1] != len(values):
         raise InputError(f"lists cover values {offsets[0]:,} to {offsets[-1]:,}, but there are {len(values):,}")
     if len(values) > np.iinfo(np.int32).max:
@@ -193,7 +194,7 @@ def _codes_column(packed: PackedCodes) -> pa.Array:
     codes = np.ascontiguousarray(packed.codes)
     if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] == 0 or packed.empty.shape != codes.shape[:1]:
         raise InputError(
-            f"codes are a uint8 array of rows of bytes with a mask, got {codes.dtype} of shape {codes.shape}"
+            f"codes must be a uint8 matrix with a mask of its rows, got {codes.dtype} of shape {codes.shape}"
         )
     valid = pa.py_buffer(np.packbits(~packed.empty, bitorder="little")) if packed.empty.any() else None
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
@@ -219,13 +220,13 @@ def _dense_column(features: NDArray[np.float32]) -> pa.Array:
 
 
 def from_table(table: pa.Table, n_columns: int) -> RowBlock:
-    """Read the rows of a table of `to_table`.
+    """Read rows from a table that `to_table` made.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Table, possibly without some columns; a missing part is returned as None. Columns that no layout has are kept
-        columns.
+        Table, possibly without some columns, whose values are then None. Columns with names that are not in `RESERVED`
+        are kept columns.
     n_columns : int
         Width of the features: bytes per row for codes, else number of columns.
 
@@ -257,7 +258,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
     chunks = table.column(name).chunks
     array = chunks[0] if len(chunks) == 1 else table.column(name).combine_chunks()
     if name in RESERVED and name != "codes" and array.null_count:
-        raise ShardError(f"column {name}: {array.null_count:,} nulls where none may be")
+        raise ShardError(f"column {name} has {array.null_count:,} nulls, but none are allowed")
     return array
 
 
@@ -269,7 +270,7 @@ def _read_lists(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[Any]]:
     offsets = _numbers(array.offsets).astype(np.int64)
     values = array.values
     if values.null_count:
-        raise ShardError(f"{values.null_count:,} nulls inside lists where none may be")
+        raise ShardError(f"{values.null_count:,} nulls inside lists, but none are allowed")
     return offsets - offsets[0], _numbers(values)[offsets[0] : offsets[-1]]
 
 
@@ -319,7 +320,7 @@ def _read_sparse(indices: pa.Array, values: pa.Array | None, n_columns: int) -> 
 def _read_dense(array: pa.Array, n_columns: int) -> NDArray[np.float32]:
     offsets, values = _read_lists(array)
     if not np.array_equal(offsets, np.arange(len(offsets)) * n_columns):
-        raise ShardError(f"a row of features is not {n_columns:,} long")
+        raise ShardError(f"a row of dense features does not have {n_columns:,} values")
     _check_finite(values)
     return values.reshape(-1, n_columns)
 

@@ -1,4 +1,4 @@
-"""Reader of a committed data set, which checks all that it reads."""
+"""Reader of the shards of a committed data set, with checks of all data read."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ Verify = Literal["sha256", "size"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Findings of `verify`."""
+    """Result of `verify`."""
 
     n_shards: int
-    """Shards that the manifest lists."""
+    """Number of shards in the manifest."""
     n_bytes: int
-    """Bytes of the shards that were read."""
+    """Total size of the shards without problems, in bytes."""
     problems: list[str] = field(default_factory=list)
-    """One line each, naming the shard or file; empty if the data set is whole."""
+    """Messages of one line, each with the name of the shard or file; empty if nothing is wrong."""
     unlisted: list[str] = field(default_factory=list)
     """Files under ``data/`` that no manifest lists; readers ignore them."""
 
 
 class ShardReader:
-    """Shards of one manifest, as arrays.
+    """Reader of the shards of one manifest.
 
     Parameters
     ----------
     storage : Storage
-        Where the data set is.
+        Storage of the data set.
     spec : mapping
-        Its spec, from `read_spec`.
+        Spec of the data set, from `read_spec`.
     manifest : Manifest
-        Which state of it, from `read_manifest`; later commits do not change what is read.
+        Manifest, from `read_manifest`; later commits do not affect the reader.
 
     Raises
     ------
     SpecConflictError
-        When the manifest was made for another spec.
+        If the manifest was made for another spec.
     """
 
     def __init__(self, storage: Storage, spec: Mapping[str, Any], manifest: Manifest) -> None:
@@ -69,41 +69,44 @@ class ShardReader:
         Parameters
         ----------
         entry : ShardEntry
-            One of the manifest's.
+            Entry of the shard in the manifest.
         verify : {"sha256", "size"}, default="sha256"
-            Whether the file's SHA-256 is compared on the first read by this reader. Where it is not, page checksums
-            are; size, footer, schema, rows and the range of values are checked always.
+            With "sha256", the first read of a shard by this reader checks the SHA-256 of its file. All other reads
+            check the page checksums. Size, footer, schema, rows and the range of values are always checked.
         only : sequence of str, optional
-            Columns to read: "encoded", "label", "qid", "weight" and names of kept ones; all by default.
+            Columns to read: "encoded" (the features), "label", "qid", "weight" and names of kept columns; all by
+            default.
 
         Returns
         -------
         data : RowBlock
-            Codes, labels and query ids are views of what was read, not to be written to.
+            Rows. Codes, labels and query ids are views of the bytes read; do not write to them.
 
         Raises
         ------
         ShardError
-            Naming the shard, when it is missing or anything does not agree.
+            If the shard is missing or a check fails; the message names it.
         """
         if verify not in ("sha256", "size"):
             raise ConfigError(f"verify={verify!r}, but it is 'sha256' or 'size'")
         return self._decode(self._load(entry), entry, verify == "sha256" and entry.name not in self._checked, only)
 
     def check(self, entry: ShardEntry) -> None:
-        """Read one shard once and check all that can be: what `read` checks, its own seal and page checksums.
+        """Read one shard and make all checks: those of `read`, and of its seal and page checksums.
 
         Raises
         ------
         ShardError
-            Naming the shard, when it is missing or anything does not agree.
+            If the shard is missing or a check fails; the message names it.
         """
         data = self._load(entry)
         self._decode(data, entry, True)
         decoding.check_whole(data, self._where(entry))
 
-    def _decode(self, data: memoryview, entry: ShardEntry, hashed: bool, only: Sequence[str] | None = None) -> RowBlock:
-        if hashed:
+    def _decode(
+        self, data: memoryview, entry: ShardEntry, check_hash: bool, only: Sequence[str] | None = None
+    ) -> RowBlock:
+        if check_hash:
             self._check_hash(data, entry)
         return decoding.decode(
             data,
@@ -112,16 +115,16 @@ class ShardReader:
             schema=self.manifest.schema,
             n_columns=self._n_columns,
             only=only,
-            page_checksums=not hashed,
+            page_checksums=not check_hash,
         )
 
     def bad_rows(self, entry: ShardEntry) -> tuple[BadRow, ...]:
-        """Rows that were set aside when a shard was made, in order.
+        """Read the records of the rows that were set aside when a shard was made, in order.
 
         Raises
         ------
         ShardError
-            Naming the shard, when it is missing or damaged.
+            If the shard is missing or damaged; the message names it.
         """
         data = self._load(entry)
         self._check_hash(data, entry)
@@ -135,30 +138,30 @@ class ShardReader:
         self._checked.add(entry.name)
 
     def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[RowBlock]:
-        """Consecutive stretches of at most `rows` rows of one shard; memory is that of the shard.
+        """Iterate over one shard in batches of at most `rows` consecutive rows; the whole shard is in memory.
 
         Parameters
         ----------
         entry : ShardEntry
-            One of the manifest's.
+            Entry of the shard in the manifest.
         rows : int
-            At least 1.
+            Maximum number of rows in a batch, at least 1.
         verify : {"sha256", "size"}, default="sha256"
-            As in `read`.
+            Checks, as in `read`.
 
         Yields
         ------
         data : RowBlock
-            Views; nothing is copied for codes and dense features.
+            Rows; codes and dense features are views, not copies.
         """
         if rows < 1:
-            raise ConfigError(f"rows={rows}, but a batch has at least 1")
-        whole = self.read(entry, verify)
+            raise ConfigError(f"rows={rows}, but it must be at least 1")
+        rows_of_shard = self.read(entry, verify)
         for start in range(0, entry.rows, rows):
-            yield whole.take(slice(start, min(start + rows, entry.rows)))
+            yield rows_of_shard.take(slice(start, min(start + rows, entry.rows)))
 
     def unlisted(self) -> list[str]:
-        """Files under ``data/`` that the manifest does not list."""
+        """Return the files under ``data/`` that the manifest does not list."""
         listed = {entry.name for entry in self.manifest.shards}
         with faults_as(ShardError, f"{self.storage.url}/{DATA} cannot be listed"):
             return [name for name in self.storage.list(DATA) if name not in listed]
@@ -180,41 +183,41 @@ class ShardReader:
 
 
 def open_reader(storage: Storage) -> ShardReader:
-    """Reader of the newest manifest; warns once, in the log, of files that it does not list."""
+    """Make a reader of the newest manifest, and warn in the log of files in ``data/`` that it does not list."""
     reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
-    strangers = reader.unlisted()
-    if strangers:
+    unlisted = reader.unlisted()
+    if unlisted:
         logger.warning(
             "%s/%s: ignoring %d files that %s does not list, such as %s",
             storage.url,
             DATA,
-            len(strangers),
+            len(unlisted),
             reader.manifest.name,
-            strangers[0],
+            unlisted[0],
         )
     return reader
 
 
 def verify(storage: Storage) -> Report:
-    """Read everything and report every problem, rather than stop at the first.
+    """Check all shards and sidecar files of a data set, and report every problem.
 
     Parameters
     ----------
     storage : Storage
-        Where the data set is.
+        Storage of the data set.
 
     Raises
     ------
     ShardError, SpecConflictError
-        When there is no manifest to verify against.
+        If the spec or the manifest cannot be read.
     """
     reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
     problems = []
     n_bytes = 0
-    named = {"landmarks": landmarks_of(reader.spec)}
-    if isinstance(model := reader.spec.get("model"), Mapping):  # of predictions
-        named["model"] = model.get("sha256", "")
-    for kind, sha256 in named.items():
+    sidecars = {"landmarks": landmarks_of(reader.spec)}
+    if isinstance(model := reader.spec.get("model"), Mapping):  # the data set is of predictions
+        sidecars["model"] = model.get("sha256", "")
+    for kind, sha256 in sidecars.items():
         if sha256 is not None:
             try:
                 read_sidecar(storage, kind, sha256)
@@ -234,5 +237,5 @@ def _width(spec: Mapping[str, Any], where: str) -> int:
     key = "row_bytes" if isinstance(output, Mapping) and output.get("layout") == "codes" else "n_features_out"
     width = output.get(key) if isinstance(output, Mapping) else None
     if type(width) is not int or width < 1:
-        raise ShardError(f"{where}: its spec states no output.{key}")
+        raise ShardError(f"{where}: its spec has no valid output.{key}")
     return width

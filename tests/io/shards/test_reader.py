@@ -351,13 +351,13 @@ def lists(values, kind):
         ({"indices": lists([[-1]], pa.int32())}, "expected 0 to 4"),
         ({"indices": lists([[1]], pa.int32()), "values": lists([[np.nan]], pa.float32())}, "not finite"),
         ({"indices": lists([[None]], pa.int32())}, "nulls inside lists"),
-        ({"indices": lists([None], pa.int32())}, "nulls where none may be"),
-        ({"features": lists([[1.0] * 4], pa.float32())}, "is not 5 long"),
-        ({"features": lists([[1.0] * 4, [1.0] * 6], pa.float32())}, "is not 5 long"),
+        ({"indices": lists([None], pa.int32())}, "nulls, but none are allowed"),
+        ({"features": lists([[1.0] * 4], pa.float32())}, "does not have 5 values"),
+        ({"features": lists([[1.0] * 4, [1.0] * 6], pa.float32())}, "does not have 5 values"),
         ({"features": lists([[1.0] * 4 + [np.inf]], pa.float32())}, "not finite"),
         ({"codes": pa.array([b"abcd"], pa.binary(4))}, "expected fixed_size_binary"),
         ({"codes": pa.array([b"abcde"])}, "expected fixed_size_binary"),
-        ({"label": pa.array([1, None])}, "nulls where none may be"),
+        ({"label": pa.array([1, None])}, "nulls, but none are allowed"),
     ],
 )
 def test_rows__that_contradict_the_layout__are_refused(columns, reason):
@@ -501,7 +501,7 @@ def test_target__without_a_data_set__is_told(tmp_path, what):
         target.mkdir()
     elif what == "not finished":
         open_storage(target).prepare()
-    with pytest.raises(ShardError, match=r"no data set|no folder of shards|no batch was committed"):
+    with pytest.raises(ShardError, match=r"no data set|not a folder of shards|no batch was committed"):
         reader.read_manifest(open_storage(target))
     with pytest.raises(ShardError):
         reader.read_spec(open_storage(target))
