@@ -1,1 +1,1 @@
-"""Runs on Dask: sources, maps and shards joined; no lower layer imports Dask."""
+"""Runs on Dask, from sources through maps to shards; no lower layer imports Dask."""

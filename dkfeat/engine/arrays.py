@@ -29,25 +29,25 @@ S = TypeVar("S", LibsvmSource, ParquetSource)
 def block_arrays(
     load: Callable[[Any, Any], tuple[Any, ...]],
     shared: Any,
-    pieces: Sequence[Any],
+    task_inputs: Sequence[Any],
     row_chunks: Sequence[float],
     metas: Mapping[str, Any],
     *,
     name: str,
     token: str,
 ) -> tuple[da.Array, ...]:
-    """Make lazy arrays with one task for each block.
+    """Make lazy arrays that share one reading task for each block of rows.
 
     Parameters
     ----------
     load : callable
-        ``load(shared, piece)`` returns a tuple of blocks, one for each array.
+        ``load(shared, task_input)`` returns a tuple of blocks, one for each array.
     shared
         Common data of all tasks, sent once to each worker.
-    pieces : sequence
-        Further data of each task; small.
+    task_inputs : sequence
+        Input of each task; small.
     row_chunks : sequence of float
-        Number of rows of each piece; NaN if unknown.
+        Number of rows of each block; NaN if unknown.
     metas : mapping of str to array
         For each array, the prefix of its keys, and an array without rows of its type, dtype and width.
     name, token : str
@@ -56,17 +56,20 @@ def block_arrays(
     Returns
     -------
     arrays : tuple of dask.array.Array
-        Arrays with a few tasks for each piece.
+        Arrays; each has one further small task for each block.
     """
     holder = delayed(shared, name=f"{name}-source-{token}", traverse=False)
     blocks = f"read-{name}-{token}"
-    reading: dict[Any, Any] = {(blocks, number): (load, holder.key, piece) for number, piece in enumerate(pieces)}
+    reading: dict[Any, Any] = {
+        (blocks, number): (load, holder.key, task_input) for number, task_input in enumerate(task_inputs)
+    }
     graph = HighLevelGraph.from_collections(blocks, reading, dependencies=[holder])
     found = []
-    for part, (begin, meta) in enumerate(metas.items()):
-        key, width = f"{begin}-{token}", meta.shape[1:]
+    for part, (prefix, meta) in enumerate(metas.items()):
+        key, width = f"{prefix}-{token}", meta.shape[1:]
         layer: dict[Any, Any] = {
-            (key, number, *(0 for _ in width)): (itemgetter(part), (blocks, number)) for number in range(len(pieces))
+            (key, number, *(0 for _ in width)): (itemgetter(part), (blocks, number))
+            for number in range(len(task_inputs))
         }
         whole = HighLevelGraph({**graph.layers, key: layer}, {**graph.dependencies, key: {blocks}})
         found.append(da.Array(whole, key, (tuple(row_chunks), *((length,) for length in width)), meta=meta))
@@ -75,21 +78,22 @@ def block_arrays(
 
 @sizeof.register(sp.sparray)
 def _sparray_bytes(array: sp.sparray) -> int:
-    """Return the size of a sparse array; Dask counts 56 bytes for any, and would spill and schedule accordingly."""
+    """Return the size of a sparse array, for spilling and scheduling; Dask itself counts 56 bytes for any."""
     return sum(sizeof(part) for part in vars(array).values())
 
 
 def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array, ...]:
-    r"""Dask arrays of LIBSVM text, a block for each split of the files; rows are read when they are computed.
+    r"""Dask arrays of LIBSVM text, with one block for each split of the files; rows are read during computation.
 
-    Nothing is written. If `n_features`, `zero_based` and `label_dtype` are given, nothing is read by this call, and row
-    chunks are unknown (NaN) until computed. Otherwise one scan over the whole source finds the missing options, and row
-    chunks are known. So columns, index base and label type are the same in every block.
+    Nothing is written. If `n_features`, `zero_based` and `label_dtype` are given, this call reads nothing, and row
+    chunks are unknown (NaN). Otherwise one scan over the whole source finds the missing options, and row chunks are
+    known. In both cases, columns, index base and label type are the same in every block.
 
     Parameters
     ----------
     urlpath : str or sequence of str
-        Path, glob or fsspec URL, or several. .gz, .bz2, .xz and .zst files are one block each.
+        Path, glob or fsspec URL, or several. A .gz, .bz2, .xz or .zst file is never cut, and neighbouring
+        tiny files share a block.
     **options
         Options of `dkfeat.LibsvmSource`, such as `n_features`, `zero_based`, `dtype`, `blocksize` or `query_id`.
 
@@ -112,7 +116,7 @@ def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array,
 
     See Also
     --------
-    dkfeat.featurize : From a source to shards on disk, in bounded memory whatever a file's size.
+    dkfeat.featurize : Features as shards on disk, computed in bounded memory for files of any size.
 
     Examples
     --------
@@ -132,20 +136,21 @@ def read_parquet(
     label: str | None = "label",
     **options: Any,
 ) -> tuple[da.Array, ...]:
-    r"""Dask arrays of Parquet files, a block for each run of row groups; rows are read when they are computed.
+    r"""Dask arrays of Parquet files, with blocks of consecutive row groups; rows are read during computation.
 
-    Nothing is written. Row chunks are known from the files' footers. This call reads the labels if they are floats that
-    may all be integers, the indices if the number of columns is not given, and filtered columns if there are filters.
+    Nothing is written. Row chunks are known. This call reads rows only if float labels may all be integers, the number
+    of columns is unknown, or there are filters: the labels, the indices if needed, and the columns that filters
+    compare.
 
     Parameters
     ----------
     urlpath : str or sequence of str
         File, glob, folder or fsspec URL, or several.
     features : str, sequence of str or None, default=None
-        Feature columns. None: ``features``, else ``indices`` and ``values``, else all columns of numbers not used
-        otherwise.
+        Feature columns. None: ``features``, else ``indices`` and ``values``, else all columns of numbers that no
+        other option names.
     label : str or None, default="label"
-        Column of labels. None: rows have none, and y is 0.
+        Column of labels. None: there are no labels, and y is 0.
     **options
         Options of `dkfeat.ParquetSource`, such as `weight`, `query_id`, `filters`, `n_features` or `blocksize`.
         Weights and query ids are returned too.
@@ -154,7 +159,7 @@ def read_parquet(
     -------
     X : dask.array.Array of shape (n_samples, n_features)
         Blocks are csr_matrix of `dtype`.
-    y : dask.array.Array of shape (n_samples,), int64, float64 or, with several labels a row, object
+    y : dask.array.Array of shape (n_samples,), int64, float64 or, with several labels for each row, object
     qid : dask.array.Array of shape (n_samples,), int64
         Only with query_id.
     weight : dask.array.Array of shape (n_samples,), float64
@@ -172,7 +177,7 @@ def read_parquet(
     See Also
     --------
     dkfeat.ParquetSource : All options.
-    dkfeat.featurize : From a source to shards on disk, in bounded memory.
+    dkfeat.featurize : Features as shards on disk, computed in bounded memory.
 
     Examples
     --------
@@ -187,7 +192,7 @@ def read_parquet(
 
 
 def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any]) -> S:
-    """Make the source for arrays, which have every row and no kept columns."""
+    """Make the source of the arrays; options that leave rows out or keep further columns are errors."""
     for name in ("on_bad_row", "keep", "id"):
         if name in options:
             raise ConfigError(f"{name} is an option for runs that write shards; Dask arrays hold every row")
@@ -219,7 +224,7 @@ def _arrays(source: Source) -> tuple[da.Array, ...]:
 
 
 def _read_split(source: Source, split: Split) -> tuple[Any, ...]:
-    """Rows, labels and, if the source has them, query ids and weights of a whole split."""
+    """Read rows, labels and, if the source has them, query ids and weights of a whole split."""
     blocks = [piece.block for piece in source.read(split, checksum=False)]
     plain = [
         replace(block, y=_row_labels(block.y, block.label_offsets), label_offsets=None, kept={}) for block in blocks
@@ -229,7 +234,7 @@ def _read_split(source: Source, split: Split) -> tuple[Any, ...]:
 
 
 def _row_labels(y: NDArray[Any], offsets: NDArray[np.int64] | None) -> NDArray[Any]:
-    """One label a row, or one tuple of labels."""
+    """Return one label, or one tuple of labels, for each row."""
     if offsets is None:
         return y
     rows = np.empty(len(offsets) - 1, object)

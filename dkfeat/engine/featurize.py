@@ -12,7 +12,7 @@ from dkfeat.engine.resolve.arguments import as_source, open_target
 from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import run_scan
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, treating
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
 from dkfeat.io.shards.columns import schema_of
@@ -45,17 +45,17 @@ def featurize(
 ) -> Manifest:
     r"""Compute the features of every row of a source and store them as Parquet shards.
 
-    On disk before: nothing at `target`, a data set made with the same settings, or an interrupted run of it. After: a
-    committed data set that covers the source. If the call dies half-way, committed data is untouched, and the same call
-    continues where it stopped. If everything is done already, the call writes nothing. The bytes of shards do not
-    depend on the scheduler, the number of workers or the order of tasks.
+    Before the call, `target` is empty, or has a data set made with the same settings, or an interrupted run of one.
+    Afterwards it has a committed data set that covers the source. If the call is interrupted, committed data remain
+    unchanged, and the same call continues where it stopped. If everything is done already, the call writes nothing. The
+    bytes of shards do not depend on the scheduler, the number of workers or the order of tasks.
 
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
-        Source of the rows. Names in .parquet, and folders of such files, are read as Parquet, all others as LIBSVM
-        text. Options with their default values count as unset. They are taken from the target if it holds data already,
-        else from `like`, else from the files' metadata, else from one scan of the whole source.
+        Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, all others
+        as LIBSVM text. Options with their default values count as unset. Unset options are taken from the target if it
+        has data already, else from `like`, else from the files' metadata, else from one scan of the whole source.
     target : str or path
         Folder for the shards, or a URL in an object store, such as ``s3://bucket/features``.
     map : FeatureMap or None
@@ -73,26 +73,26 @@ def featurize(
         Continue an interrupted run. If False, an interrupted run is an error.
     on_bad_row : {"raise", "quarantine"} or None, default=None
         A bad row is malformed, violates the options, or is rejected by the map. "raise" ends the run at the first bad
-        row, and the error gives its position. "quarantine" stores bad rows apart, with position, reason and text; the
-        features of the other rows are the same as without them. ``open_shards(target).quarantine()`` reads them back.
+        row, and the error gives its position. "quarantine" stores bad rows separately, with position, reason and text;
+        the features of the other rows are the same as without them. ``open_shards(target).quarantine()`` reads them.
         Faults of the file itself, such as a truncated gzip stream or a line beyond `max_line_bytes`, always end the
         run. None: the setting of the source, "raise" by default. A run that ended at a bad row can be continued with
         "quarantine".
     max_bad_rows : int, float or str, default=0.01
-        With "quarantine", the maximum of bad rows among the rows that this call adds. An int is a number of rows, a
-        float a share of all rows, such as 0.01; 1.0 is no limit. Text is one of these, or a percentage such as "1%".
+        With "quarantine", the maximum number of bad rows among those that this call adds. An int is a number of rows, a
+        float a share of all rows, such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%".
         With more bad rows the run ends and commits nothing.
     on_changed_source : {"raise", "keep"}, default="raise"
         Action if a committed source file has changed or is gone. "raise" ends the run before it begins. "keep" leaves
-        the rows of that file as committed, whatever it holds now, and continues with new files; use it for sources that
-        are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name such files.
+        the rows of that file as committed, whatever its content now, and continues with new files; use it for sources
+        that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name such files.
         Features are never replaced: to featurize a changed file, give it another name or choose another target. If a
         file was moved to another name that the source still finds, the run ends with an error, because its rows would
         be added twice.
     client : distributed.Client or None, default=None
         Cluster to run on, such as the client of ``with dkfeat.open_cluster(...) as client``. None: the active client,
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under
-        ``dkfeat`` in Dask's configuration, else Dask's scheduler, else threads of this process.
+        ``dkfeat`` in Dask's configuration, else the scheduler that Dask is set to use, else threads of this process.
     progress : bool or callable, default=True
         True reports on standard error, or below the cell of a notebook. A callable receives a `ProgressState` after
         each task.
@@ -133,7 +133,7 @@ def featurize(
     (2, (-1, 1))
     """
     check_choice(on_changed_source, "on_changed_source", ("raise", "keep"))
-    source = treating(as_source(source, storage_options), on_bad_row)
+    source = with_on_bad_row(as_source(source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, source)
     storage, files = open_target(target, source, target_options, beside=like)
     existing = read_existing(storage, like, target_options)
@@ -142,7 +142,7 @@ def featurize(
         draft = make_draft(source, map, files, existing=existing, layout=layout)
         resolved, scan = _resolve(draft, runners, limit, reporter)
         plan = make_plan(resolved, storage.url, scan)
-        if existing.target is None:  # nothing is written yet, so a plan that cannot work leaves nothing behind
+        if existing.target is None:  # nothing is written yet, so an impossible plan leaves no files
             plan.check(runners.get().memory_limit)
         return run_plan(
             plan,
@@ -172,7 +172,7 @@ def _resolve(draft: Draft, runners: LazyRunner, limit: BadRowLimit, reporter: Pr
 
 
 def _schema(resolved: Resolved) -> dict[str, str]:
-    """Columns and types of the shards."""
+    """Return columns and types of the shards."""
     output, source = resolved.spec["output"], resolved.source
     return schema_of(
         output["layout"],

@@ -82,12 +82,12 @@ def gram(X: Any, Y: Any = None, kernel: str = "gmm", **params: Any) -> da.Array:
 
 
 def _blocks(rows: Any) -> da.Array:
-    """Dask array of whole rows; rows in memory become one block."""
+    """Return a Dask array of whole rows; rows in memory become one block."""
     if isinstance(rows, da.Array):
         return with_whole_rows(rows)
     held = rows if sp.issparse(rows) else np.asarray(rows)
     if held.ndim != 2:
-        raise InputError(f"rows of shape {held.shape} came, but an array of rows has two dimensions")
+        raise InputError(f"rows have the shape {held.shape}, but an array of rows has two dimensions")
     name = f"rows-{tokenize(held)}"
     return da.from_delayed(delayed(held, name=name, traverse=False), held.shape, dtype=held.dtype, name=f"one-{name}")
 

@@ -39,7 +39,7 @@ class BlockTask:
     projected_bytes: int
     """Maximum memory of the task, in bytes."""
     rows: int | None
-    """Number of rows; None if neither a scan nor metadata have it."""
+    """Number of rows; None if it is known neither from a scan nor from metadata."""
     first_shard: str | None
     """Name of its first shard; None without a spec."""
 
@@ -61,7 +61,7 @@ class Plan:
     blocksize: int
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_landmarks: bool = False
-    """True if the map must first be fitted to rows drawn from the source, for which their splits are read."""
+    """True if the map must first be fitted to rows drawn from the source; this reads the splits with such rows."""
 
     @property
     def needs_scan(self) -> bool:
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows; None if neither a scan nor metadata have it."""
+        """Number of rows; None if it is known neither from a scan nor from metadata."""
         rows = [task.rows for task in self.tasks]
         return None if None in rows else sum(row for row in rows if row is not None)
 
@@ -114,8 +114,8 @@ class Plan:
         task = max(self.tasks, key=lambda task: task.projected_bytes)
         fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
         raise PlanError(
-            f"split {task.split.number} of {task.split.title} projects {show_bytes(self.projected_bytes)}, but a "
-            f"task may hold {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
+            f"split {task.split.number} of {task.split.title} needs up to {show_bytes(self.projected_bytes)}, but a "
+            f"task may use {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
             "memory_limit, or run fewer threads in each"
         )
 
@@ -130,9 +130,11 @@ class Plan:
             "output": "known after a scan" if self.output_bytes is None else f"about {show_bytes(self.output_bytes)}",
         }
         if self.needs_scan:
-            facts["spec"] = "open: featurize reads the source once more, first"
+            facts["spec"] = "unknown: featurize first reads the whole source once"
         if self.needs_landmarks:
-            facts["landmarks"] = "open: featurize draws rows from the whole source, and reads the splits that hold one"
+            facts["landmarks"] = (
+                "unknown: featurize draws rows from the whole source, and reads the splits with such rows"
+            )
         if self.spec is not None:
             output, width = self.spec["output"], self.spec["input"]["n_features"]
             facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"

@@ -37,17 +37,17 @@ class ProgressState:
 
     @property
     def rows_per_second(self) -> float:
-        """Mean speed so far."""
+        """Mean number of rows per second so far."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """Mean speed so far, bytes of the source as stored."""
+        """Mean number of bytes per second so far, of the source as stored."""
         return self.source_bytes / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Time to the end at this speed, or None while nothing is done."""
+        """Estimated time to the end at the mean speed so far; None while nothing is done."""
         if self.source_bytes == 0:
             return None
         return self.seconds * (self.total_bytes - self.source_bytes) / self.source_bytes
@@ -59,7 +59,7 @@ class ProgressState:
         return pace if self.seconds_left is None else f"{pace}, {clock(self.seconds_left)} left"
 
     def describe(self) -> str:
-        """One line for people.
+        """Format the state as one line.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class ProgressState:
         return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {self.pace}"
 
     def describe_end(self) -> str:
-        """One line for people, of a stage that is done.
+        """Format the state of a finished stage as one line.
 
         Examples
         --------
@@ -217,7 +217,7 @@ class _Lines(_Sink):
         self._stream = stream
         self._next = 0.0
 
-    def begin(self, state: ProgressState) -> None:  # noqa: ARG002 - the first line comes later
+    def begin(self, state: ProgressState) -> None:  # noqa: ARG002 - the first line is written later
         self._next = time.monotonic() + LINE_SECONDS
 
     def step(self, state: ProgressState) -> None:
@@ -255,7 +255,7 @@ class _Bar(_Sink):
     """Receiver that shows a bar with speed and time left."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console  # 0.1 s, which runs without a terminal need not pay
+        from rich.console import Console  # late import: it takes 0.1 s, which runs without a terminal do not need
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as Bars
 
@@ -300,7 +300,7 @@ UPDATE_SECONDS = 0.2
 class NotebookLine:
     """Line in the output of the running cell, with a bar if a share is given.
 
-    It appears when it is first written. Colours follow the notebook's theme; without HTML only the text is shown.
+    The line appears with its first text. Colours follow the notebook's theme; without HTML only the text is shown.
 
     Examples
     --------
@@ -323,7 +323,7 @@ class NotebookLine:
         return None if getattr(get_ipython(), "kernel", None) is None else cls()
 
     def write(self, text: str, share: float | None = None) -> None:
-        """Replace the text; soon after the previous text, the update waits for the next text or the end.
+        """Replace the text; within `UPDATE_SECONDS` of an update, the change is shown with a later text or at the end.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class NotebookLine:
 def _html(text: str, share: float | None) -> str:
     bar = ""
     if share is not None:
-        # not <progress>, whose colours a page's theme does not reach
+        # not <progress>, because a page's theme cannot set its colours
         full = 100 * min(max(share, 0.0), 1.0)
         bar = (
             '<span style="display:inline-block;width:12em;height:.7em;margin-right:.8em;border-radius:.35em;'

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Scans one split; sent to each worker once."""
+    """Task that scans one split; sent to each worker once."""
 
     source: Source
 
@@ -50,10 +50,10 @@ def scan(
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
-        Rows must agree with the options that are given; options left open are found. Of Parquet files only labels and
-        columns of filters are read, not values, so ``nnz`` is None.
+        Rows must agree with the given options; the scan finds the others. Of Parquet files only labels and columns of
+        filters are read, not values, so ``nnz`` is None.
     client : distributed.Client or None, default=None
-        Where it runs, see `dkfeat.featurize`.
+        See `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
     storage_options : mapping or None

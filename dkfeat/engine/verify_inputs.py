@@ -38,7 +38,7 @@ class InputReport:
     problems: tuple[str, ...]
     """One line each, naming the source file and, where bytes differ, the shard made from them; empty if all agree."""
     touched: tuple[str, ...]
-    """Source files of the same bytes, but with another modification time or version tag, which a run rejects."""
+    """Source files with the same bytes but another modification time or version tag; a run rejects such files."""
     new: tuple[str, ...]
     """Files of the source that are not committed yet."""
 
@@ -54,8 +54,8 @@ def verify_inputs(
 ) -> InputReport:
     r"""Read the sources of a data set again and compare their bytes with those that its shards were made from.
 
-    Runs compare only names, sizes and modification times. This compares the SHA-256 of every range of a source with
-    the one in the manifest, and so finds changes behind the same size and time. Nothing is written.
+    Runs compare only names, sizes and modification times. This function compares the SHA-256 of every range of a source
+    with the one in the manifest, and thus finds changes that left size and time the same. Nothing is written.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class _InputTask:
 
 
 def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
-    """Compare files with the manifest; return problems, and names of sources of which only times or tags differ."""
+    """Compare files with the manifest; return problems, and the names of files that differ only in time or tag."""
     problems, touched = [], []
     for entry in manifest.sources:
         file = files.get(entry.name)
@@ -194,18 +194,17 @@ def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[
 def _differences(
     manifest: Manifest, splits: Mapping[int, Split], found: Mapping[int, _Found]
 ) -> list[tuple[list[str], str]]:
-    """Compare checksums piece by piece; return each difference with the files that may have it."""
+    """Compare checksums piece by piece; return each difference with the files that it may be in."""
     lines = []
     for entry in manifest.shards:
         result = found.get(entry.split)
-        if result is None:  # a source of it is missing, and named
+        if result is None:  # a source file of this split is missing and already reported
             continue
         if (entry.piece, *entry.range, entry.source_sha256) in result.pieces:
             continue
         split = splits[entry.split]
         why = f"; {result.fault}" if result.fault else ""
-        line = (
-            f"source {split.title}, {entry.range[0]:,} to {entry.range[1]:,}: not what {entry.name} was made from{why}"
-        )
+        span = f"{entry.range[0]:,} to {entry.range[1]:,}"
+        line = f"source {split.title}, {span}: not the bytes that {entry.name} was made from{why}"
         lines.append(([file.name for file in split.files], line))
     return lines

@@ -20,7 +20,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.runners.open import LazyRunner
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, treating
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import ConfigError
@@ -119,7 +119,7 @@ def predict(
     """
     if not isinstance(model, LinearModel):
         model = load_model(fspath(model), storage_options=storage_options)
-    rows = treating(prediction_source(model, source, storage_options), on_bad_row)
+    rows = with_on_bad_row(prediction_source(model, source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, rows)
     storage, files = open_target(target, rows, target_options)
     spec = prediction_spec(model, rows, scores=scores)

@@ -1,7 +1,7 @@
-"""What tests of the engine share.
+"""Helpers of the engine's tests.
 
 ``python -m tests.engine.helpers SOURCE TARGET SCHEDULER [SPLITS]`` runs one featurization, which stops itself by
-SIGSTOP when so many splits are done: whoever sends a signal then sends it in the middle of a run.
+SIGSTOP when SPLITS splits are done, so that the next signal arrives in the middle of the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
 
 BLOCK = 4_000
-"""Bytes of a split: some twenty in the tiny source."""
+"""Bytes of a split; the tiny source has about twenty splits."""
 
 
 def gcws(n_components: int = 24, **params: Any) -> Any:
@@ -25,7 +25,7 @@ def gcws(n_components: int = 24, **params: Any) -> Any:
 
 
 def featurized(source: Any, target: Path, **options: Any) -> Any:
-    """Featurize; settings of where tasks run may stand beside the other options."""
+    """Featurize; options may include settings of `ExecutionConfig`."""
     options = {"progress": False, **ExecutionConfig.gather(options)}
     return dkfeat.featurize(source, target, options.pop("map", gcws()), **options)
 
@@ -33,7 +33,7 @@ def featurized(source: Any, target: Path, **options: Any) -> Any:
 def resolved(
     source: Any, map: Any = None, *, scan: Any = dkfeat.scan, layout: str | None = None, **existing: Any
 ) -> Any:
-    """Resolve settings by the specs `target` and `like`, each with its name, and by a scan where one is needed."""
+    """Resolve settings by the specs `target` and `like`, each with its name, and by a scan if one is needed."""
     draft = make_draft(source, map, source.files(), existing=Existing(**existing), layout=layout)
     return resolve(draft, scan(draft.source) if draft.needs_scan else None)
 

@@ -107,7 +107,8 @@ def test_read_libsvm__joins_the_pieces_of_a_compressed_file(file):
 def test_read_libsvm__label_type_is_that_of_the_whole_source(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
     (tmp_path / "b.svm").write_text("0.5 2:1\n3 3:1\n")
-    X, y = read_libsvm([str(tmp_path / "a.svm"), str(tmp_path / "b.svm")], blocksize=16)  # too small for a group
+    # this blocksize is too small for groups of files
+    X, y = read_libsvm([str(tmp_path / "a.svm"), str(tmp_path / "b.svm")], blocksize=16)
     assert X.chunks == ((1, 2), (3,))
     assert y.blocks[0].compute(scheduler="synchronous").dtype == y.dtype == np.float64
     assert y.compute(scheduler="synchronous").tolist() == [1.0, 0.5, 3.0]

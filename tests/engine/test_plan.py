@@ -41,7 +41,7 @@ def test_plan__writes_and_reads_nothing(source, tmp_path, monkeypatch):
     plan = dkfeat.plan(source, tmp_path / "features", gcws())
     assert plan.needs_scan
     assert plan.n_rows is plan.output_bytes is plan.spec_fp is None
-    assert "reads the source once more" in plan.describe()
+    assert "first reads the whole source once" in plan.describe()
     assert not (tmp_path / "features").exists()
 
 
@@ -99,7 +99,7 @@ def test_check__names_the_task_and_the_setting(source):
     plan = dkfeat.plan(settled(source), map=gcws())
     plan.check(None)
     plan.check(plan.projected_bytes)
-    with pytest.raises(PlanError, match=r"split 0 of a\.svm projects .* lower blocksize") as caught:
+    with pytest.raises(PlanError, match=r"split 0 of a\.svm needs up to .* lower blocksize") as caught:
         plan.check(plan.projected_bytes - 1)
     assert caught.value.exit_code == 2
 

@@ -47,7 +47,7 @@ def test_progress__bar_on_a_terminal():
 
 
 class Kernel:
-    """Stands for the display of a notebook: what was shown, and what took its place."""
+    """Substitute for the display of a notebook, which records what is shown and its updates."""
 
     def __init__(self, monkeypatch):
         ipython = pytest.importorskip("IPython")

@@ -1,4 +1,4 @@
-"""Sources are compared with what the shards were made from, by SHA-256."""
+"""Comparison of sources by SHA-256 with the bytes that the shards were made from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parquet_bytes():
 
 
 def rewrite(path, text):
-    """Other bytes behind the same time of change."""
+    """Replace a file's bytes, but not its modification time."""
     before = path.stat().st_mtime_ns
     path.write_bytes(text)
     os.utime(path, ns=(before, before))

@@ -4,8 +4,8 @@ tests/data/fault_cases.txt has a line for each case: id, fault, expected result.
 
     python -m tests.faults.catalogue
 
-writes the table at the end of docs/explanation/reliability.md. A test says what it covers by
-``@pytest.mark.fault("P-02")``; ids are literal texts, so that the table can be made without running anything.
+writes the table at the end of docs/explanation/reliability.md. A test names its cases by
+``@pytest.mark.fault("P-02")``; ids are literals, so that the table can be made without running the tests.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def covering_tests(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
 
 
 def _marks(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Pairs of test and case; a mark may stand at a test, or at one of its parameters."""
+    """Pairs of test and case; a mark belongs to a test, or to one of its parameters."""
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef):
             for decorator in statement.decorator_list:
@@ -99,7 +99,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """The page with its table as it must be now; what is written above the mark stays."""
+    """Return the page with its current table; the text above the mark stays unchanged."""
     return PAGE.read_text(encoding="utf-8").partition(MARK)[0] + MARK + "\n\n" + table()
 
 

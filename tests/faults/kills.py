@@ -1,4 +1,4 @@
-"""A count of the kills that runs survived in this session, told at its end."""
+"""Count of the kills that runs survived in this session of tests, reported at its end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 RANDOM = "at random"
 
 SURVIVED: Counter[str] = Counter()
-"""Kills by the point where they struck; counted when the resumed run has ended with the bytes of an undisturbed one."""
+"""Kills by kill point; counted when the resumed run has ended with the bytes of an undisturbed run."""
 
 
 def summary() -> str:
-    """One line for the end of the session."""
+    """Return one line for the end of the session."""
     points = {point: count for point, count in sorted(SURVIVED.items()) if point != RANDOM}
     each = ", ".join(f"{point} {count}" for point, count in points.items())
     return (

@@ -1,4 +1,4 @@
-"""Every fault case has a test or a reason, and the page that says so is up to date."""
+"""Every fault case has a test or a reason for having none, and the page that lists them is up to date."""
 
 from __future__ import annotations
 

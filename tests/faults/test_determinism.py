@@ -1,4 +1,4 @@
-"""Equal bytes whatever surrounds a run: hash seeds, clocks, global random states, BLAS, names and numbers of files."""
+"""Equal bytes for any hash seed, clock, global random state, BLAS library, and names and number of other files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_bytes__do_not_depend_on_where_tasks_run(source, golden, tmp_path, sched
         pytest.param("threads", "0", marks=pytest.mark.slow),
         ("threads", "1"),
         pytest.param("threads", "random", marks=pytest.mark.slow),
-        # nannies set another one in the workers
+        # nannies set another hash seed in the workers
         pytest.param("cluster", "1", marks=[pytest.mark.cluster, pytest.mark.slow]),
     ],
 )
@@ -77,10 +77,10 @@ def test_bytes__do_not_depend_on_global_random_states(source, golden, tmp_path, 
 
     def drawing(self, X):
         random.seed(len(str(X.nnz)))
-        np.random.seed(X.shape[0])  # noqa: NPY002 - the state that this is about
-        before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002 - as above
+        np.random.seed(X.shape[0])  # noqa: NPY002 - the global random state
+        before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002 - the global random state
         encoded = encode(self, X)
-        assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002 - as above
+        assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002 - the global random state
         return encoded
 
     monkeypatch.setattr(dkfeat.GCWSFeatures, "encode", drawing)
@@ -112,7 +112,7 @@ print(featurized(source, sys.argv[3], scheduler="synchronous").run["ended"])
 @pytest.mark.fault("D-12")
 @pytest.mark.parametrize("shift", [timedelta(days=365), timedelta(days=-365 * 60)], ids=str)
 def test_bytes__do_not_depend_on_the_clock(source, golden, tmp_path, shift):
-    # in a process of its own: a client that is told a wrong time waits for years to send
+    # in a process of its own, because a wrong clock makes a client wait for years before it sends
     wrong = datetime.now(UTC) + shift
     command = [sys.executable, "-c", CLOCK, wrong.isoformat(), *source.urlpath, str(tmp_path / "features")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -141,7 +141,7 @@ def test_width__is_that_of_the_source_in_every_split(tmp_path, monkeypatch, layo
     scanned, scan = [], dkfeat.LibsvmSource.scan_split
     monkeypatch.setattr(dkfeat.LibsvmSource, "scan_split", lambda *args: (scanned.append(1), scan(*args))[1])
     manifest = featurized(source, tmp_path / "features", layout=layout, scheduler="synchronous")
-    assert len(scanned) == len({entry.split for entry in manifest.shards}) >= 3  # once, for the index base at least
+    assert len(scanned) == len({entry.split for entry in manifest.shards}) >= 3  # once, at least for the index base
     assert manifest.n_features == (n_features or 900)
     data = dkfeat.open_shards(tmp_path / "features")
     assert data.map.n_features_in_ == manifest.n_features
@@ -222,7 +222,7 @@ def test_features__do_not_depend_on_blas(tmp_path):
     for name, cls in FEATURE_MAPS.items():
         first, *others = (np.load(tmp_path / str(number) / f"{name}.npy") for number in range(len(environments)))
         for other in others:
-            if cls.layout == "codes":  # exact on every machine; the others promise that for equal hardware alone
+            if cls.layout == "codes":  # codes are equal on every machine; other layouts only on equal hardware
                 np.testing.assert_array_equal(other, first, err_msg=name)
             else:
                 np.testing.assert_allclose(other, first, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -254,7 +254,7 @@ def half_way(tiny_folder, tmp_path_factory):
     ids=lambda change: change["scheduler"],
 )
 def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golden, tmp_path, change):
-    elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # so the source's root is another one, too
+    elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # the source's root differs, too
     target = elsewhere / "features"
     made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
     featurized(dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK), target, **change)

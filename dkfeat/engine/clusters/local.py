@@ -28,12 +28,12 @@ SETTINGS: dict[str, Any] = {
     # tasks return only small records, so there is nothing worth spilling
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
-    "distributed.admin.tick.limit": "1h",  # our loops block the event loop; no warnings about that
+    "distributed.admin.tick.limit": "1h",  # compiled loops block the event loop; do not warn about it
     "distributed.worker.profile.enabled": False,
 }
 
 # preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
-_LEAVE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[
     Parameters
     ----------
     n_workers, threads_per_worker : int or None
-        Requested numbers; None: chosen here. More threads than cores are allowed.
+        Requested numbers; None: derived from the number of cores. More threads than cores are allowed.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def local_cluster(
         See `share_cores`.
     memory_limit : int, str or None
         Memory limit of each worker, in bytes or as text with a unit; None: an equal share of the machine's memory. A
-        worker that exceeds 95 % of it is stopped, and its task is tried elsewhere.
+        worker that exceeds 95 % of it is stopped, and its task runs on another worker.
     profile : bool, default=False
         Let workers sample their calls, for a performance report.
 
@@ -116,7 +116,7 @@ def local_cluster(
     }
     with (
         dask.config.set(settings),
-        _stopped_at_the_end(_start(n_workers, threads, limit)) as cluster,
+        _closing(_start(n_workers, threads, limit)) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -133,7 +133,7 @@ def _start(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> 
             host="127.0.0.1",
             scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=logging.CRITICAL,
-            preload=[_LEAVE_INTERRUPTS],
+            preload=[_IGNORE_INTERRUPTS],
         )
     except RuntimeError as error:
         raise ClusterError(
@@ -143,7 +143,7 @@ def _start(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> 
 
 
 @contextmanager
-def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
+def _closing(cluster: LocalCluster) -> Iterator[LocalCluster]:
     from distributed import Status
 
     try:
@@ -154,14 +154,14 @@ def _stopped_at_the_end(cluster: LocalCluster) -> Iterator[LocalCluster]:
             cluster.close()
         # if a worker has just died, nannies fail assertions of distributed itself, which are not errors of the run
         except Exception:
-            logger.debug("the cluster did not stop in order, so its processes are killed", exc_info=True)
+            logger.debug("closing the cluster failed; its processes are killed", exc_info=True)
             for pid in (process.pid for process in processes if process is not None and process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if cluster.scheduler is not None:
                 with suppress(Exception):
                     cluster.sync(cluster.scheduler.close)
-            cluster.status = Status.closed  # as far as possible
+            cluster.status = Status.closed  # the failed close() has not set it
 
 
 def as_bytes(text: int | str) -> int:

@@ -34,7 +34,9 @@ CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
 def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
-    """Make keywords of `dask_jobqueue.SLURMCluster` without certificates; omitted ones are in Dask's configuration.
+    """Make keywords of `dask_jobqueue.SLURMCluster`, without those for certificates.
+
+    For missing keywords, dask-jobqueue uses Dask's configuration.
 
     Examples
     --------
@@ -48,7 +50,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
     given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
     return {
         "job_name": "dkfeat",
-        "silence_logs": "critical",  # as of the embedded cluster: what matters comes as an error of a task
+        "silence_logs": "critical",  # as for the local cluster: errors are reported by tasks, not by Dask's logs
         "n_workers": config.n_workers,
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
@@ -76,7 +78,7 @@ def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
 
 
 def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
-    """Make keywords of `distributed.SSHCluster`; the first host is the scheduler's."""
+    """Make keywords of `distributed.SSHCluster`; the first host runs the scheduler."""
     worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
     if config.threads_per_worker is not None:
         worker["nthreads"] = config.threads_per_worker
@@ -148,7 +150,7 @@ def open_cluster(
     Examples
     --------
     >>> from dkfeat.config import LocalClusterConfig
-    >>> if __name__ == "__main__":  # as for every program that starts processes
+    >>> if __name__ == "__main__":  # needed by every script that starts processes
     ...     with open_cluster(LocalClusterConfig(n_workers=1)) as client:
     ...         print(len(client.nthreads()))
     """
@@ -197,7 +199,7 @@ class SharedCluster:
 
     @contextmanager
     def opened(self) -> Iterator[Client]:
-        """Give a client, which is left open; a cluster that was lost is replaced."""
+        """Yield a client, which stays open after the ``with`` block; a new cluster replaces a lost one."""
         if self._client is None or self._client.status != "running":
             self._stack.close()
             self._client = self._stack.enter_context(_open(self.config))
@@ -212,21 +214,22 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
         return
     from distributed import Client
 
-    # a signal that comes while a client is made, or while jobs are submitted, would leave them behind
-    at_first = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
+    # a signal while jobs are submitted or a client connects would leave the jobs or the client running
+    signals = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
     with dask.config.set(SETTINGS), ExitStack() as stack:
-        with at_first:
-            cluster = stack.enter_context(_stopped_at_the_end(_started(config, stack)))
+        with signals:
+            cluster = stack.enter_context(_closing(_start(config, stack)))
         with _signals_deferred():
             client = stack.enter_context(Client(cluster, set_as_default=False))
         _wait(client, config, getattr(cluster, "check", lambda: None))
         yield client
 
 
-def _started(config: ClusterConfig, stack: ExitStack) -> Any:
+def _start(config: ClusterConfig, stack: ExitStack) -> Any:
     try:
         if isinstance(config, SlurmClusterConfig):
-            with _signals_deferred():  # dask-jobqueue sets its own handler, which this takes back at once
+            # importing dask-jobqueue sets signal handlers; the end of this block restores ours
+            with _signals_deferred():
                 from dkfeat.engine.clusters.slurm import start_slurm
 
             return start_slurm(slurm_keywords(config), config, stack)
@@ -238,45 +241,48 @@ def _started(config: ClusterConfig, stack: ExitStack) -> Any:
         from distributed import SSHCluster
 
         return SSHCluster(**ssh_keywords(config))
-    except Exception as error:  # those of SLURM's commands, of SSH and of Kubernetes have no class in common
+    except Exception as error:  # errors of SLURM's commands, SSH and Kubernetes have no class in common
         text = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"the cluster of kind {config.kind!r} did not start: {text}") from error
 
 
 @contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Let SIGINT and SIGTERM take effect at the end of the ``with`` block, by the handlers that there were before.
+    """Defer SIGINT and SIGTERM to the end of the ``with`` block, which restores their handlers.
 
-    The last matters too: importing dask-jobqueue 0.9 sets a handler that ends the process in silence, with status 0.
+    Restoring the handlers also undoes an import of dask-jobqueue 0.9, which sets a handler that ends the process
+    silently, with status 0.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    handlers = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextmanager
-def _stopped_at_the_end(cluster: Any) -> Iterator[Any]:
+def _closing(cluster: Any) -> Iterator[Any]:
     try:
         yield cluster
     finally:
         try:
             cluster.close()
-        except Exception as error:  # as above; what the cluster did is done, and hides no other error
-            logger.warning("the cluster did not stop in order, look for workers that are left: %r", error)
+        # these errors have no class in common either; the work is done, so a failed close is only logged and replaces
+        # no other error
+        except Exception as error:
+            logger.warning("closing the cluster failed; check for workers that are still running: %r", error)
 
 
 def _wait(client: Client, config: ClusterConfig, check: Callable[[], None]) -> None:
-    """Wait for the first worker, as long as one can come, and say so if that takes a while."""
+    """Wait for the first worker while one can still start; log a warning if this takes long."""
     begin = time.monotonic()
     reported = False
     while (waited := time.monotonic() - begin) < config.start_seconds:
@@ -288,6 +294,6 @@ def _wait(client: Client, config: ClusterConfig, check: Callable[[], None]) -> N
             reported = True
             logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
     raise ClusterError(
-        f"no worker of the cluster of kind {config.kind!r} came within {config.start_seconds:g} s; look into its queue "
+        f"no worker of the cluster of kind {config.kind!r} started within {config.start_seconds:g} s; check its queue "
         "and the output of its workers, or raise start_seconds"
     )

@@ -59,7 +59,7 @@ class SlurmCluster(SLURMCluster):
 
 
 def start_slurm(keywords: Mapping[str, Any], config: SlurmClusterConfig, stack: ExitStack) -> SlurmCluster:
-    """Start the scheduler here and submit the jobs; the stack keeps their resources until the cluster is stopped."""
+    """Start the scheduler in this process and submit the jobs; closing the stack removes their certificates."""
     if not config.encrypt:
         return SlurmCluster(**keywords)
     folder = Path(config.shared_temp_directory or ".").expanduser().absolute()
@@ -71,7 +71,7 @@ def start_slurm(keywords: Mapping[str, Any], config: SlurmClusterConfig, stack: 
 def certificates(folder: Path) -> Iterator[Security]:
     """Make a certificate for one cluster, in a folder that only this user can read.
 
-    dask-jobqueue can do the same, but leaves the files in place until its objects are collected.
+    dask-jobqueue can make certificates too, but their files remain until its objects are garbage-collected.
     """
     made = Security.temporary().get_tls_config_for_role("worker")
     with tempfile.TemporaryDirectory(prefix=".dkfeat-tls-", dir=folder) as name:

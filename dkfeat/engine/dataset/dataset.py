@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 BUFFER_BYTES = 64 << 20
-"""Default size of the shuffle buffer, in encoded rows."""
+"""Default size of the shuffle buffer, in bytes of encoded rows."""
 _LABELS = 30
 """Maximum number of labels whose rows are counted; for more, only their range is shown."""
 _READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
@@ -206,8 +206,8 @@ class ShardDataset:
         """Iterate once over all rows, in bounded memory.
 
         With `shuffle`, shards are read in a random order and rows are drawn at random from a buffer. The order is
-        nearly uniform if the buffer holds several shards, and exactly uniform if it holds all rows. A background
-        thread reads the next shard meanwhile. Memory is about twice the buffer and two shards.
+        nearly uniform if the buffer holds several shards, and exactly uniform if it holds all rows. Background threads
+        read the next `loaders` shards meanwhile. Memory use is about twice the buffer and `loaders` + 1 shards.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class ShardDataset:
         shards : sequence of int or None
             Ascending positions in ``manifest.shards`` of the shards to read. None: all of them.
         loaders : int, default=1
-            Threads that read and decode shards ahead; each holds one. Their number does not change the batches.
+            Threads that read shards ahead, each one shard. Their number does not change the batches.
 
         Yields
         ------
@@ -245,7 +245,7 @@ class ShardDataset:
             Only if `query_id`.
         weight : ndarray of shape (n_batch,), float64
             Only if `weight`.
-        kept : dict of str to pyarrow.Array of n_batch
+        kept : dict of str to pyarrow.Array of length n_batch
             Only if `kept`: columns by their names in the shards; values may be null.
         number : ndarray of shape (n_batch,), int64
             Only if `number`: the row's position among all rows in the source's order, from 0. It does not depend on
@@ -278,11 +278,11 @@ class ShardDataset:
         return (self._as_batch(block, parts, decode=decode) for block in blocks)
 
     def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:
-        """All features and labels in memory, in the source's order, as `batches` gives them."""
+        """Read all features and labels into memory, in the source's order, in the form of a batch of `batches`."""
         return self._read_shards(self.manifest.shards, self._parts(query_id, weight, kept))
 
     def codes(self) -> PackedCodes:
-        """All packed codes in memory, in the source's order.
+        """Read all packed codes into memory, in the source's order.
 
         Raises
         ------
@@ -296,7 +296,7 @@ class ShardDataset:
         return codes
 
     def labels(self) -> Any:
-        """All labels in memory, in the source's order; a list of arrays for a multi-label source."""
+        """Read all labels into memory, in the source's order; a list of arrays for a multi-label source."""
         found: list[Any] = []
         for entry in self.manifest.shards:
             data = self._reader.read(entry, self._verify, only=("label",))
@@ -345,13 +345,13 @@ class ShardDataset:
         dkfeat.errors.ConfigError
             If `chunk_rows` is below 1, or weights are requested that the shards do not have.
         """
-        from dkfeat.engine.arrays import block_arrays  # late import: that of dask.array takes long
+        from dkfeat.engine.arrays import block_arrays  # late import: dask.array takes long to import
 
         parts = self._parts(False, weight, False)
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
         spec, manifest = self.spec, self.manifest
         groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
-        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # what tasks carry stays small
+        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # tasks need no list of shards
         light = ShardDataset(reader.ShardReader(self._reader.storage, spec, empty), self._verify)
         metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
         if spec["output"]["layout"] == "dense":
@@ -384,7 +384,7 @@ class ShardDataset:
         return tuple(name for name, wanted in (("qid", query_id), ("weight", weight), ("kept", kept)) if wanted)
 
     def _rows(self, entry: ShardEntry, parts: Sequence[str]) -> RowBlock:
-        """Rows of a shard, from the cache if they are in it."""
+        """Return the rows of a shard, from the cache if they are in it."""
 
         def read() -> RowBlock:
             kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
@@ -411,7 +411,7 @@ class ShardDataset:
 
 
 def map_shown(spec: Mapping[str, Any]) -> str:
-    """Name of the map of a spec, and its parameters that are not None, for people."""
+    """Format the name of a spec's map, and its parameters that are not None."""
     params = {key: value for key, value in spec.get("params", {}).items() if value is not None}
     shown = ", ".join(f"{key}={str(value)[:60]}" for key, value in params.items())
     return f"{spec.get('map')}: {shown}, seed={spec.get('seed')}"

@@ -30,7 +30,7 @@ class LabelCounts:
     """Number of shards that were read."""
 
     def describe(self, n_rows: int) -> str:
-        """One line for people; `n_rows` are those of the whole data set."""
+        """Format the counts as one line; `n_rows` is the number of rows of the whole data set."""
         read = "all rows" if self.rows == n_rows else f"{self.rows:,} rows of {self.n_shards:,} shards"
         if len(self.counts) > _IN_LINE:
             return f"{len(self.counts):,}, counted in {read}"

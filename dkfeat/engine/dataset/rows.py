@@ -26,7 +26,7 @@ _END: Any = object()
 
 
 def with_indicator(block: RowBlock, classes: NDArray[Any] | None) -> RowBlock:
-    """Rows with an indicator matrix, whose columns are `classes`, in place of lists of labels."""
+    """Replace lists of labels by an indicator matrix whose columns are `classes`."""
     if block.label_offsets is None or block.y is None:
         return block
     return replace(block, y=indicator(block.y, block.label_offsets, classes), label_offsets=None)
@@ -42,7 +42,7 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
     offsets : ndarray of int64, shape (n_rows + 1,)
         Row i has the labels ``y[offsets[i]:offsets[i + 1]]``.
     classes : ndarray of shape (n_classes,) or None
-        Sorted labels; None is an error.
+        Sorted labels; None raises an error.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
     """
     if classes is None:
         raise ConfigError(
-            "the data set has lists of labels with more than 10,000 labels in all; read them by `labels()`"
+            "the lists of labels of the data set have more than 10,000 different labels; read them by `labels()`"
         )
     columns = np.searchsorted(classes, y)
     matrix = sparse.csr_matrix(
@@ -128,7 +128,7 @@ def prefetch_calls(calls: Iterable[Callable[[], Item]], *, threads: int) -> Iter
     calls : iterable of callable
         Functions without arguments, called in the threads. An exception is raised in the caller in place of the result.
     threads : int
-        Number of threads, at least 1. As many results are kept ready, which limits memory use.
+        Number of threads, at least 1, and of results that are kept ready; this limits memory use.
 
     Yields
     ------
@@ -166,7 +166,7 @@ def cut_batches(
     rows : int
         Rows in a batch, at least 1; the last batch may have fewer.
     kept : int
-        Rows that stay in the buffer while more shards come, from which batches are drawn.
+        Number of rows that stay in the buffer, from which batches are drawn, until the last shard.
     rng : numpy.random.Generator or None
         Draws the order within the buffer; None keeps the order in which rows come.
 

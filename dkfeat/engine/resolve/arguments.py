@@ -27,8 +27,8 @@ def as_source(
 ) -> Source:
     """Convert a path, glob, URL or several of them to a source with default options; return a source unchanged.
 
-    Without a `kind`, "libsvm" or "parquet", names with the suffix .parquet, .parq or .pq, and local folders with
-    Parquet files, become a `ParquetSource`, all others a `LibsvmSource`.
+    The `kind` is "libsvm", "parquet" or None. If it is None, names with the suffix .parquet, .parq or .pq, and local
+    folders with Parquet files, become a `ParquetSource`, all others a `LibsvmSource`.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def as_source(
     """
     if isinstance(source, Source):
         if storage_options is not None:
-            raise ConfigError(f"storage_options are given twice; a {type(source).__name__} carries its own")
+            raise ConfigError(f"storage_options are given twice; a {type(source).__name__} has its own")
         return source
     if isinstance(source, str | PathLike):
         source = [source]
@@ -72,5 +72,5 @@ def open_target(
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()
-    check_free(storage)  # a scan may take hours
+    check_free(storage)  # before a scan, which may take hours
     return storage, files

@@ -61,7 +61,7 @@ def origins() -> dict[str, str]:
 
 
 def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
-    """Record the value and the origin of each key below ``dkfeat``, and of the whole."""
+    """Record the value and the origin of each key below ``dkfeat``, and of the whole section."""
     if isinstance(content, Mapping) and NAMESPACE in content:
         section = content[NAMESPACE]
         found[""] = (section, origin)

@@ -165,7 +165,7 @@ def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = 
     if not _is_fitted(map):
         if map.needs_rows:
             raise ConfigError(
-                f"{type(map).__name__} learns from rows of the source; fit it before, or use dkfeat.featurize"
+                f"{type(map).__name__} learns from rows of the source; fit it first, or use dkfeat.featurize"
             )
         map = clone(map).fit_width(source.n_features)
     elif map.n_features_in_ != source.n_features:
@@ -186,7 +186,7 @@ def _is_fitted(map: FeatureMap) -> bool:
 def _spec(source: Source, map: FeatureMap, layout: str) -> dict[str, Any]:
     if "codes" in (layout, map.layout) and layout not in ("sparse", map.layout):
         raise ConfigError(
-            f"layout={layout!r} cannot hold what {type(map).__name__} gives; use {map.layout!r} or 'sparse'"
+            f"layout={layout!r} cannot store the features of {type(map).__name__}; use {map.layout!r} or 'sparse'"
         )
     row_bytes = map.encoded_row_bytes if layout == map.layout else _sparse_row_bytes(map)
     mapping = source.to_mapping()
@@ -305,7 +305,7 @@ def must_agree(
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Name what cannot be read in errors of the storage."""
+    """Turn errors of the storage into a `ShardError` that names the unreadable file or folder."""
     try:
         yield
     except DkfeatError:
@@ -315,7 +315,7 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
-    """Spec that a run into `storage` must follow, or None, and the advice for a run with other settings."""
+    """Return the spec that a run into `storage` must follow, if any, and the advice for a run with other settings."""
     with _readable(storage.url):
         spec = None if storage.size(SPEC) is None else read_spec(storage)
         remedy = OTHER_TARGET if spec is None else ways_out(storage)
@@ -359,6 +359,6 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
 
 
 def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
-    """Storage of a folder of shards or of a model."""
+    """Open the storage of a folder of shards or of a model."""
     folder = as_path(like, "like")
     return open_storage(folder, options if is_url(folder) else None)

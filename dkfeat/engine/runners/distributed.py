@@ -74,7 +74,7 @@ def check_security(address: str) -> None:
     ConfigError
         If certificates are missing or cannot be read, or Dask requires encryption and the address is not encrypted.
     """
-    if dask.config.get("distributed.client.security-loader", None):  # it makes the settings of each client
+    if dask.config.get("distributed.client.security-loader", None):  # this function makes the settings of each client
         return
     try:
         settings = Security().get_connection_args("client")
@@ -155,7 +155,7 @@ def run_on_worker(name: str, packed: bytes) -> Any:
     plugins = get_worker().plugins
     plugin: Any = plugins.get(name)
     if plugin is None:
-        raise ClusterError(f"this worker does not know the run {name}, which has ended or was given up")
+        raise ClusterError(f"this worker has no task of the run {name}, which has ended or was cancelled")
     if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
         raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
     return plugin.task(deserialize_bytes(packed), lambda: name not in plugins)
@@ -215,7 +215,7 @@ class ClientRunner:
             try:
                 self.client.register_plugin(plugin, name=plugin.name)
                 return
-            except CommClosedError:  # a worker was lost just then; the others still need the plugin
+            except CommClosedError:  # a worker was lost meanwhile; the others still need the plugin
                 if tries == MOST_TRIES or self.client.status != "running":
                     raise
 
@@ -232,7 +232,7 @@ class ClientRunner:
                 raise ClusterError(
                     f"workers cannot import dkfeat ({found}); install version {dkfeat.__version__} on them"
                 ) from found
-            if isinstance(found, str):  # else a worker that is lost, or its own error, which comes again with its task
+            if isinstance(found, str):  # else the worker was lost, or raised an error that its tasks will raise, too
                 versions[address] = found
         others = {address: found for address, found in versions.items() if found != dkfeat.__version__}
         if others:
@@ -277,7 +277,7 @@ class _Submissions:
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
         self._tries: Counter[int] = Counter()
-        self._patience = GATHER_SECONDS
+        self._timeout = GATHER_SECONDS
 
     def submit(self, split: Split) -> None:
         key = f"{self._name}-{split.number:06d}"
@@ -299,9 +299,11 @@ class _Submissions:
             if future not in self.pending:  # it was submitted again
                 continue
             try:
-                result = _result(future, self.pending[future], None if self._home is None else self._patience)
-            except TimeoutError:  # its worker was lost with the result; the future comes back, or one in its place
-                self._patience *= 2  # or it is large, and the network slow
+                result = _result(future, self.pending[future], None if self._home is None else self._timeout)
+            # either the worker was lost with the result, and this future or a new one for its split completes again,
+            # or the result is large and the network slow
+            except TimeoutError:
+                self._timeout *= 2
                 self._completed.add(future)
                 continue
             return self.pending.pop(future), result
@@ -328,7 +330,7 @@ class _Submissions:
             if self._tries[split.number] >= MOST_TRIES:
                 raise ClusterError(
                     f"{split.description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
-                    "for want of memory; look into the workers' logs or raise their memory_limit"
+                    "because memory ran out; check the workers' logs or raise their memory_limit"
                 )
             del self.pending[future]
             self.submit(split)
@@ -340,9 +342,9 @@ def _result(future: Future, split: Split, timeout: float | None = None) -> Any:
         return future.result(timeout)
     except KilledWorker as error:
         raise ClusterError(
-            f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps for want of "
-            "memory; look into the workers' logs, raise their memory_limit or lower blocksize, then run the same call "
-            "again"
+            f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps because "
+            "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize, then run the same "
+            "call again"
         ) from error
     except CancelledError as error:
         raise ClusterError(_lost(error)) from error
@@ -359,6 +361,6 @@ def _other_versions(driver: str, workers: dict[str, str]) -> str:
 
 def _lost(error: BaseException) -> str:
     return (
-        f"the Dask scheduler was lost or gave the run up ({error}); what is committed is kept, "
-        "run the same call again on a running cluster to go on"
+        f"the Dask scheduler was lost or cancelled the run ({error}); committed data are kept; "
+        "to continue, run the same call again on a running cluster"
     )

@@ -35,7 +35,7 @@ GRAPH_TASKS = 1024
 """Number of tasks in a graph of a local scheduler, which starts the next tasks only when earlier ones end."""
 
 
-_LEAVING_SECONDS = 5.0
+_EXIT_SECONDS = 5.0
 """Time for the processes of a pool to end, in seconds; a signal is handled only after a compiled loop."""
 
 
@@ -52,15 +52,15 @@ class SplitTask(Protocol):
 
 
 Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
-"""Function of the threads of each worker by address; it returns the address for each split by number."""
+"""Function that assigns splits to workers: takes threads by worker address, returns addresses by split number."""
 
 
 class Runner(Protocol):
-    """Runs a task over splits; made by `open_runner`."""
+    """Runner of a task over splits; made by `open_runner`."""
 
     @property
     def description(self) -> str:
-        """Workers, for people."""
+        """Workers, as text."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Runner(Protocol):
 
     @property
     def n_threads(self) -> int:
-        """Tasks that run at a time."""
+        """Number of tasks that run at a time."""
         ...
 
     def run(
@@ -96,7 +96,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalRunner:
-    """Dask's schedulers of one machine: "synchronous", "threads" or "processes"."""
+    """Runner on a scheduler of Dask for one machine: "synchronous", "threads" or "processes"."""
 
     scheduler: str
     n_workers: int
@@ -107,14 +107,14 @@ class LocalRunner:
 
     @property
     def description(self) -> str:
-        """Workers, for people."""
+        """Workers, as text."""
         if self.scheduler == "synchronous":
             return "this thread"
         return f"{self.n_workers} {self.scheduler.removesuffix('es' if self.n_workers == 1 else '')}"
 
     @property
     def n_threads(self) -> int:
-        """Tasks that run at a time."""
+        """Number of tasks that run at a time."""
         return self.n_workers
 
     def run(
@@ -130,7 +130,7 @@ class LocalRunner:
                 _run_group(get, function, group, done)
 
     def run_everywhere(self, function: Callable[[], Any]) -> None:
-        """See `Runner.run_everywhere`; the processes of a pool end with each run."""
+        """See `Runner.run_everywhere`; as a pool ends with each run, only this process is called."""
         function()
 
     @contextmanager
@@ -168,8 +168,8 @@ def _run_group(
         )
     except BrokenProcessPool as error:
         raise ClusterError(
-            "a worker process ended abruptly, perhaps killed for want of memory; shards already made "
-            "are kept; run the same call again to go on, with fewer workers or a smaller blocksize"
+            "a worker process ended abruptly, perhaps because memory ran out; shards already made "
+            "are kept; to continue, run the same call again, with fewer workers or a smaller blocksize"
         ) from error
 
 
@@ -181,7 +181,7 @@ def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
 
 @contextmanager
 def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
-    """Yield a runner, for threads with its pool; on the way out no task runs any more."""
+    """Yield a runner, for threads with a pool; after the ``with`` block no task runs."""
     stop = threading.Event()
     if scheduler != "threads":
         yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
@@ -197,13 +197,13 @@ def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runne
 
 @contextmanager
 def _process_pool(n_workers: int, task: SplitTask) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool whose processes hold `task`, sent once to each; an error ends them at once."""
+    """Yield a pool whose processes hold `task`, sent once to each; an error in the ``with`` block stops them."""
     context = dask.multiprocessing.get_context()
     pool = ProcessPoolExecutor(n_workers, context, _start_process, (task, _blas_threads(n_workers)))
     try:
         yield pool
     except BaseException:
-        _end(pool)
+        _terminate(pool)
         raise
     pool.shutdown()
 
@@ -219,15 +219,15 @@ _process_task: SplitTask | None = None
 def _start_process(task: SplitTask, blas_threads: int) -> None:
     global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_by_exception)
     dask.multiprocessing.initialize_worker_process()
     threadpool_limits(blas_threads)
     _process_task = task
 
 
-def _leave(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of a signal's handler
+def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of a signal's handler
     """End this process by an exception, so that a shard being written removes its temporary file."""
-    signal.signal(number, signal.SIG_IGN)  # a second signal would break into the clearing up
+    signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the clean-up
     raise SystemExit(128 + number)
 
 
@@ -238,17 +238,17 @@ def _run_in_process(split: Split) -> Any:
     except SystemExit as ended:
         os._exit(ended.code if isinstance(ended.code, int) else 1)  # the pool would take it for the task's result
     except Exception as error:
-        if _travels(error):
+        if _is_picklable(error):
             raise
         message = f"{type(error).__name__}: {error}"
     raise RuntimeError(message)
 
 
-def _travels(error: Exception) -> bool:
-    """Test if an error can be pickled; any other would break the pool on its way to the driver."""
+def _is_picklable(error: Exception) -> bool:
+    """Return True if an error can be sent to the driver; any other error would break the pool."""
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))
-    except Exception:  # whatever its own methods raise
+    except Exception:  # methods of the error itself may raise anything
         return False
     return True
 
@@ -257,13 +257,13 @@ def _never() -> bool:
     return False
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
-    """Stop the processes of a pool: each removes what it was writing, and is killed if that takes long."""
+def _terminate(pool: ProcessPoolExecutor) -> None:
+    """Stop the processes of a pool: each removes its unfinished files, and is killed if that takes long."""
     processes: list[multiprocessing.Process] = list((pool._processes or {}).values())  # no public way before 3.14
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
-    end = time.monotonic() + _LEAVING_SECONDS  # of all together: a run that is stopped ends within seconds
+    end = time.monotonic() + _EXIT_SECONDS  # for all together, so that a stopped run ends within seconds
     for process in processes:
         process.join(max(0.0, end - time.monotonic()))
         process.kill()
@@ -271,12 +271,12 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 class InOrder:
-    """`done` for `Runner.run` that takes results in the order of tasks, whichever ends first.
+    """Function `done` for `Runner.run` that passes on results in the order of tasks, whichever ends first.
 
     Parameters
     ----------
     add : callable
-        Given each result, that of task 0 first.
+        Called with each result, that of task 0 first.
 
     Examples
     --------
@@ -294,7 +294,7 @@ class InOrder:
         self._waiting: dict[int, Any] = {}
 
     def __call__(self, task: Any, result: Any) -> None:
-        """Keep a task's result until all before it have come."""
+        """Keep a task's result until the results of all earlier tasks have been passed on."""
         self._waiting[task.number] = result
         while self._next in self._waiting:
             self._add(self._waiting.pop(self._next))

@@ -162,7 +162,7 @@ SYNONYMS = {
     "multiprocessing": "processes",
 }
 """Dask's other names of its schedulers."""
-PLACES, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
+WHERE_OPTIONS, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
 """Settings that choose where tasks run, at most one of which may be given, and the size of a cluster to start."""
 
 
@@ -191,7 +191,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     client = None if isinstance(client, ExecutionConfig) else client
     if run.in_flight is not None:
         check_integer(run.in_flight, "in_flight", low=1)
-    given = [name for name in PLACES if getattr(run, name) is not None]
+    given = [name for name in WHERE_OPTIONS if getattr(run, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} are given, but tasks run in one place; choose one")
     if client is None and not given and run.n_workers is None and run.memory_limit is None:
@@ -232,19 +232,19 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
 def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     """Fill in omitted settings from Dask's configuration.
 
-    If the settings say where tasks run, this is kept, and so is the size: the configured number and size of workers
-    apply to workers of this machine, not to a running cluster or to one with its own file.
+    The configured scheduler or cluster is used only if no setting determines where tasks run. The configured number and
+    size of workers apply only to workers of this machine, not to a running cluster or to one with a cluster file.
 
     Parameters
     ----------
     run : ExecutionConfig
-        Settings; None: omitted.
+        Settings; those that are None are omitted.
     elsewhere : bool
         True if tasks run on an existing client; then only `in_flight` is filled in.
     """
     defaults = read_defaults()
-    if not elsewhere and all(getattr(run, name) is None for name in (*PLACES, "n_workers", "memory_limit")):
-        run = replace(run, **{name: getattr(defaults, name) for name in PLACES})
+    if not elsewhere and all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
+        run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
     names = ["in_flight"]
     if not elsewhere and run.scheduler_file is None and run.cluster is None:
         if run.scheduler in (None, "cluster"):
@@ -255,14 +255,14 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
 
 
 class LazyRunner:
-    """Runner that is opened on its first use, so that a run without tasks starts no cluster.
+    """Runner that is opened at its first use, so that a run without tasks starts no cluster.
 
     It may be entered again within its own ``with`` block, and is closed at the end of the inner block.
 
     Parameters
     ----------
     client
-        As for `open_runner`, which checks it at once.
+        See `open_runner`; it is checked at once.
     """
 
     def __init__(self, client: Client | ExecutionConfig | None) -> None:

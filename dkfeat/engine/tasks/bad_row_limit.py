@@ -24,10 +24,10 @@ class BadRowLimit:
     Parameters
     ----------
     most : int, float or str
-        An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0, which sets no limit. Text is
-        one of these, or a percentage such as "1%".
+        An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0; 1.0 sets no limit. Text is one
+        of these, or a percentage such as "1%".
     source : Source
-        Source that makes the error, with the position of a row.
+        Source that makes the error with the position of a row.
 
     Examples
     --------
@@ -60,9 +60,9 @@ class BadRowLimit:
         n_bad : int
             Bad rows found.
         n_rows : int or None
-            All rows of the batch, bad ones included; None while their number is unknown: then no share is checked.
+            All rows of the batch, bad ones included; None while their number is unknown; a share is not checked then.
         first : tuple of SourceFile and BadRow, or None
-            One of them, to be named; None if there is none.
+            Bad row that the error names; None if there is none.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class BadRowLimit:
 
 
 def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
-    """Yield the rows that were set aside, in the source's order; only their shards are read, one at a time.
+    """Yield the rows that were set aside, in the source's order; only shards with such rows are read, one at a time.
 
     Raises
     ------
@@ -114,19 +114,20 @@ def quarantined_rows(reader: ShardReader) -> Iterator[QuarantinedRow]:
 
 @contextmanager
 def suggesting_quarantine(source: Source) -> Iterator[None]:
-    """Add a note to errors about single rows: such rows can be quarantined instead."""
+    """Add to errors about single rows a note that such rows can be quarantined."""
     try:
         yield
     except (ParseError, ParquetError) as error:
-        if source.can_quarantine and source.on_bad_row == "raise" and _is_of_a_row(error):
-            error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and goes on')
+        if source.can_quarantine and source.on_bad_row == "raise" and _is_quarantinable(error):
+            error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and continues')
         raise
 
 
-def _is_of_a_row(error: ParseError | ParquetError) -> bool:
+def _is_quarantinable(error: ParseError | ParquetError) -> bool:
     if isinstance(error, ParquetError):
         return error.row is not None
-    return error.line is not None and "max_line_bytes" not in error.reason  # where such a line ends is not looked for
+    # an overlong line cannot be quarantined, because its end is not searched for
+    return error.line is not None and "max_line_bytes" not in error.reason
 
 
 def _number(most: object) -> object:
@@ -141,8 +142,8 @@ def _number(most: object) -> object:
         return None
 
 
-def treating(source: Source, on_bad_row: str | None) -> Source:
-    """Set how a source treats bad rows.
+def with_on_bad_row(source: Source, on_bad_row: str | None) -> Source:
+    """Return the source with another setting for bad rows; None leaves it unchanged.
 
     Raises
     ------
@@ -153,5 +154,5 @@ def treating(source: Source, on_bad_row: str | None) -> Source:
         return source
     check_choice(on_bad_row, "on_bad_row", (None, "raise", "quarantine"))
     if on_bad_row == "quarantine" and not source.can_quarantine:
-        raise ConfigError(f"on_bad_row='quarantine' is not offered for sources of kind {source.kind!r}; leave it out")
+        raise ConfigError(f"on_bad_row='quarantine' is not supported for sources of kind {source.kind!r}; leave it out")
     return source.replaced(on_bad_row=on_bad_row)

@@ -64,7 +64,7 @@ def run_plan(
     storage : Storage
         The target.
     runners : LazyRunner
-        Opened only if there is something to do, and closed while the target is still held.
+        Opened only if there is something to do, and closed while the target is still locked.
     limit : BadRowLimit
         Limit on the rows that this batch sets aside.
     reporter : Progress
@@ -75,12 +75,12 @@ def run_plan(
     job : type
         Class of the tasks.
     stage : str
-        Name of the stage, for people.
+        Name of the stage in progress reports.
 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        As `begin`, `Plan.check`, the tasks, the limit and the commit raise them; nothing is committed then.
+        Errors of `begin`, `Plan.check`, the tasks, the limit and the commit; after an error nothing is committed.
     """
     held = commit.begin(
         storage,
@@ -112,7 +112,7 @@ def run_plan(
 
 
 def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
-    """Return the splits of the plan if they have these files; otherwise split these, as others are committed."""
+    """Return the splits of the plan if it has exactly these files; else split these (others are committed)."""
     return plan.splits if tuple(files) == plan.files else source.splits(files)
 
 
@@ -123,23 +123,23 @@ def _run_tasks(
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []
     labels = run.manifest.labels if run.manifest is not None else ()
-    accepted = {split.number for split in run.repairs}  # with their bad rows, when they were committed
-    n_rows = n_bad = n_again = n_found = 0
+    accepted = {split.number for split in run.repairs}  # their bad rows were within the limit when they were committed
+    n_rows = n_bad = n_retries = n_found = 0
     first: tuple[Split, BadRow] | None = None
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
-    where = runner.description  # a cluster of this run has ended when the log is written
+    where = runner.description  # read now: a cluster of this run has ended when the log is written
     run.log_facts = lambda: {
         "where": where,
         "sources": _patterns(source),
         "shards": len(entries),
         "found": n_found,
-        "retries": n_again,
+        "retries": n_retries,
         "stages": reporter.logs(),
     }
 
     def done(split: Split, result: SplitResult) -> int:
-        nonlocal labels, n_rows, n_bad, n_again, n_found, first
-        n_again += result.retries
+        nonlocal labels, n_rows, n_bad, n_retries, n_found, first
+        n_retries += result.retries
         n_found += result.found
         entries.extend(result.entries)
         labels = merge_labels(labels, result.labels)
@@ -148,28 +148,28 @@ def _run_tasks(
             n_bad += result.n_bad_rows
             if result.first_bad is not None and (first is None or split.number < first[0].number):
                 first = split, result.first_bad
-            limit.check(n_bad, n_known, _in_file(first))
+            limit.check(n_bad, n_known, _with_file(first))
         return result.rows
 
     with suggesting_quarantine(source):
         run_stage(stage, job, source, run.splits, runner, reporter, done)
-    limit.check(n_bad, n_rows, _in_file(first))
+    limit.check(n_bad, n_rows, _with_file(first))
     if n_bad:
         note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
         reporter.note(note)
-    if n_again:
-        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_again)
-    if source.labels is not None:  # what was declared is a law, what was found a fact
+    if n_retries:
+        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_retries)
+    if source.labels is not None:  # declared labels are listed whether they occur or not
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
     return entries, labels
 
 
-def _in_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
+def _with_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
     return None if first is None else (first[0].files[first[1].file], first[1])
 
 
 def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
-    """Return the numbers of rows of splits; None if the source does not have them without reading."""
+    """Return the number of rows of splits; None if it is unknown without reading, or if bad rows are errors."""
     counts = [source.rows_of(split) for split in splits] if source.on_bad_row == "quarantine" else [None]
     return None if None in counts else sum(count for count in counts if count is not None)
 

@@ -78,7 +78,7 @@ class Job:
         fitted = map_of(self.spec["map"], self.storage)
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
-    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for others
+    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
         return piece.block.kept
 
@@ -95,8 +95,9 @@ class Job:
 def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:
     """Convert a split to shards.
 
-    Pieces whose shard exists and is complete are read, but neither encoded nor written. So the call can be repeated at
-    any time, also on several workers at once. One piece is in memory at a time.
+    A piece whose complete shard exists is read, but not written again, and is encoded only if the map rejected rows of
+    it. Therefore the call can be repeated at any time, also on several workers at once. One piece is in memory at a
+    time.
 
     Parameters
     ----------
@@ -112,11 +113,11 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     Raises
     ------
     Stopped
-        When `stopped()` is true; published shards stay and are found again.
+        When `stopped()` is true; published shards stay and are reused.
     dkfeat.errors.DkfeatError
         Errors of source, map and storage.
     """
-    retries = thread_retries()
+    retries_before = thread_retries()
     encode = job.encoder()
     before = [0] * len(split.files)
     entries: list[ShardEntry] = []
@@ -127,16 +128,16 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     while (piece := next(pieces, None)) is not None:
         if stopped():
             raise Stopped
-        entry, piece, was_there = _publish(job, split, piece, encode, before)
-        found += was_there
+        entry, piece, existed = _publish(job, split, piece, encode, before)
+        found += existed
         entries.append(replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         del piece  # before the next one is read
-    again = thread_retries() - retries
-    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=again, found=found)
+    retries = thread_retries() - retries_before
+    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=retries, found=found)
 
 
 def _publish(
@@ -156,7 +157,7 @@ def _publish(
     existing = existing_entry(job.storage, name, identity, run_id=job.run_id)
     if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
         return existing, piece, True
-    encoded, piece = accepted(encode, job.source, split, piece)
+    encoded, piece = encode_accepted(encode, job.source, split, piece)
     if existing is not None:
         return existing, piece, True
     block = piece.block
@@ -193,7 +194,7 @@ def _count_empty(encoded: Any) -> int:
 def merge_labels(
     one: tuple[int | float, ...] | None, other: tuple[int | float, ...] | None
 ) -> tuple[int | float, ...] | None:
-    """Sorted union of two label sets; None, which stands for too many, stays None.
+    """Return the sorted union of two label sets; None if it, or one of them, has more than `MAX_LABELS` labels.
 
     Examples
     --------
@@ -214,38 +215,40 @@ def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
 
 
 MOST_REJECTED = 1 << 13
-"""Rows of one piece that a map may reject before they count as a wrong map rather than as wrong rows."""
+"""Maximum number of rejected rows of one piece; with more, the map is considered wrong, not the rows."""
 
 _ROWS_AT_A_TIME = 1024
 _CELL = re.compile(r" at row [\d,]+, column [\d,]+ \(counted from 0\)")
 _ROW = re.compile(r"\brow [\d,]+ \(counted from 0\)")
 
 
-def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: Piece) -> tuple[Any, Piece]:
+def encode_accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: Piece) -> tuple[Any, Piece]:
     """Encode a piece without the rows that the map rejects.
 
-    A row is rejected if `encode` raises an `InputError` that names it, which must depend on that row alone.
+    `encode` rejects a row by an `InputError` with its number; the rejection must depend on that row alone.
 
     Parameters
     ----------
     encode : callable
         From the rows of a block to their features.
     source : Source
-        With ``on_bad_row="raise"`` the first such row is an error with its position in the source.
-    split, piece
-        What is encoded.
+        With ``on_bad_row="raise"`` the first rejected row is an error with its position in the source.
+    split : Split
+        Split of the piece.
+    piece : Piece
+        Piece to encode.
 
     Returns
     -------
     encoded
-        What `encode` gave for the rows that are left.
+        Result of `encode` for the other rows.
     piece : Piece
-        With these rows, the others among its bad ones.
+        Piece with the other rows; the rejected ones are among its bad rows.
 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        If a row is rejected and the source is to raise, or if too many are.
+        If a row is rejected and the source has ``on_bad_row="raise"``, or too many rows are rejected.
     """
     try:
         return encode(piece.block.X), piece
@@ -261,12 +264,12 @@ def accepted(encode: Callable[[Any], Any], source: Source, split: Split, piece: 
 
 
 def rejected_rows(encode: Callable[[Any], Any], X: Any) -> list[RejectedRow]:
-    """All rows that `encode` rejects, in order.
+    """Find all rows that `encode` rejects, in order.
 
     Raises
     ------
     InputError
-        For more than `MOST_REJECTED`, and where `encode` blames no row.
+        If more than `MOST_REJECTED` rows are rejected, or an error of `encode` has no row number.
 
     Examples
     --------
@@ -292,16 +295,16 @@ def rejected_rows(encode: Callable[[Any], Any], X: Any) -> list[RejectedRow]:
                 start = row + 1
         if len(found) > MOST_REJECTED:
             raise InputError(
-                f"the map refuses more than {MOST_REJECTED:,} rows of one piece, the first for this: "
+                f"the map refuses more than {MOST_REJECTED:,} rows of one piece, the first with this message: "
                 f"{found[0].reason}; choose another map, or lower blocksize if so many are to be set aside"
             )
     return found
 
 
 def _reason(encode: Callable[[Any], Any], X: Any, row: int) -> str:
-    """Reason for the rejection of a row, in words that do not depend on its block."""
+    """Return the reason for the rejection of a row, as text that does not depend on its block."""
     try:
         encode(X[row : row + 1])
     except InputError as error:
         return _ROW.sub("the row", _CELL.sub("", str(error)))
-    raise InputError(f"the map refuses row {row:,} of a block, but takes it alone")
+    raise InputError(f"the map refuses row {row:,} of a block, but accepts it alone")

@@ -37,7 +37,7 @@ class TakeRows:
 
     source: Source
     positions: Mapping[int, NDArray[np.int64]]
-    """Ascending positions of the wanted rows in each split, by its number; at least one for each split."""
+    """Ascending positions of the wanted rows in each split, by its number; at least one row for each split."""
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
         """Take the rows of one split, which is read up to the last of them."""
@@ -100,7 +100,7 @@ def draw_rows(
 
 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
-    """Fit a copy of a map to rows that its seed draws from a scanned source; arguments are those of `draw_rows`."""
+    """Fit a copy of a map to rows that its seed draws from a scanned source; see `draw_rows` for the arguments."""
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress)
     return clone(map).fit_drawn(scan.n_rows, scan.n_features, draw)
 
@@ -129,9 +129,8 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
         for folder in (META, ""):
             if storage.size(f"{folder}/{base}" if folder else base) is not None:
                 return from_spec(spec, read_sidecar(storage, "landmarks", sha256, folder))
-    return from_spec(
-        spec, read_sidecar(storages[0], "landmarks", sha256)
-    )  # raises an error that names the missing file
+    # this read raises an error that names the missing file
+    return from_spec(spec, read_sidecar(storages[0], "landmarks", sha256))
 
 
 _maps = ProcessCache[FeatureMap](_KEPT_MAPS)

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class ProcessCache(Generic[Value]):
-    """Least recently used cache with a lock that is held while a value is made.
+    """Cache that drops the least recently used value first; a lock is held while a value is made.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Stand-ins for SLURM's commands: jobs start at once, in the background, on this machine."""
+"""Substitutes for SLURM's commands: jobs start at once, in the background, on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 SBATCH = """#!/usr/bin/env bash
 kept=$(mktemp "{folder}/kept-XXXXXX")
-cp "$1" "$kept" # the script may be deleted as soon as this ends
+cp "$1" "$kept" # the script may be deleted as soon as this command ends
 setsid bash "$kept" >"$kept.out" 2>&1 </dev/null &
 cp "$kept" "{folder}/$!.script"
 echo "Submitted batch job $!"
@@ -28,7 +28,7 @@ exit 1
 
 
 def write_commands(folder: Path, sbatch: str = SBATCH) -> Path:
-    """Write the commands to a folder, which also gets each job's script and what was cancelled."""
+    """Write the commands to a folder; they add each job's script, and an empty file for each cancelled job."""
     for name, text in (("sbatch", sbatch), ("scancel", SCANCEL)):
         path = folder / name
         path.write_text(text.replace("{folder}", str(folder)))

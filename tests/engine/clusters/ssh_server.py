@@ -1,4 +1,4 @@
-"""An SSH server on loopback that runs commands as sshd does, and lets everybody in."""
+"""SSH server on loopback that runs commands as sshd does, without authentication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import asyncssh
 
 @contextmanager
 def ssh_server() -> Iterator[int]:
-    """Give the port of a server; the commands that it runs end with it."""
+    """Yield the port of a server; the end of the ``with`` block stops the server and its commands."""
     running: set[asyncio.subprocess.Process] = set()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -36,7 +36,7 @@ def ssh_server() -> Iterator[int]:
     async def start() -> asyncssh.SSHAcceptor:
         key = asyncssh.generate_private_key("ssh-ed25519")
         return await asyncssh.create_server(
-            _Everybody, "127.0.0.1", 0, server_host_keys=[key], process_factory=handle, encoding=None
+            _NoAuthentication, "127.0.0.1", 0, server_host_keys=[key], process_factory=handle, encoding=None
         )
 
     async def stop(server: asyncssh.SSHAcceptor) -> None:
@@ -57,8 +57,8 @@ def ssh_server() -> Iterator[int]:
         loop.close()
 
 
-class _Everybody(asyncssh.SSHServer):
-    def begin_auth(self, username: str) -> bool:  # noqa: ARG002 - as asyncssh calls it
+class _NoAuthentication(asyncssh.SSHServer):
+    def begin_auth(self, username: str) -> bool:  # noqa: ARG002 - signature of asyncssh
         return False
 
 

@@ -1,4 +1,4 @@
-"""The embedded cluster tells what stands in its way."""
+"""Local cluster: its error for a script without a guard, and its addresses."""
 
 import os
 import subprocess

@@ -42,7 +42,7 @@ def shards_of(target):
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """Folder whose commands stand in for SLURM's; the test runs beside it."""
+    """Folder with substitutes for SLURM's commands, on the PATH; the test runs in its parent."""
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
     folder = tmp_path / "commands"
     folder.mkdir()
@@ -63,7 +63,7 @@ def test_slurm__jobs_make_the_same_bytes(slurm, tiny_folder, golden, tmp_path):
     scripts = sorted(slurm.glob("*.script"))
     assert len(scripts) == 2
     assert all("#SBATCH -p night\n" in script.read_text() for script in scripts)
-    # both were cancelled, speak TLS alone, and leave no key behind
+    # both jobs were cancelled, used only TLS, and left no key behind
     assert sorted(path.stem for path in slurm.glob("*.cancelled")) == [script.stem for script in scripts]
     assert all("dask_worker tls://127.0.0.1:" in script.read_text() for script in scripts)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["commands", "features"]
@@ -72,7 +72,7 @@ def test_slurm__jobs_make_the_same_bytes(slurm, tiny_folder, golden, tmp_path):
 @pytest.mark.cluster
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
 def test_slurm__a_signal_cancels_the_jobs(slurm, tiny_folder, tmp_path, number, status):
-    """In a process of its own: whoever imports dask-jobqueue has other handlers of signals."""
+    """The run is a process of its own, because importing dask-jobqueue changes the signal handlers of this one."""
     write_commands(slurm)
     settings = {"kind": "slurm", "n_workers": 1, "interface": "lo", **SMALL}
     (tmp_path / "slurm.yaml").write_text(yaml.safe_dump(settings))
@@ -112,7 +112,7 @@ def test_slurm__a_run_with_nothing_to_do_submits_no_job(slurm, tiny_folder, tmp_
     [
         (REFUSING, {}, "SLURM rejected all jobs for 2 workers.*invalid partition specified: night"),
         (None, {}, "SLURM rejected all jobs for 2 workers.*No such file.*sbatch"),
-        (WAITING, {"start_seconds": 0.5}, "no worker of the cluster of kind 'slurm' came within 0.5 s"),
+        (WAITING, {"start_seconds": 0.5}, "no worker of the cluster of kind 'slurm' started within 0.5 s"),
         (
             SBATCH,
             {"interface": "nowhere0"},
@@ -238,7 +238,7 @@ def test_local_config__is_the_embedded_cluster(monkeypatch):
 
 
 def test_shared_cluster__is_replaced_when_it_was_lost(monkeypatch):
-    """Started by the first run that needs it, kept for the next, and started again after a loss."""
+    """The first run that needs the cluster starts it, the next one uses it, and a lost cluster is started again."""
     states = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What notebooks show of plans, manifests, data sets and models."""
+"""Cards of plans, manifests, data sets and models in notebooks."""
 
 import re
 
@@ -22,7 +22,7 @@ def target(source, tmp_path_factory):
     return folder
 
 
-def told(shown):
+def card_text(shown):
     html = shown._repr_html_()
     assert "<script" not in html
     return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<title>.*?</title>|<[^>]+>", " ", html, flags=re.DOTALL))
@@ -30,12 +30,12 @@ def told(shown):
 
 def test_plan_card__tells_what_will_be_done(source, target):
     plan = dkfeat.plan(source, target.parent / "other", gcws(), scan=dkfeat.scan(source))
-    text = told(plan)
+    text = card_text(plan)
     assert "Plan nothing is run or written yet target " in text
     assert f"tasks {len(plan.tasks):,}, up to " in text
     assert "rows 400 " in text
     assert plan._repr_html_().count("<rect") == len(plan.tasks)
-    assert "rows known after a scan" in told(dkfeat.plan(source, map=gcws()))
+    assert "rows known after a scan" in card_text(dkfeat.plan(source, map=gcws()))
 
 
 def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
@@ -43,7 +43,7 @@ def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
     labels, counts = np.unique(tiny_rows[1], return_counts=True)
     expected = dict(zip(labels.tolist(), counts.tolist(), strict=True))
     assert data.label_counts() == expected
-    text = told(data)
+    text = card_text(data)
     assert f"rows 400 shards {data.n_shards} size " in text
     assert f"labels -1: {expected[-1]}, 1: {expected[1]} (all rows)" in text
     assert "gcws: n_components=24" in text
@@ -55,7 +55,7 @@ def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
 def test_dataset_card__counts_some_shards_of_many_bytes(target, monkeypatch):
     data = dkfeat.open_shards(target)
     monkeypatch.setattr("dkfeat.engine.dataset.dataset._READ_BYTES", data.manifest.shards[0].size * 2)
-    read = int(re.search(r"rows of (\d+) shards\)", told(data))[1])
+    read = int(re.search(r"rows of (\d+) shards\)", card_text(data))[1])
     assert 1 <= read < data.n_shards
 
 
@@ -64,7 +64,7 @@ def test_dataset_card__of_many_labels_tells_their_range(tmp_path):
         path = tmp_path / f"{n_labels}.svm"
         dump_svmlight_file(np.ones((n_labels, 1)), np.arange(n_labels) + 0.5, str(path), zero_based=False)
         dkfeat.featurize(path, tmp_path / f"out-{n_labels}", gcws(), progress=False)
-        assert shown in told(dkfeat.open_shards(tmp_path / f"out-{n_labels}"))
+        assert shown in card_text(dkfeat.open_shards(tmp_path / f"out-{n_labels}"))
 
 
 def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
@@ -73,13 +73,13 @@ def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
     dkfeat.featurize(source, tmp_path / "out", gcws(), progress=False)
     data = dkfeat.open_shards(tmp_path / "out")
     assert data.label_counts() == {1: 2, 2: 1, 3: 3}
-    assert "1 2 50.0% 2 1 25.0% 3 3 75.0%" in told(data)
+    assert "1 2 50.0% 2 1 25.0% 3 3 75.0%" in card_text(data)
 
 
 def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
     model = dkfeat.train(dkfeat.open_shards(target), dkfeat.SGD(epochs=1), progress=False)
     dkfeat.predict(model, target, tmp_path / "predicted", progress=False)
-    text = told(dkfeat.open_shards(tmp_path / "predicted"))
+    text = card_text(dkfeat.open_shards(tmp_path / "predicted"))
     assert set(re.search(r"holds predictions: (.*?) map", text)[1].split(", ")) >= {"label", "prediction", "score"}
 
 
@@ -87,12 +87,12 @@ def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
     featurized(source, tmp_path / "features")
     data = dkfeat.open_shards(tmp_path / "features")
     (tmp_path / "features" / "data" / data.manifest.shards[0].name).write_bytes(b"")
-    assert "not counted: " in told(data)
+    assert "not counted: " in card_text(data)
 
 
 def test_manifest_card__lists_shards_and_sources(target):
     manifest = dkfeat.open_shards(target).manifest
-    text = told(manifest)
+    text = card_text(manifest)
     assert "Manifest number 1 rows 400 " in text
     assert manifest.shards[0].name in text
     assert manifest.sources[0].name in text
@@ -109,13 +109,13 @@ def test_dataset_card__escapes_names_of_files(tmp_path):
         html = shown._repr_html_()
         assert "<b>x" not in html
         assert "<i>" not in html
-    assert "0.5: 1, 1.5: 1, 2.5: 1" in told(data)
+    assert "0.5: 1, 1.5: 1, 2.5: 1" in card_text(data)
 
 
 def test_model_card__tells_task_and_accuracy(target):
     data = dkfeat.open_shards(target)
     model = dkfeat.train(data, dkfeat.SGD(epochs=3), test=data, progress=False)
-    text = told(model)
+    text = card_text(model)
     assert "LinearModel task binary classes -1, 1 map gcws: n_components=24" in text
     assert "test accuracy " in text
     assert "epochs 3 " in text

@@ -33,7 +33,7 @@ def stacked(batches):
 
 
 def fingerprints(Z, y):
-    """How often each (row, label) occurs."""
+    """Number of occurrences of each (row, label)."""
     rows = (tuple(Z.indices[a:b]) for a, b in zip(Z.indptr[:-1], Z.indptr[1:], strict=True))
     return Counter(zip(rows, y.tolist(), strict=True))
 
@@ -157,7 +157,7 @@ def test_to_dask__joins_small_shards(chunk_rows, target, expected):
     assert X.chunks[0] == y.chunks[0]
     assert all(rows <= chunk_rows or rows in shards for rows in X.chunks[0])
     assert set(np.cumsum(X.chunks[0])) <= set(np.cumsum(shards))
-    # no two neighbours could be one
+    # no two neighbouring chunks fit into one
     assert all(
         rows + shards[np.cumsum(shards).tolist().index(stop) + 1] > chunk_rows
         for rows, stop in list(zip(X.chunks[0], np.cumsum(X.chunks[0]), strict=True))[:-1]

@@ -51,7 +51,7 @@ def test_featurize__again_does_nothing(source, tmp_path, counted, capsys):
     first = featurized(source, target)
     done = len(counted)
     before = state(target)
-    second = featurized(source, target, progress=True, scheduler="cluster")  # no cluster is started either
+    second = featurized(source, target, progress=True, scheduler="cluster")  # no cluster is started
     assert second == first
     assert len(counted) == done
     assert state(target) == before
@@ -229,7 +229,7 @@ def test_featurize__fitted_map_of_another_width_is_a_conflict(tiny_folder, tmp_p
         ({"map": None}, ConfigError, "no feature map is given"),
         ({"map": "gcws"}, ConfigError, "map='gcws'"),
         ({"layout": "rows"}, ConfigError, "layout='rows'"),
-        ({"layout": "dense"}, ConfigError, "cannot hold"),
+        ({"layout": "dense"}, ConfigError, "cannot store"),
         ({"on_bad_row": "skip"}, ConfigError, "on_bad_row='skip', but it must be one of None, 'raise', 'quarantine'"),
         ({"max_bad_rows": -1}, ConfigError, "a number of rows such as 100 or a share"),
         ({"scheduler": "thread"}, ConfigError, "scheduler='thread'"),
@@ -271,7 +271,7 @@ def test_featurize__malformed_text_arrives_with_its_place(tmp_path):
     with pytest.raises(ParseError, match=r"bad\.svm:346:7: ") as caught:
         featurized(source, tmp_path / "features")
     assert (caught.value.line, caught.value.column) == (346, 7)
-    assert not (tmp_path / "features").exists()  # the scan found it
+    assert not (tmp_path / "features").exists()  # the scan found the error
 
 
 def test_featurize__malformed_text_found_late_keeps_what_is_made(tmp_path):
@@ -489,7 +489,7 @@ def test_featurize__row_that_the_centre_empties_has_no_features(layout, tmp_path
 def test_featurize__sparse_layout_holds_what_transform_gives(source, tiny_rows, tmp_path):
     X, y = tiny_rows
     manifest = featurized(source, tmp_path / "features", layout="sparse")
-    assert manifest.schema == {"label": "int64", "indices": "list<int32>"}  # values are left out where all are 1
+    assert manifest.schema == {"label": "int64", "indices": "list<int32>"}  # values are left out if all are 1
     data = dkfeat.open_shards(tmp_path / "features")
     assert data.spec["output"]["values"] is False
     assert data.verify().problems == []

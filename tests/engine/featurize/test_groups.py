@@ -79,7 +79,7 @@ def files_of(*sizes: int, ending: str = ".svm") -> list[Split]:
         ((100, 101, 100), ".svm", [1, 1, 1]),  # a sixteenth of the blocksize is tiny, more is not
         ((0, 0, 0, 500, 0), ".svm", [3, 1, 1]),
         ((100,) * 40, ".svm", [16, 16, 8]),
-        ((6,) * 40, ".gz", [16, 16, 8]),  # 96 bytes of text each, it is assumed
+        ((6,) * 40, ".gz", [16, 16, 8]),  # the estimate is 96 bytes of text each
         ((7, 7), ".gz", [1, 1]),
         ((0,) * 2500, ".svm", [1000, 1000, 500]),
     ],
@@ -213,7 +213,8 @@ def test_group__later_batches_hold_new_files_alone(folder, tmp_path):
         written(folder / name, "1 5:5", "0 6:5")
     second = featurized(source_of(folder), tmp_path / "features")
     assert second.shards[: len(first.shards)] == first.shards
-    (new,) = second.shards[len(first.shards) :]  # apart in the source's order, and one group all the same
+    # new files that are not neighbours in the source's order form one group
+    (new,) = second.shards[len(first.shards) :]
     assert (new.rows, new.rows_by_file) == (8, (2, 2, 2, 2))
     assert [source.name for source in second.sources[40:]] == ["f03a.svm", "f08a.svm.gz", "f30a.svm", "z.svm"]
     assert dkfeat.open_shards(tmp_path / "features").shape[0] == first.rows + 8
@@ -233,7 +234,7 @@ def test_group__resume_is_identical(folder, tmp_path, fails_at, monkeypatch):
     monkeypatch.setattr(job, "publish", failing)
     with pytest.raises(OSError, match="the disk went away"):
         featurized(source, tmp_path / "two", scheduler="synchronous")
-    written(folder / "f01a.svm", "1 1:1")  # waits for the next batch
+    written(folder / "f01a.svm", "1 1:1")  # a file for the next batch
     featurized(source, tmp_path / "two", scheduler="synchronous")
     assert without_run(tmp_path / "two") == without_run(tmp_path / "one")
 

@@ -79,7 +79,7 @@ def test_kept_columns__come_back_with_their_rows(tmp_path, table):
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 def test_shards__are_a_source_themselves(tmp_path, table, layout):
-    """Features of features: the folder as it is, without a word on columns."""
+    """Features of features: the folder is the source, and no column is named."""
     chosen = gcws(4, i_bits=3) if layout == "sparse" else dkfeat.FourierFeatures(8, random_state=1)
     featurized(wide(table), tmp_path / "first", map=chosen, layout=layout)
     first = dkfeat.open_shards(tmp_path / "first")
@@ -102,7 +102,7 @@ def test_spec__names_columns_and_binds_them(tmp_path, table):
     spec = json.loads((tmp_path / "out" / "_dkfeat" / "spec.json").read_text())["input"]
     assert (spec["kind"], spec["label"], spec["keep"], spec["kept_types"]) == ("parquet", "label", ["name"], ["string"])
     assert spec["filters"] == [[["day", "<", 3]]]
-    again = featurized(table, tmp_path / "out", map=None)  # a path alone: the spec knows the rest
+    again = featurized(table, tmp_path / "out", map=None)  # only a path: the spec has all other settings
     assert again.sha256 == manifest.sha256
     for changed in ({"weight": "day"}, {"keep": "day"}, {"filters": [("day", "<", 2)]}, {"label": "day"}):
         with pytest.raises(SpecConflictError, match=next(iter(changed))):
@@ -254,7 +254,7 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
     featurized(source, tmp_path / "here")
     featurized(source, tmp_path / "there", client=cluster_client)
     assert dataset_state(tmp_path / "here") == dataset_state(tmp_path / "there")
-    # each row group has bad labels; which worker tells of its own first is open
+    # each row group has bad labels; any of them may be reported first
     with pytest.raises(ParquetError, match=r"row group \d+, row [01], column w: 0\.\d+, but the labels allowed are 0"):
         featurized(wide(table, label="w", labels=(0,)), tmp_path / "bad", client=cluster_client)
 

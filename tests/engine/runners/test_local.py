@@ -69,13 +69,13 @@ class DieAt:
 
 @dataclass(frozen=True)
 class Payload:
-    """Counts how often it is unpickled in a process."""
+    """Task that counts its unpicklings in each process."""
 
     folder: str
 
     def __setstate__(self, state):
         object.__setattr__(self, "folder", state["folder"])
-        with open(f"{self.folder}/{os.getpid()}", "a") as file:  # noqa: PTH123 - plain append, one byte a time
+        with open(f"{self.folder}/{os.getpid()}", "a") as file:  # noqa: PTH123 - appends single bytes
             file.write("x")
 
     def __call__(self, split, stopped):
@@ -152,8 +152,8 @@ def test_client_runner__first_error_stops_submission(cluster_client):
     with pytest.raises(ParseError) as caught:
         runner.run(FailAt(5, pause=0.01), fake_splits(200), lambda split, result: started.append(result))
     assert (caught.value.line, caught.value.column) == (7, 5)
-    assert len(started) < 100  # a worker that stalls lets the other one go on
-    assert run(runner, Double(), 3) == {0: 0, 1: 2, 2: 4}  # the cluster is as good as before
+    assert len(started) < 100  # the other worker may run many tasks while one is slow
+    assert run(runner, Double(), 3) == {0: 0, 1: 2, 2: 4}  # the cluster still works
 
 
 def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
@@ -210,7 +210,7 @@ def test_client_runner__in_flight_stays_bounded():
 
         ClientRunner(client).run(Double(), fake_splits(600), watch)
     assert peak["done"] == 600
-    assert peak["tasks"] <= 6  # twice two threads, and what is just being released
+    assert peak["tasks"] <= 6  # twice two threads, and tasks that are just being released
 
 
 @pytest.mark.quick
@@ -221,7 +221,7 @@ def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_pat
     assert len(pids) == 2
     times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
     for pid in pids:
-        assert times[str(pid)] <= 2  # the nanny's process may forward it, tasks do not
+        assert times[str(pid)] <= 2  # the nanny's process may forward the task
 
 
 @pytest.mark.fault("P-04")
@@ -238,7 +238,7 @@ def test_client_runner__task_that_kills_its_workers_is_named():
 @pytest.mark.fault("P-04")
 @pytest.mark.cluster
 def test_local_cluster__nannies_that_fail_to_stop_hide_no_error(monkeypatch):
-    """A nanny that was just starting a worker anew fails an assertion when it is told to stop."""
+    """A nanny that is stopped while it restarts its worker fails an assertion."""
 
     async def fail(*_, **__):
         raise AssertionError("can only join a started process")
@@ -268,7 +268,7 @@ def test_local_runner__dead_process_is_a_cluster_error():
 
 @dataclass(frozen=True)
 class HoldAndFail:
-    """Split 0 keeps a file until it is stopped; split 1 fails as soon as that file is there."""
+    """Task that holds a file for split 0 until it is stopped, and fails for split 1 as soon as split 0 runs."""
 
     folder: Path
 
@@ -289,8 +289,8 @@ class HoldAndFail:
 @pytest.mark.slow
 @pytest.mark.fault("P-04")
 def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monkeypatch):
-    # a process that does not end by the signal alone would exceed the time limit of this test
-    monkeypatch.setattr("dkfeat.engine.runners.local._LEAVING_SECONDS", 1000)
+    # if a process does not end by the signal, this test exceeds its time limit
+    monkeypatch.setattr("dkfeat.engine.runners.local._EXIT_SECONDS", 1000)
     before = multiprocessing.active_children()
     with (
         pytest.raises(ParseError, match="bad"),
@@ -307,8 +307,8 @@ def test_local_runner__processes_that_do_not_end_are_waited_for_together(monkeyp
     stuck = SimpleNamespace(terminate=lambda: None, kill=lambda: None, join=lambda timeout=0.0: waited.append(timeout))
     pool = SimpleNamespace(_processes=dict.fromkeys(range(3), stuck), shutdown=lambda **_: None)
     monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: sum(waited)))
-    local._end(pool)
-    assert sum(waited) == local._LEAVING_SECONDS
+    local._terminate(pool)
+    assert sum(waited) == local._EXIT_SECONDS
 
 
 @pytest.mark.quick
@@ -328,7 +328,7 @@ def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
 @pytest.mark.cluster
 def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
     address_file = tmp_path / "scheduler.json"
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is wanted
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is needed
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     start += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address_file)]
     work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--scheduler-file", str(address_file)]
@@ -408,5 +408,5 @@ def test_open_runner__uses_the_active_client():
     with LocalCluster(n_workers=1, processes=False, **address) as cluster, Client(cluster) as own:
         with open_runner() as runner:
             assert runner.client is own
-        with dask.config.set(scheduler="threads"), open_runner() as runner:  # as for Dask itself
+        with dask.config.set(scheduler="threads"), open_runner() as runner:  # Dask itself does so, too
             assert isinstance(runner, LocalRunner)

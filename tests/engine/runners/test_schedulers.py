@@ -1,4 +1,4 @@
-"""Equal bytes whatever runs the tasks, in whatever order and however often."""
+"""Equal bytes for all schedulers, and for any order and number of repetitions of the tasks."""
 
 from __future__ import annotations
 

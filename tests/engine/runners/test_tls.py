@@ -1,4 +1,4 @@
-"""A scheduler and a worker that talk TLS, each a process of its own, with certificates of a CA made here."""
+"""Scheduler and worker with TLS, each in its own process, with certificates of a CA that the tests make."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 def authority(folder):
-    """A CA of its own with one certificate, made as the how-to page says."""
+    """Make a CA with one certificate by the commands of the how-to page."""
     folder.mkdir()
     subprocess.run(["sh", "-e", "-c", MAKE], cwd=folder, capture_output=True, check=True)
     (folder / "dask").mkdir()

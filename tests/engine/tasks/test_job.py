@@ -21,7 +21,7 @@ from tests.engine.helpers import gcws, resolved
 
 @pytest.fixture
 def made(tiny_folder, tmp_path):
-    """A job on a target that a run holds, and its only split: one file in many pieces."""
+    """A job on a locked target, and its only split: one file in many pieces."""
     source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=1 << 20)
     found = resolved(source, gcws())
     spec = {**found.spec, "split": {**found.spec["split"], "max_piece_rows": 40}}
@@ -63,7 +63,7 @@ def test_run_split__holds_one_piece_at_a_time(made, monkeypatch):
     alive = weakref.WeakSet()
     most = []
 
-    class Watched(RowBlock):  # without slots, so that it can be referred to weakly
+    class Watched(RowBlock):  # without slots, so that it allows weak references
         pass
 
     read = dkfeat.LibsvmSource.read

@@ -1,4 +1,4 @@
-"""Landmarks: drawn from the whole source, kept in a file beside the spec, found by all who need them."""
+"""Landmarks: drawn from the whole source, stored in a file beside the spec, and loaded by runs and models."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_damaged_landmarks__are_told_by_all_who_need_them(damage, source, tmp_pa
         file.write_bytes(data if damage == "flip" else data[:100])
     text = "landmarks-.* is missing" if damage == "missing" else "landmarks-.*npz: damaged"
     opened = dkfeat.open_shards(target)
-    assert opened.to_scipy()[0].shape == opened.shape  # rows themselves need no map
+    assert opened.to_scipy()[0].shape == opened.shape  # stored rows need no map
     (problem,) = opened.verify().problems
     assert file.name in problem
     for call in (
@@ -192,7 +192,7 @@ def test_damaged_landmarks__in_a_worker_end_the_run_cleanly(source, tmp_path):
     def damage(state):
         if (state.stage, state.tasks) == ("featurize", 2):
             landmarks_file(target).write_bytes(b"damaged")
-            landmarks._maps.clear()  # as in a process that starts now
+            landmarks._maps.clear()  # as in a new process
 
     with pytest.raises(ShardError, match="damaged"):
         featurized(source, target, map=nystroem(), progress=damage, scheduler="synchronous")
@@ -243,11 +243,11 @@ def test_plan__tells_that_landmarks_are_drawn(source, golden):
     second = dkfeat.plan(source, "out", nystroem(), scan=dkfeat.scan(source))
     assert (second.needs_scan, second.needs_landmarks, second.n_rows, second.spec) == (False, True, 400, None)
     assert "draws rows from the whole source" in second.describe()
-    assert "reads the source once more" not in second.describe()
+    assert "first reads the whole source once" not in second.describe()
     done, done_map = dkfeat.plan(source, golden, nystroem(), scan=dkfeat.scan(source)), dkfeat.open_shards(golden).map
     assert not done.needs_landmarks
     assert done.spec_fp == dkfeat.open_shards(golden).manifest.spec_fp
-    gcws = dkfeat.GCWSFeatures(120, i_bits=8, random_state=0)  # as many bytes a row, and none beside them
+    gcws = dkfeat.GCWSFeatures(120, i_bits=8, random_state=0)  # as many bytes for each row, and no landmarks
     bare = dkfeat.plan(source, map=gcws, scan=dkfeat.scan(source))
     assert done.projected_bytes - bare.projected_bytes == done_map.working_bytes > 4 * done_map.normalization_.nbytes
     fourier = dkfeat.plan(source, map=dkfeat.FourierFeatures(30, random_state=0), scan=dkfeat.scan(source))
@@ -274,7 +274,7 @@ featurized(dkfeat.LibsvmSource(sys.argv[1], blocksize=BLOCK), sys.argv[2], map=n
     ["mid_write:3", "before_tmp:4", *(pytest.param(kill_at, marks=pytest.mark.slow) for kill_at in LATER_KILLS)],
 )
 def test_driver_killed__resume_is_identical(kill_at, tiny_folder, source, golden, tmp_path):
-    # passes 1 and 2 are those of a probe, 3 is the landmarks' file, 4 the spec
+    # a probe passes the kill points first and second, then come the landmarks and the spec
     command = [sys.executable, "-c", RUN, str(tiny_folder / "*.svm"), str(tmp_path / "out")]
     died = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": kill_at}, capture_output=True, text=True, check=False
@@ -305,7 +305,7 @@ def test_workers_killed_in_turn_and_a_new_one__run_completes_identical(source, g
     with local_cluster(n_workers=2, threads_per_worker=1) as client:
 
         def disturb(state):
-            if state.stage == "featurize" and state.tasks in (2, 6):  # one after the other, then again a new one
+            if state.stage == "featurize" and state.tasks in (2, 6):  # kill one worker after the other, then a new one
                 victim = next(pid for pid in client.run(os.getpid, on_error="ignore").values() if pid not in killed)
                 os.kill(victim, signal.SIGKILL)
                 killed.append(victim)

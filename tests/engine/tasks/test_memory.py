@@ -1,4 +1,4 @@
-"""What a task holds: within its projection, and no more when the data grow."""
+"""Memory of a task: below its projection, and constant when the data grow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ print(peak - idle)
 
 
 def write_rows(path, n_bytes):
-    """Sparse rows as news text has them: 75 columns of 47,236, Zipf-distributed."""
+    """Write sparse rows similar to news text: 75 of 47,236 columns, Zipf-distributed."""
     rng = np.random.default_rng(0)
     chance = np.cumsum(1 / np.arange(1, 47_237))
     with path.open("w") as file:

@@ -1,4 +1,4 @@
-"""What a process loads once."""
+"""Cache of values that a process loads once."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ def test_get__makes_a_value_once_however_many_threads_ask():
     cache, made, start = ProcessCache(1), [], threading.Barrier(8)
 
     def make():
-        time.sleep(0.05)  # time for the others to ask
+        time.sleep(0.05)  # the other threads call get() meanwhile
         made.append(object())
         return made[-1]
 
@@ -33,7 +33,7 @@ def test_get__forgets_what_was_asked_for_least_recently():
     def get(key):
         return cache.get(key, lambda: made.append(key) or key)
 
-    for key in "abaca":  # c takes the place of b
+    for key in "abaca":  # c replaces b
         assert get(key) == key
     assert made == ["a", "b", "c"]
     get("b")

@@ -1,4 +1,4 @@
-"""Bad and odd input through whole runs: what one split cannot know, and what must not be committed."""
+"""Bad and unusual input in whole runs: options that depend on all splits, and rows that must not be committed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_subnormal_values__are_equal_in_worker_processes(tmp_path):
     one = featurized(source, tmp_path / "one", scheduler="synchronous")
     two = featurized(source, tmp_path / "two", scheduler="processes", n_workers=1)
     assert [entry.sha256 for entry in one.shards] == [entry.sha256 for entry in two.shards]
-    assert one.nnz == 3 * 6  # of the first row 1e-40 and 1e-45, which float32 can hold
+    assert one.nnz == 3 * 6  # the first row keeps 1e-40 and 1e-45, which float32 can represent
     assert one.nnz == two.nnz
 
 
@@ -176,7 +176,7 @@ def test_damaged_file__commits_nothing_and_keeps_the_others(tmp_path, ending, da
     (tmp_path / f"b.svm{ending}").write_bytes(damaged)
     (tmp_path / "a.svm").write_text(ROWS)
     source = dkfeat.LibsvmSource(str(tmp_path / "*.svm*"), blocksize=2000, **GIVEN)
-    for _ in range(2):  # a resume finds the same
+    for _ in range(2):  # a resumed run raises the same error
         with pytest.raises(ParseError, match=rf"b\.svm\{ending}: truncated or corrupt at decompressed byte") as caught:
             featurized(source, tmp_path / "features", scheduler="synchronous")
         assert caught.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""Data sets that were made to do harm: refused, in bounded memory, with nothing outside the folder touched."""
+"""Malicious data sets: rejected, in bounded memory, with nothing outside the folder changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job(tmp_path):
 
 
 def state_outside(folder, target):
-    """Every file that does not belong to the data set, with its bytes and time of change."""
+    """Every file that does not belong to the data set, with its bytes and modification time."""
     files = (path for path in folder.rglob("*") if path.is_file() and target not in path.parents)
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
@@ -67,7 +67,7 @@ def test_metadata__of_gigabytes__is_refused_unread(job, name):
     try:
         with pytest.raises(ShardError, match=rf"{Path(name).name}: 2,147,483,648 bytes, but at most .* are read"):
             reader.open_reader(open_storage(job.target))
-        if name == "_SUCCESS":  # a writer puts that right
+        if name == "_SUCCESS":  # a writer repairs it
             job.run()
         else:
             with pytest.raises(ShardError, match="are read"):

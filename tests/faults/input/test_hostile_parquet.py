@@ -1,4 +1,4 @@
-"""Damaged and hostile Parquet files: an error or the rows, never a crash, in bounded memory, running nothing."""
+"""Damaged and malicious Parquet files: an error or the rows, never a crash, in bounded memory, and no code is run."""
 
 import pickle
 import resource
@@ -16,7 +16,7 @@ from dkfeat.io.parquet import files as parquet_files
 from dkfeat.io.parquet.source import ParquetSource
 from tests.io.parquet.rows import pieces, rows, write
 
-# Reads each file named on the command line and says how that ended; a crash ends the program instead.
+# Reads each file named on the command line and prints the result; a crash ends the program.
 READ = """
 import sys
 import resource
@@ -43,7 +43,7 @@ for path in sys.argv[3:]:
 
 
 def read_in_child(paths, good, limit=0):
-    """A line for each path, from a process of its own."""
+    """Read each path in another process; return one line for each."""
     names = [str(path) for path in paths]
     child = subprocess.run(
         [sys.executable, "-c", READ, str(limit), str(good), *names], capture_output=True, text=True, timeout=280
@@ -112,7 +112,7 @@ def test_flipped_bits__never_crash_and_never_change_rows_of_checked_pages(tmp_pa
 @pytest.mark.slow
 @pytest.mark.fault("X-05")
 def test_inflating_file__is_read_in_bounded_memory(tmp_path, good):
-    """A small file of 10^7 equal rows: 280 MB at once, but read in pieces within 150 MB more than a process has."""
+    """Read a small file of 10^7 equal rows, of 280 MB in memory, in pieces with at most 150 MB of additional memory."""
     values = pa.array(np.ones(10_000_000, np.float32))
     columns = {"x": values, "label": pa.array(np.ones(len(values), np.int8))}
     path = Path(write(tmp_path / "much.parquet", columns, row_group_size=len(values), compression="zstd"))
@@ -124,7 +124,7 @@ def test_inflating_file__is_read_in_bounded_memory(tmp_path, good):
 @pytest.mark.slow
 @pytest.mark.fault("X-05")
 def test_one_row_of_everything__is_an_error_where_memory_ends(tmp_path, good):
-    """One list of 3 * 10^7 zeros in some hundred kilobytes."""
+    """Read one list of 3 * 10^7 zeros, stored in a few hundred kilobytes."""
     values = pa.array(np.zeros(30_000_000, np.float32))
     columns = {"features": pa.ListArray.from_arrays([0, len(values)], values), "label": [1]}
     path = Path(write(tmp_path / "row.parquet", columns, compression="zstd"))
@@ -149,9 +149,10 @@ def test_declared_rows__are_not_trusted(monkeypatch, good):
 
 
 @pytest.mark.fault("X-06")
-@pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning")  # pyarrow 17 says that it will not
+# pyarrow 17 warns that it does not unpickle
+@pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning")
 def test_extension__with_a_pickle_is_read_as_what_it_stores(tmp_path):
-    """The type says how to unpickle itself; nobody does."""
+    """The metadata of the type are a pickle, which is never loaded."""
     marker = tmp_path / "marker"
 
     class Bomb:

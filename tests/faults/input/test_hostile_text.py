@@ -1,4 +1,4 @@
-"""Text that was damaged or made to do harm: an error or the rows, in bounded time and memory."""
+"""Damaged and malicious text: an error or the rows, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "float64"}
 
 
 def read_or_refuse(folder, data: bytes):
-    """Rows, entries and labels; None where the text is refused, at a place that is in it."""
+    """Return rows, entries and labels; None if the text is rejected, with a position inside the text."""
     path = folder / "rows.svm"
     path.write_bytes(data)
     source = LibsvmSource(str(path), **OPTIONS)

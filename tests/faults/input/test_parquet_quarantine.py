@@ -1,4 +1,4 @@
-"""Bad rows of Parquet sources set aside: with their place, and without a trace in the good ones."""
+"""Bad rows of Parquet sources set aside: with their position, and without any effect on the good rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ def records(target):
 
 
 def with_bad(values, bad, kind):
-    """The values, with the bad one in the rows that are to be bad."""
+    """Return the values, with the bad value in the rows that must be bad."""
     return pa.array([bad if row in BAD_ROWS else value for row, value in enumerate(values)], kind)
 
 

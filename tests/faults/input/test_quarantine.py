@@ -1,4 +1,4 @@
-"""Bad rows set aside: exactly once, with place, reason and text, and without a trace in the good ones."""
+"""Bad rows set aside: exactly once, with position, reason and text, and without any effect on the good rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def written(path, rows: list[str], end: str = "\n"):
 
 
 def mixed(n_good: int, bad: dict[int, str]) -> list[str]:
-    """Good rows, comments and blanks, with bad lines put before the good rows of these numbers."""
+    """Make good rows, comments and blank lines; each line of `bad` precedes the good row of its number."""
     rows = []
     for number in range(n_good):
         if number % 7 == 3:
@@ -195,7 +195,7 @@ def source(tmp_path):
 
 
 def committed(target):
-    """Shards' hashes, and the manifest without what tells of the run."""
+    """Hashes of the shards, and the manifest without its facts about the run."""
     manifest = json.loads((target / "_dkfeat/manifest-000001.json").read_text())
     del manifest["run"]
     return manifest
@@ -326,7 +326,7 @@ def test_limit__absolute_and_as_a_share(tmp_path, most, allowed, scans):
         run(source, tmp_path / "features", max_bad_rows=most)
     assert caught.value.exit_code == 2
     assert not (tmp_path / "features/_dkfeat/manifest-000001.json").exists()
-    assert (tmp_path / "features").exists() != scans  # a scan tells before anything is made
+    assert (tmp_path / "features").exists() != scans  # a scan finds the bad rows before anything is written
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, -0.1, float("nan"), True, "many", "-3", None])
@@ -407,7 +407,7 @@ LONG = ["1 1:0.5", "1 1:0.25 2:3", "-1 3:1", "1 2:4"]
 
 
 def test_refused__whole_row_is_blamed_at_its_place(tmp_path):
-    """Of a row that is too long no single value is to blame, and its number in a block says nothing to anybody."""
+    """The error of a row that is too long names the row in the source: not a value, nor a number in a block."""
     maclaurin = dkfeat.MaclaurinFeatures(8, kernel="exponential", radius=2.0, random_state=0)
     source = dkfeat.LibsvmSource(str(written(tmp_path / "a.svm", LONG)), **GIVEN)
     with pytest.raises(ParseError, match=r"a\.svm:2:1: the map refuses this row: the row has the l2 norm 3\.01"):

@@ -17,7 +17,7 @@ SMALL = ("--n-components", "16", "--i-bits", "4")
 
 @pytest.fixture
 def made(tmp_path):
-    """A source with two bad rows of five, and what the command said of it."""
+    """A source with two bad rows of five, and the output of the command for it."""
     (tmp_path / "rows.svm").write_text("\n".join(ROWS) + "\n")
     asked = (tmp_path / "rows.svm", *SMALL, "--on-bad-row", "quarantine", "--out", tmp_path / "out")
     return tmp_path, asked, run("featurize", *asked, "--max-bad-rows", "40%")

@@ -1,6 +1,6 @@
-"""What makes worker processes fail or falter: plugins that change one step of the task where it runs.
+"""Plugins that make worker processes fail or stall, by changing one step of their tasks.
 
-Workers import this file; one that was started anew gets the plugin again from the scheduler.
+Workers import this module; a restarted worker gets the plugin again from the scheduler.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dkfeat.learn.sgd.parallel import EpochTask
 
 @dataclass
 class Sabotage(WorkerPlugin):
-    """Before a shard is made of `split`, in process `pid` (of any, in any, where None): do `act`, noted in `log`."""
+    """Do `act`, recorded in `log`, before a shard of `split` is published in process `pid`; None: of any, in any."""
 
     act: str
     split: int | None = None
@@ -31,7 +31,7 @@ class Sabotage(WorkerPlugin):
     log: str | None = None
     name: str = "sabotage"
 
-    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
         publish = job._publish
 
         def sabotaged(given, split, *more):
@@ -52,19 +52,19 @@ class Sabotage(WorkerPlugin):
 
     def _allocate(self) -> None:
         held = np.ones(int(self.amount) // 8)
-        time.sleep(60)  # the nanny looks ten times a second
+        time.sleep(60)  # the nanny checks the memory ten times a second
         del held
 
 
 @dataclass
 class KillInEpochs(WorkerPlugin):
-    """In each of `epochs`, kill the first worker that is in the middle of a part; `folder` gets a file for each."""
+    """In each of `epochs`, kill the first worker in the middle of a part; `folder` gets a file for each kill."""
 
     epochs: tuple[int, ...]
     folder: str
     name: str = "kill in epochs"
 
-    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - distributed's signature
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
         run, show = EpochTask.__call__, Descent.show
         epoch = -1
 

@@ -25,7 +25,7 @@ from tests.programs import wait_for_first
 
 ROOT = Path(dkfeat.__file__).parent.parent
 OFTEN = ("before_tmp", "mid_write", "after_tmp", "after_publish")
-"""Points that every file passes; the others are passed once a run."""
+"""Points that every file passes; each run passes the others once."""
 QUICK = ("mid_write",)
 """Points at which `make test` kills."""
 
@@ -146,7 +146,7 @@ def test_data_folder__never_holds_a_half_file(tmp_path):
                 seen.add(path.name)
                 try:
                     pq.ParquetFile(path, page_checksum_verification=True).read()
-                except Exception as fault:  # any fault at all is what this test looks for
+                except Exception as fault:  # this test looks for any error
                     faults.append(f"{path}: {fault}")
             time.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""Processes that die in the middle of a run lose nothing, and the next run ends as if nothing had happened."""
+"""Processes that die during a run lose nothing, and the next run ends with the bytes of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dask
-import distributed  # noqa: F401 - its settings must be there before one of them is changed for a while
+import distributed  # noqa: F401 - sets the configuration that a test changes temporarily
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -51,7 +51,7 @@ def start(pattern, target, scheduler, splits=0, **environment):
 
 @contextmanager
 def watched(folder):
-    """Open whatever appears in a folder, all the time; gives the names seen and what was wrong with a file."""
+    """Repeatedly read all files of a folder; yield the names seen and the errors found."""
     seen, faults, stop = set(), [], threading.Event()
 
     def watch():
@@ -60,7 +60,7 @@ def watched(folder):
                 seen.add(path.name)
                 try:
                     pq.ParquetFile(path, page_checksum_verification=True).read()
-                except Exception as fault:  # any fault at all is what this looks for
+                except Exception as fault:  # the tests look for any error
                     faults.append(f"{path}: {fault}")
 
     watcher = threading.Thread(target=watch)
@@ -73,7 +73,7 @@ def watched(folder):
 
 
 def resumed(pattern, target, counted):
-    """Finish the run; returns how many blocks were encoded for it."""
+    """Finish the run; return the number of blocks that were encoded for it."""
     counted.clear()
     featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), target)
     return len(counted)

@@ -1,4 +1,4 @@
-"""The nightly job, fired at bad moments: each firing tells what it did, and none loses or repeats anything."""
+"""The nightly job, started at bad moments: each start reports its work, and none loses or repeats anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAIN = runpy.run_path(str(ROOT / "jobs" / "nightly.py"))["main"]
 
 
 class Nights:
-    """A folder with the shipped job file, made small, and days of data."""
+    """A folder with the project's job file, with small settings, and days of data."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Nights:
         return path
 
     def fire(self, status: int = 0) -> list[dict]:
-        """Run the job in this process and give its lines."""
+        """Run the job in this process and return its lines."""
         ended = CliRunner().invoke(MAIN, ["nightly.yaml"], prog_name="nightly")
         assert ended.exit_code == status, ended.output
         assert ended.stderr == ""
@@ -156,7 +156,7 @@ def test_nightly__bad_row_then_mended(nights):
     failed = event(nights.fire(2), "failed")
     assert re.search(r"day-2\.svm\.gz:301:7: ", failed["message"])
     assert "--on-bad-row quarantine" in failed["message"]
-    assert dkfeat.status(nights.target).state == "complete"  # nothing was made of the second day
+    assert dkfeat.status(nights.target).state == "complete"  # nothing was written for the second day
     nights.day(2)
     assert event(nights.fire(), "committed")["rows"] == 600
     assert_dataset_whole(nights.target, committed=True)

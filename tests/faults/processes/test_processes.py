@@ -1,4 +1,4 @@
-"""Processes that die, stop, starve or dawdle: the run completes, or an error says why and the next run finishes it."""
+"""Processes that die, stop, run out of memory or are slow: the run completes, or the run after its error does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def golden(source, tmp_path_factory):
 
 
 def assert_finished_by_another_run(source, target, golden, *, tidy=True):
-    """Resume without the fault: what is there stays as it is, the end is that of an undisturbed run."""
+    """Resume without the fault: shards that exist stay unchanged, and the result is that of an undisturbed run."""
     assert_dataset_whole(target, finished=tidy, committed=False)
     made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
     assert made
@@ -122,7 +122,7 @@ def test_worker_that_dawdles__gets_few_splits_and_the_run_is_identical(source, g
         slow, _ = client.run(os.getpid).values()
         client.register_plugin(Sabotage("sleep", pid=slow, amount=2.0, log=str(tmp_path / "log")))
         featurized(source, target, client=client)
-    assert 1 <= (tmp_path / "log").stat().st_size < len(golden[0]) / 4  # dealt out evenly, it would be half
+    assert 1 <= (tmp_path / "log").stat().st_size < len(golden[0]) / 4  # an even distribution would be half
     assert dataset_state(target) == golden
 
 
@@ -149,7 +149,7 @@ def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_pa
 
         featurized(source, tmp_path / "features", client=client, progress=watch)
         sent = client.scheduler_comm.byte_count
-    assert len(results) > 2 * 180  # scan and features
+    assert len(results) > 2 * 180  # results of the scan and of the featurization
     assert max(results) < 64 << 10
     assert sent < 1 << 20
     assert scattered == set()
@@ -158,7 +158,7 @@ def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_pa
 
 @contextmanager
 def external_cluster(folder, n_workers=1):
-    """Scheduler and workers as processes of their own, as an operator starts them; yields them with the address."""
+    """Start scheduler and workers as separate processes, as an operator does; yield them with the address."""
     address = folder / f"scheduler-{n_workers}.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     command += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address)]
@@ -204,7 +204,7 @@ def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golde
 
 @pytest.fixture(scope="module")
 def long_source(tmp_path_factory):
-    """Rows enough for a run to be interrupted, and the state after an undisturbed run."""
+    """A source large enough to interrupt its run, and the state after an undisturbed run."""
     folder = tmp_path_factory.mktemp("long")
     with (folder / "rows.svm").open("w") as file:
         file.writelines(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n" for i in range(100_000))
@@ -256,7 +256,7 @@ class StubbornError(Exception):
 
 class ForgetfulError(Exception):
     def __init__(self, one, two):
-        super().__init__(one + two)  # what pickle calls it with again is one argument
+        super().__init__(one + two)  # pickle calls the class again with only one argument
 
 
 @dataclass(frozen=True)

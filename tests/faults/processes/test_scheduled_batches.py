@@ -1,4 +1,4 @@
-"""One data set, fed batch by batch by processes that are started, killed and started again at bad moments."""
+"""One data set that grows by batches of processes that are started, killed and started again at bad moments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Feed:
         return self.invoke(*self.arguments, status=status)
 
     def invoke(self, *arguments: object, status: int = 0) -> str:
-        """Run the command in this process, and give what it said on standard error."""
+        """Run the command in this process, and return its standard error."""
         ended = CliRunner().invoke(cli, list(map(str, arguments)), prog_name="dkfeat")
         assert ended.exit_code == status, ended.output
         if status:
@@ -68,7 +68,7 @@ class Feed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """Two days, and a run on them that was killed when it had shards of the first."""
+    """Two days of data, and a run on them that was killed when it had shards of the first day."""
     feed = Feed(tmp_path_factory.mktemp("killed"))
     for name in ("1.svm", "2.svm"):
         write_day(feed.days, name)
@@ -87,7 +87,7 @@ def feed(killed, tmp_path):
 
 @pytest.fixture(scope="module")
 def golden(killed, tmp_path_factory):
-    """What both days give when nothing happens."""
+    """State after an undisturbed run on both days."""
     feed = Feed(tmp_path_factory.mktemp("golden"))
     shutil.copytree(killed.days, feed.days)
     feed.run()
@@ -107,7 +107,7 @@ def test_batches__run_three_times_write_once(feed):
     feed.run()
     before = feed.stamps()
     for _ in range(2):
-        assert "nothing to do" in feed.run()  # and no splits are read
+        assert "nothing to do" in feed.run()  # no splits are read
         assert feed.stamps() == before
 
 
@@ -182,7 +182,7 @@ def test_batches__spec_of_the_first_holds(feed):
         "featurize", feed.days / "*.svm", "--n-components", 8, "--i-bits", 2, "--out", feed.target, status=4
     )
     assert "i_bits: 4 there, 2 asked" in other
-    (feed.days / "4.svm").write_text("1 65:1\n")  # beyond the columns of the first batch
+    (feed.days / "4.svm").write_text("1 65:1\n")  # a column beyond those of the first batch
     assert "4.svm:1:3: " in feed.run(status=2)
     assert_dataset_whole(feed.target)
 

@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, forbidden or gone during a run: status 3, and the next run finishes it."""
+"""Disks that are full, read-only, forbidden or lost during a run: status 3, and the next run finishes the work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def golden(source, tmp_path_factory):
 
 @contextmanager
 def mounted(folder, options):
-    """A file system of its own at `folder`, in memory."""
+    """Mount a file system in memory at `folder`."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
@@ -48,10 +48,10 @@ def mounted(folder, options):
 
 
 def as_a_plain_user(*command):
-    """Run a command to which the modes of files mean what they say, also where the tests are run by root."""
+    """Run a command that obeys the modes of files, even if root runs the tests."""
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
-            pytest.skip("root may read and write everything, and setpriv is not there to take that away")
+            pytest.skip("root may read and write everything, and setpriv, which can prevent that, is missing")
         command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -149,7 +149,7 @@ def test_target_deleted_during_a_run__is_not_made_anew(source, tmp_path, schedul
 
     def delete(state):
         if state.stage == "featurize" and state.tasks == 3:
-            while target.exists():  # tasks write meanwhile
+            while target.exists():  # tasks add files meanwhile
                 shutil.rmtree(target, ignore_errors=True)
 
     options = {"scheduler": scheduler, "n_workers": 2}

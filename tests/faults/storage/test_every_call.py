@@ -1,4 +1,4 @@
-"""Every system call of a run fails once: before it acts, after it acted, or half-way; nothing is lost, nothing cut."""
+"""Every system call of a run fails once: before, after or during its action; no file is lost or truncated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = ("open", "write", "pwrite", "fsync", "link", "unlink", "stat", "rename",
 
 
 class FaultyCalls:
-    """Counts the calls of a run on its target, and lets one of them (or all from it on) fail."""
+    """Counter of the calls of a run on its target, which makes one of them, or it and all later ones, fail."""
 
     def __init__(self, patch, spared, *, fail_at=None, how="before", for_ever=False):
         self.spared = spared
@@ -34,7 +34,7 @@ class FaultyCalls:
                 self.count != self.fail_at and not (self.for_ever and self.count > self.fail_at)
             ):
                 return real(*arguments, **options)
-            if self.how == "after" and name not in ("open", "scandir"):  # else the test would leak a descriptor
+            if self.how == "after" and name not in ("open", "scandir"):  # otherwise the test would leak a descriptor
                 real(*arguments, **options)
             elif self.how == "half-way" and name == "write":
                 real(arguments[0], arguments[1][: len(arguments[1]) // 2])

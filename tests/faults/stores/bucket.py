@@ -1,4 +1,4 @@
-"""A bucket seen past dkfeat: filled, listed, and checked object by object."""
+"""A bucket accessed without dkfeat: filled, listed, and checked object by object."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bucket:
             self.put(prefix + path.name, path.read_bytes())
 
     def state(self, root: str = "out") -> tuple[dict[str, str], list[dict[str, Any]]]:
-        """As ``dataset_state`` of a folder."""
+        """Return the state of a data set, like ``dataset_state`` for a folder."""
         shards = {
             key.rpartition("/")[2]: hashlib.sha256(self.get(key)).hexdigest() for key in self.keys(f"{root}/data/")
         }
@@ -61,7 +61,7 @@ class Bucket:
         return shards, manifests
 
     def assert_whole(self, root: str = "out", *, committed: bool | None = None, finished: bool = True) -> None:
-        """The invariant: whole shards alone, a manifest that lists what is there, nothing left over."""
+        """Check the invariant: only complete shards, a manifest that lists all of them, and no other objects."""
         keys = self.keys(f"{root}/")
         shards = [key for key in keys if key.startswith(f"{root}/data/")]
         for key in shards:

@@ -1,4 +1,4 @@
-"""An object store on loopback in a process of its own, a proxy that makes it fail, and what is in it."""
+"""An object store on loopback in a process of its own, a proxy that makes it fail, and its buckets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ server.start()
 print(*server.get_host_and_port(), sep=":", flush=True)
 input()
 """
-"""The store; it chooses a port that is free and ends with its standard input, so with the tests at the latest."""
+"""Program of the store; it chooses a free port and ends with its standard input, at the latest with the tests."""
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def proxy_server(store_address: str) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def proxy(proxy_server: FaultProxy) -> Iterator[FaultProxy]:
-    """The proxy, without faults at first and afterwards."""
+    """The proxy, without faults at the start and the end of each test."""
     proxy_server.clear()
     yield proxy_server
     proxy_server.clear()
@@ -76,7 +76,7 @@ def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bucket(store_address: str) -> Bucket:
-    """An empty bucket, looked into without the proxy."""
+    """An empty bucket, accessed without the proxy."""
     return Bucket(store_address, f"b{uuid.uuid4().hex}")
 
 

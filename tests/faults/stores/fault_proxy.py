@@ -1,4 +1,4 @@
-"""An HTTP proxy before an object store that answers chosen requests as a store in trouble would."""
+"""HTTP proxy for an object store that answers selected requests like a failing store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODES = {
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests that match."""
+    """Fault of the next `times` requests that match."""
 
     action: str
     """An HTTP status; or "drop before" or "drop after" the store acted, "cut body", "delay", "expired", "overwrite"
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass
 class FaultProxy:
-    """Passes requests on to a store at `backend`, a host and port, and keeps a record of them."""
+    """Proxy that forwards requests to a store at `backend`, a host and port, and records them."""
 
     backend: str
     faults: list[Fault] = field(default_factory=list)
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
-        except OSError:  # the client has gone
+        except OSError:  # the client has closed the connection
             self.close_connection = True
 
     def _serve(self) -> None:
@@ -143,14 +143,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self, size: int) -> bytes:
         data = self.rfile.read(size)
-        if len(data) < size:  # the client died: a store keeps no part of an object, the imitation behind us would
+        if len(data) < size:  # the client died; moto would store the incomplete object, a real store does not
             raise ConnectionResetError
         return data
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self.proxy.backend, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "content-length"}
-        # a store decides conditions one request at a time; the imitation behind us does not
+        # a store evaluates conditions one request at a time; moto does not
         with self.proxy.writing if self.command in ("PUT", "DELETE", "POST") else threading.Lock():
             connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()

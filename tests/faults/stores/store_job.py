@@ -1,7 +1,7 @@
 """The tiny job on an object store, as a program: ``python -m tests.faults.stores.store_job SOURCES URL``.
 
-Credentials and endpoint come from the environment. With ``--copies`` several processes do the same at the same moment,
-without a lock between them, and race for the commit; the exit status of each is printed.
+Credentials and endpoint come from the environment. With ``--copies`` several processes run the same job at the same
+time, without a lock, and race for the commit; the exit status of each is printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnlockedStorage(ObjectStorage):
     def acquire(self, *_: Any, **__: Any) -> NoLock:
         return NoLock()
 
-    def sweep(self) -> int:  # the others' probes would go
+    def sweep(self) -> int:  # it would delete the probes of the others
         return 0
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     if arguments.copies:
         return race(arguments)
     if arguments.barrier:
-        print("ready", flush=True)  # noqa: T201 -- told to the test that waits for it
+        print("ready", flush=True)  # noqa: T201 -- read by the test that waits for it
         wait_for(arguments.barrier.exists)
     return run(ObjectStorage(arguments.url), arguments)
 
@@ -79,12 +79,12 @@ def race(arguments: argparse.Namespace) -> int:
             status = 1
             try:
                 status = run(UnlockedStorage(arguments.url), arguments)
-            finally:  # whoever failed before the commit is waited for no longer
+            finally:  # the others do not wait for a process that failed before the commit
                 Path(f"{arguments.barrier}.{number}").touch()
                 os._exit(status)
         children.append(child)
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    print(*statuses)  # noqa: T201 -- told to the test
+    print(*statuses)  # noqa: T201 -- read by the test
     return 0
 
 

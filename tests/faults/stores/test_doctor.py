@@ -1,4 +1,4 @@
-"""What the doctor says of object stores that are well, forbid, or forget that a create was to be exclusive."""
+"""Results of the doctor for object stores that work, that forbid requests, and that ignore exclusive creation."""
 
 from dkfeat.doctor.store import check_store
 from tests.faults.stores.bucket import SECRET

@@ -1,4 +1,4 @@
-"""Featurizing from and to an object store, with faults on the way: what comes out is what an undisturbed run makes."""
+"""Featurization from and to an object store, with faults: the result is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from tests.invariants import dataset_state
 
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 20_000
-"""Bytes of a split: some five in the tiny source."""
+"""Bytes of a split; the tiny source has about five splits."""
 SETTLED = {"n_features": 300, "zero_based": False, "label_dtype": "int64"}
-"""What a scan of the tiny source would find."""
+"""Options that a scan of the tiny source would find."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def pattern(tiny_folder):
 
 @pytest.fixture(scope="module")
 def golden(pattern, tmp_path_factory):
-    """What the same source gives in a local folder."""
+    """State of the data set of the same source in a local folder."""
     folder = tmp_path_factory.mktemp("golden") / "features"
     featurized(dkfeat.LibsvmSource(pattern, blocksize=BLOCK), folder)
     return dataset_state(folder)
@@ -55,7 +55,7 @@ def golden(pattern, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def golden_remote(tiny_folder, store_address):
-    """What the same source gives when it lies in a bucket: its files have other identities there, their ETags."""
+    """State of the data set of the same source in a bucket, where ETags are the identities of its files."""
     calm = Bucket(store_address, "calm")
     calm.fill(tiny_folder)
     options = {"key": KEY, "secret": SECRET, "endpoint_url": f"http://{store_address}"}
@@ -323,7 +323,7 @@ def test_driver_killed__resume_from_a_new_process_is_identical(pattern, golden, 
 
 
 def changing(monkeypatch, bucket, key, data):
-    """Another client writes a source file when the first range of it has been read."""
+    """Let another client write a source file after its first range has been read."""
     read, done = files.RemoteFile.readinto, []
 
     def readinto(self, view):

@@ -1,4 +1,4 @@
-"""Status, clean-up and giving up on an object store, and Parquet read from one."""
+"""Status, clean-up and abort of data sets in an object store, and Parquet sources from one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def interrupted(job, monkeypatch):
 def test_status__tells_each_state(job, bucket, options, monkeypatch):
     assert status(bucket.url(), storage_options=options).state == "empty"
     interrupted(job, monkeypatch)
-    assert status(bucket.url(), storage_options=options).state == "running"  # this process lives
+    assert status(bucket.url(), storage_options=options).state == "running"  # this process is still alive
     holder = json.loads(bucket.get(f"out/{LOCK}"))
     bucket.put(f"out/{LOCK}", json.dumps({**holder, "pid": 2**22 + 1}).encode())
     assert status(bucket.url(), storage_options=options).state == "unfinished"
@@ -98,7 +98,7 @@ def test_report__on_the_store__reads_logs_and_source(tiny_folder, bucket, option
     source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
     featurized(source, bucket.url(), target_options=options)
     report = dkfeat.run_report(bucket.url(), target_options=options)
-    assert report.kernel is None  # a log's word alone opens no URL
+    assert report.kernel is None  # a URL that only a log names is not opened
     assert bucket.url("in/*.svm") in report.kernel_note
     again = bucket.url("in/*.svm")
     report = dkfeat.run_report(bucket.url(), again, storage_options=options, target_options=options)

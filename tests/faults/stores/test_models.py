@@ -54,7 +54,7 @@ def test_model__damaged_or_missing_or_something_else(features, bucket, options):
     bucket.put("model/notes.txt", b"mine")
     with pytest.raises(ConfigError, match="something that is not a dkfeat model"):
         model.save(bucket.url("model"), storage_options=options)
-    bucket.put("features/_dkfeat/spec.json", b"{}")  # of a data set whose first batch is under way
+    bucket.put("features/_dkfeat/spec.json", b"{}")  # a data set whose first batch is not finished
     with pytest.raises(ConfigError, match="something that is not a dkfeat model"):
         model.save(bucket.url("features"), storage_options=options)
     with pytest.raises(CommitError, match="check that the bucket exists"):

@@ -1,4 +1,4 @@
-"""The operations of a storage on an object store that answers, fails for a while, or fails for ever."""
+"""Operations of a storage on an object store that works, fails for a while, or always fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_create__existing__is_refused_and_unchanged(storage):
     storage.create(NAME, b"first")
     with pytest.raises(FileExistsError):
         storage.create(NAME, b"other")
-    storage.create(NAME, b"first")  # as a request that was answered only the second time
+    storage.create(NAME, b"first")  # like a repeated request whose first answer was lost
     assert storage.read(NAME) == b"first"
 
 
@@ -152,7 +152,7 @@ def test_calls__fail_twice__are_made_again(storage, bucket, proxy, action, caplo
         fault = proxy.add(action, method=method, times=2)
         call(storage)
         assert fault.seen == 2, name
-        again = 1 if action.startswith("drop") else 2  # the library below makes some calls again by itself
+        again = 1 if action.startswith("drop") else 2  # the library below repeats some calls itself
         assert (
             int(re.search(r"after (\d) retries; \d+ by this process so far", caplog.text.splitlines()[-1])[1]) >= again
         )
@@ -169,7 +169,7 @@ def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, p
     assert storage._retries.count >= 1
     deadline = time.monotonic() + 30
     while sum(method == "PUT" for method, *_ in proxy.requests) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)  # else the late one is counted among those of the next test
+        time.sleep(0.05)  # otherwise the late request is counted in the next test
 
 
 @pytest.mark.fault("S-11")
@@ -179,7 +179,7 @@ def test_create__applied_but_answer_lost__is_ours(storage, bucket, proxy):
     assert bucket.keys() == [f"out/{NAME}"]
     first, *others = (status for method, _, status in proxy.requests if method == "PUT")
     assert first == 200
-    assert set(others) == {412}  # the library may ask again by itself
+    assert set(others) == {412}  # the library may repeat the request itself
     proxy.add("drop after", method="PUT", times=1)
     with pytest.raises(FileExistsError):
         storage.create(NAME, b"other")

@@ -1,4 +1,4 @@
-"""The page docs/how-to/s3.md runs as it is printed, against a store on loopback."""
+"""Commands of docs/how-to/s3.md, run as printed against a store on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials go to the store and nowhere else: a planted secret is looked for in all that a run leaves behind."""
+"""Credentials are sent only to the store: the tests search all files and output of a run for a secret."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def source(tiny_folder, bucket, secret_options):
 @pytest.mark.cluster
 def test_run__leaves_them_nowhere(source, bucket, secret_options, cluster_client, caplog, capfd, proxy, tmp_path):
     caplog.set_level(logging.DEBUG, "dkfeat")
-    caplog.set_level(logging.INFO, "distributed")  # at DEBUG it shows the messages themselves, whatever they hold
+    # at DEBUG, distributed logs messages with all their data
+    caplog.set_level(logging.INFO, "distributed")
     proxy.add(503, method="PUT", times=4)
     featurized(source, bucket.url(), client=cluster_client, target_options=secret_options, progress=True)
     data = dkfeat.open_shards(bucket.url(), storage_options=secret_options)

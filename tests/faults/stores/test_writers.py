@@ -1,4 +1,4 @@
-"""Several writers on one object store: one at a time, the dead are succeeded, and one commit wins."""
+"""Several writers on one object store: one at a time, dead ones are replaced, and one commit wins."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def golden(sources, tmp_path):
 
 @pytest.fixture
 def start(proxy, bucket, sources):
-    """Starts programs that write to the bucket; ends them with the test."""
+    """Function that starts programs that write to the bucket; the end of the test stops them."""
     started = []
     variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
 
@@ -81,7 +81,7 @@ def check_two_at_once(start, bucket, golden, barrier, *options, release=None):
         release.touch()
     told = [process.communicate(timeout=240)[1] for process in both]
     codes = [process.returncode for process in both]
-    assert sorted(codes) in ([0, 4], [0, 0]), told  # the latter: one had ended before the other began
+    assert sorted(codes) in ([0, 4], [0, 0]), told  # [0, 0] if one had ended before the other began
     if 4 in codes:
         winner = both[codes.index(0)]
         assert f"pid {winner.pid}, since" in told[codes.index(4)]
@@ -172,7 +172,7 @@ def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, s
     ("changes", "alive"),
     [
         ({}, True),
-        ({"pid_start": "1"}, False),  # the number was given to another process since
+        ({"pid_start": "1"}, False),  # the number now belongs to another process
         ({"pid": 2**22 + 1}, False),
         ({"boot": "an earlier one"}, False),
         ({"boot": "an earlier one", "machine": "of the same name"}, None),
@@ -246,11 +246,10 @@ def test_lock__late_claim__finds_another_holder_and_gives_up(bucket, storage, op
     other = open_storage(bucket.url(), options)
     read, held = object_store._read, []
 
-    def overtaken(store, name):  # who holds the lock is read: now another takes it
+    def overtaken(store, name):
         found = read(store, name)
-        if (
-            store is storage and "lock-after" in name and not held
-        ):  # it has read who holds the lock: now another takes it
+        # this storage has read the lock's holder; now another one takes the lock
+        if store is storage and "lock-after" in name and not held:
             held.append(None)
             held[0] = other.acquire({**HOLDER, "run_id": "b" * 32})
         return found
