@@ -1,4 +1,4 @@
-"""Exact kernel functions k(x, y), which the feature maps approximate, and the same by name with plain parameters."""
+"""Exact kernel functions k(x, y), which the feature maps approximate, and their lookup by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KERNELS: dict[str, Callable[..., NDArray[np.float64]]] = {name: globals()[name] 
 
 @dataclass(frozen=True, slots=True)
 class NamedKernel:
-    """A kernel with all its parameters; a small value that pickles."""
+    """Kernel with all its parameters; small and picklable."""
 
     name: str
     params: Mapping[str, int | float | list[float]]
@@ -57,9 +57,9 @@ def named_kernel(kernel: object, params: object = None, *, name: str = "kernel")
     kernel : str
         One of `KERNELS`.
     params : mapping or None
-        Its parameters; what is left out takes the kernel's default.
+        Its parameters; missing ones take the kernel's defaults.
     name : str
-        What the caller calls `kernel`, for messages.
+        Name of the parameter `kernel` in messages.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def named_kernel(kernel: object, params: object = None, *, name: str = "kernel")
         known = ", ".join(defaults) or "none"
         raise ConfigError(f"the kernel {kernel!r} has no parameter {unknown[0]!r}; its parameters are: {known}")
     found = NamedKernel(chosen, {key: _plain(key, given.get(key, value), value) for key, value in defaults.items()})
-    found(np.zeros((1, 1)))  # the kernel itself knows the ranges
+    found(np.zeros((1, 1)))  # the kernel itself checks the ranges
     return found
 
 
@@ -94,7 +94,7 @@ def _plain(key: str, value: object, default: object) -> int | float | list[float
     if isinstance(default, tuple):
         if not isinstance(value, Iterable):
             raise ConfigError(f"{key}={value!r:.100}, but it must be a list of numbers")
-        return [check_real(item, f"{key}[{place}]") for place, item in enumerate(value)]
+        return [check_real(item, f"{key}[{i}]") for i, item in enumerate(value)]
     if isinstance(default, int):
         return check_integer(value, key, low=0)
     return check_real(value, key)

@@ -56,15 +56,15 @@ def paired_rows(X: Any, Y: Any, *, non_negative: bool = False) -> tuple[Rows, Ro
 
 
 def check_widths(n_features_x: int, n_features_y: int) -> None:
-    """Raise InputError unless both sides have as many columns."""
+    """Raise InputError unless both sides have the same number of columns."""
     if n_features_x != n_features_y:
         raise InputError(
-            f"X has {n_features_x:,} features and Y has {n_features_y:,}, but both need the same; pad the narrower"
+            f"X has {n_features_x:,} features and Y has {n_features_y:,}, but both need the same; pad the narrower one"
         )
 
 
 def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> None:
-    """Raise InputError that names the first negative value, if there is one; it begins like scikit-learn's message.
+    """Raise InputError that names the first negative value, if there is one; the message begins like scikit-learn's.
 
     Parameters
     ----------
@@ -123,14 +123,14 @@ def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:
     return products
 
 
-def owners(rows: sp.csr_matrix) -> NDArray[np.int64]:
-    """Row number of each stored value."""
+def row_numbers(rows: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return the row number of each stored value."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
 def repeated_row(rows: sp.csr_matrix, i: int, count: int) -> sp.csr_matrix:
     """Repeat row `i` of canonical rows."""
-    row = slice(rows.indptr[i], rows.indptr[i + 1])  # scipy takes long to cut a row
+    row = slice(rows.indptr[i], rows.indptr[i + 1])  # slicing a row with scipy is slow
     indices, data = rows.indices[row], rows.data[row]
     repeated = sp.csr_matrix(
         (np.tile(data, count), np.tile(indices, count), np.arange(count + 1) * len(data)), shape=(count, rows.shape[1])
@@ -140,17 +140,17 @@ def repeated_row(rows: sp.csr_matrix, i: int, count: int) -> sp.csr_matrix:
 
 
 def largest_magnitudes(rows: Rows) -> NDArray[np.float64]:
-    """Largest magnitude of each row, 0 of an all-zero one."""
+    """Compute the largest magnitude of each row; 0 for an all-zero row."""
     if not sp.issparse(rows):
         return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
     largest = np.zeros(rows.shape[0])
-    np.maximum.at(largest, owners(rows), np.abs(rows.data))
+    np.maximum.at(largest, row_numbers(rows), np.abs(rows.data))
     return largest
 
 
 def row_sums(rows: sp.csr_matrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sum the values of each row one by one, in order."""
-    return np.asarray(np.bincount(owners(rows), weights=values, minlength=rows.shape[0]), dtype=np.float64)
+    return np.asarray(np.bincount(row_numbers(rows), weights=values, minlength=rows.shape[0]), dtype=np.float64)
 
 
 def _checked(rows: Any, name: str, *, sparse: bool) -> Rows:

@@ -149,7 +149,7 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
         raise InputError(
             f"row {i:,} of X and row {j:,} of {'X' if Y is None else 'Y'} (counted from 0) have the inner product "
             f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
-            "by more than the longest one's length",
+            "by more than the length of the longest row",
             row=int(i),
         )
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.products.minmax import minmax_similarities, mirror_lower
-from dkfeat.kernels._rows import check_widths, inner_products, largest_magnitudes, owners, paired_rows, row_sums
+from dkfeat.kernels._rows import check_widths, inner_products, largest_magnitudes, paired_rows, row_numbers, row_sums
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
 _TILE = 64
@@ -73,7 +73,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
 
     Each row is scaled by a power of two, which is exact, before it is raised to p, and two rows are brought to the same
     scale before they are compared. So nothing overflows, from 1e-308 to 1e308 and for every p. A value whose p-th power
-    is below about 1e-300 of the row's largest counts as zero, and so does such a similarity.
+    is below about 1e-300 of the row's largest counts as zero, and a similarity below about 1e-300 may become zero.
 
     References
     ----------
@@ -163,7 +163,9 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
 
 
 def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
-    r"""Gram block of the resemblance (Jaccard similarity): number of common nonzero columns over number of all.
+    r"""Gram block of the resemblance (Jaccard similarity): the share of columns nonzero in both rows.
+
+    It is the number of columns that are nonzero in both rows divided by the number of those nonzero in either row.
 
     Parameters
     ----------
@@ -183,7 +185,7 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
 
     See Also
     --------
-    gmm : Same kernel for weighted sets; equal to it on zeros and ones (§1).
+    gmm : Kernel of weighted sets, which is equal to the resemblance for rows of zeros and ones (§1).
 
     Examples
     --------
@@ -201,9 +203,9 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
 
 
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
-    row_of, magnitudes = owners(rows), np.abs(rows.data.astype(np.float64))
+    row_of, magnitudes = row_numbers(rows), np.abs(rows.data.astype(np.float64))
     exponents = np.frexp(largest_magnitudes(rows))[1].astype(np.int64)
-    # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n the whole part of pe
+    # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n = floor(pe)
     whole = np.floor(p * exponents)
     values = np.ldexp(magnitudes, -exponents[row_of]) ** p * np.exp2(p * exponents - whole)[row_of]
     kept = values > 0  # a power may underflow
@@ -220,8 +222,8 @@ def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArr
     """Position of each coordinate in `held`, which is ascending; -1 if it is missing."""
     if not len(held):
         return np.full(len(coordinates), -1, np.int64)
-    places = np.minimum(np.searchsorted(held, coordinates), len(held) - 1)
-    return np.where(held[places] == coordinates, places, -1)
+    positions = np.minimum(np.searchsorted(held, coordinates), len(held) - 1)
+    return np.where(held[positions] == coordinates, positions, -1)
 
 
 def _powers_of_two() -> NDArray[np.float64]:

@@ -11,7 +11,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.kernels._rows import Rows, inner_products, largest_magnitudes, owners, paired_rows, repeated_row, row_sums
+from dkfeat.kernels._rows import (
+    Rows,
+    inner_products,
+    largest_magnitudes,
+    paired_rows,
+    repeated_row,
+    row_numbers,
+    row_sums,
+)
 from dkfeat.validation import check_real
 
 _CANCELLED = 1e-3
@@ -19,7 +27,8 @@ _CANCELLED = 1e-3
 _SAFE_EXPONENT = 400
 """Sums of squares of values up to 2^400 do not overflow; squares that underflow have no effect for any gamma."""
 _LARGE = 712
-"""Exponent of two by which rows with larger values are divided; their values are then from 2^-312 to 2^312."""
+"""Exponent of two by which rows with larger values are divided; the largest magnitude of such a row is then from 2^-312
+to 2^312."""
 _DIFFERENCES = 1 << 20
 """Maximum number of differences in memory at a time."""
 
@@ -49,7 +58,7 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
 
     See Also
     --------
-    rbf_cosine : The same for rows brought to length 1.
+    rbf_cosine : RBF kernel of rows scaled to length 1.
 
     Notes
     -----
@@ -110,14 +119,14 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
 
     See Also
     --------
-    rbf : The same of distances, without normalization.
+    rbf : RBF kernel of the distances of rows that are not scaled to length 1.
 
     Notes
     -----
     For rows scaled to length 1, :math:`1 - \rho = \|x - y\|^2 / 2`, which keeps its accuracy for close rows. An
     all-zero row has no direction and stays at the origin: its similarity is 1 with another such row and
-    :math:`e^{-\gamma/2}` with all other rows, as for random Fourier features. Scaling a row between 1e-308 and 1e308
-    has no effect.
+    :math:`e^{-\gamma/2}` with all other rows, as for random Fourier features. Multiplying a row by a positive
+    number has no effect, as long as its values stay between 1e-308 and 1e308 in magnitude.
 
     Examples
     --------
@@ -170,13 +179,13 @@ def _squared_lengths(rows: Rows) -> NDArray[np.float64]:
 def _unit_rows(rows: Rows) -> Rows:
     exponents = np.frexp(largest_magnitudes(rows))[1]
     if sp.issparse(rows):
-        places = owners(rows)
-        scaled = _with_data(rows, np.ldexp(rows.data, -exponents[places]))
+        row_of = row_numbers(rows)
+        scaled = _with_data(rows, np.ldexp(rows.data, -exponents[row_of]))
     else:
         scaled = np.ldexp(rows, -exponents[:, None])
     lengths = np.sqrt(_squared_lengths(scaled))
     lengths[lengths == 0] = 1.0
-    return _with_data(scaled, scaled.data / lengths[places]) if sp.issparse(rows) else scaled / lengths[:, None]
+    return _with_data(scaled, scaled.data / lengths[row_of]) if sp.issparse(rows) else scaled / lengths[:, None]
 
 
 def _squared_distances(x: Rows, y: Rows) -> NDArray[np.float64]:

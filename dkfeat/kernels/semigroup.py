@@ -16,7 +16,7 @@ from dkfeat.kernels._rows import paired_rows, row_sums
 from dkfeat.validation import check_real
 
 _SUMS = 1 << 18
-"""Sums of two values held at once."""
+"""Maximum number of sums of two values in memory at a time."""
 
 Elementwise = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -47,12 +47,12 @@ def exponential_semigroup(X: Any, Y: Any = None, beta: float = 1.0) -> NDArray[n
 
     See Also
     --------
-    reciprocal_semigroup : The same with a heavier tail.
+    reciprocal_semigroup : Kernel of the same rows with a heavier tail.
 
     Notes
     -----
-    The mean of :math:`e^{-w^\top (x + y)}` over independent Lévy weights of scale :math:`\beta^2 / 2`. For sparse rows
-    the exponent is that of each row alone plus a correction from the columns that two rows share, so time
+    This is the mean of :math:`e^{-w^\top (x + y)}` over independent Lévy weights of scale :math:`\beta^2 / 2`. For
+    sparse rows the exponent is the sum of each row's exponent and a correction for the shared columns, so time
     is proportional to the shared pairs plus n_x * n_y; dense and sparse input agree to rounding of the exponent.
 
     Examples
@@ -94,12 +94,13 @@ def reciprocal_semigroup(X: Any, Y: Any = None, rate: float = 1.0) -> NDArray[np
 
     See Also
     --------
-    exponential_semigroup : The same with a root in the exponent.
+    exponential_semigroup : Kernel of the same rows with square roots in the exponent.
 
     Notes
     -----
-    The mean of :math:`e^{-w^\top (x + y)}` over independent exponential weights of rate :math:`\lambda`. Computed as
-    the exponential of a sum of logarithms, in the same time and with the same agreement of dense and sparse input.
+    This is the mean of :math:`e^{-w^\top (x + y)}` over independent exponential weights of rate :math:`\lambda`. It is
+    computed as the exponential of a sum of logarithms. Time, and the agreement of dense and sparse input, are those of
+    `exponential_semigroup`.
 
     Examples
     --------
@@ -120,7 +121,7 @@ def reciprocal_semigroup(X: Any, Y: Any = None, rate: float = 1.0) -> NDArray[np
 
 
 def _sums_over_columns(X: Any, Y: Any, cost: Elementwise) -> NDArray[np.float64]:
-    """Sum of cost(x_j + y_j) over the columns, for a cost that is 0 at 0, concave and rising."""
+    """Sum of cost(x_j + y_j) over the columns, for a cost that is 0 at 0, concave and increasing."""
     x, y = paired_rows(X, Y, non_negative=True)
     sums = np.empty((x.shape[0], y.shape[0]))
     with np.errstate(over="ignore"):  # an infinite sum is a similarity of 0
@@ -144,10 +145,10 @@ def _fill_sparse(x: sp.csr_matrix, y: sp.csr_matrix, cost: Elementwise, sums: ND
     x_alone, y_alone = row_sums(x, cost(x.data)), row_sums(y, cost(y.data))
     columns = y.tocsc()
     for i in range(x.shape[0]):
-        own = slice(x.indptr[i], x.indptr[i + 1])
-        shared = columns[:, x.indices[own]]
-        values = np.repeat(x.data[own], np.diff(shared.indptr))
-        # at most 0, and at least minus half of what it corrects: nothing cancels
+        entries = slice(x.indptr[i], x.indptr[i + 1])
+        shared = columns[:, x.indices[entries]]
+        values = np.repeat(x.data[entries], np.diff(shared.indptr))
+        # from minus half of what it corrects to 0, so that no digits cancel
         corrections = cost(values + shared.data) - (cost(values) + cost(shared.data))
         sums[i] = np.bincount(shared.indices, weights=corrections, minlength=y.shape[0])
         sums[i] += x_alone[i] + y_alone

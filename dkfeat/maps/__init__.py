@@ -47,7 +47,7 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     Returns
     -------
     fitted : FeatureMap
-        Map with the same features as the one that the spec was made from, to the bit for GCWS.
+        Map with the same features as the one that the spec was made from, bit-identical for GCWS.
 
     Raises
     ------
@@ -64,5 +64,7 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     """
     name = spec.get("map")
     if name not in FEATURE_MAPS:
-        raise ConfigError(f"the spec names the map {name!r}, but known are {', '.join(FEATURE_MAPS)}; update dkfeat")
+        raise ConfigError(
+            f"the spec names the map {name!r}, but the known maps are {', '.join(FEATURE_MAPS)}; update dkfeat"
+        )
     return FEATURE_MAPS[name].from_spec(spec, arrays)

@@ -104,7 +104,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._check_at_width(1)
 
     def _check_at_width(self, n_features: int) -> None:
-        clone(self).fit_width(n_features)  # of the clone's own copy of a generator, which does not advance
+        clone(self).fit_width(n_features)  # the clone copies a generator, so the original does not advance
 
     def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
         """Fit to a whole source, reading only the rows that the map's seed selects.
@@ -305,7 +305,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if fitted.__sklearn_is_fitted__():
             k = int(fitted.to_spec()["params"]["n_components"])
             sizes = fitted._sizes(k, n_columns=self.n_features_in_ if self.__sklearn_is_fitted__() else None)
-        else:  # it needs rows
+        else:  # a map that needs rows
             k = fitted.get_params(deep=False)["n_components"]
             sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
         return {
@@ -324,11 +324,11 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 "columns of features": f"{columns:,}, {k:,} of them 1",
                 "bytes a row": f"{stored:,} as stored codes; {dense}",
             }
-        own = columns - self.n_features_in_
-        if n_columns is None and own >= k:
+        n_random = columns - self.n_features_in_
+        if n_columns is None and n_random >= k:
             return {
-                "columns of features": f"{own:,} and those of the input",
-                "bytes a row": f"{4 * own:,} and 4 for each column of the input, stored and in memory",
+                "columns of features": f"{n_random:,} and those of the input",
+                "bytes a row": f"{4 * n_random:,} and 4 for each column of the input, stored and in memory",
             }
         return {"columns of features": f"{columns:,}", "bytes a row": f"{stored:,}, stored and in memory"}
 

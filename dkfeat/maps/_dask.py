@@ -72,7 +72,7 @@ def transform_blocks(fitted: Any, X: Any) -> Any:
     Parameters
     ----------
     fitted : FeatureMap
-        Fitted on the width of X. Each worker receives its few settings once.
+        Fitted on the width of X. Each worker receives it once, not with every task.
     X : dask.array.Array of shape (n_samples, n_features)
         Blocks of numpy arrays or scipy sparse matrices or arrays. Row chunks may be unknown; several column
         chunks are merged first.
@@ -151,19 +151,19 @@ def take_rows(X: Any, numbers: NDArray[np.int64]) -> sp.csr_matrix:
     starts = np.cumsum([0, *X.chunks[0]])
     cuts = np.searchsorted(numbers, starts)
     held = np.flatnonzero(np.diff(cuts))
-    places = [numbers[cuts[i] : cuts[i + 1]] - starts[i] for i in held]
+    positions = [numbers[cuts[i] : cuts[i + 1]] - starts[i] for i in held]
     blocks = X.blocks[held.tolist()]
     key = canonical.fingerprint([X.name, numbers.tolist()])[:32]
     rows = blocks.map_blocks(
         _take,
-        places=_OneKey(places, f"rows-taken-{key}"),
+        positions=_OneKey(positions, f"rows-taken-{key}"),
         name=f"take-{key}",
         dtype=X.dtype,
-        chunks=(tuple(map(len, places)), X.chunks[1]),
+        chunks=(tuple(map(len, positions)), X.chunks[1]),
         meta=sp.csr_matrix((0, 0), dtype=X.dtype),
     )
     return sp.csr_matrix(rows.compute())
 
 
-def _take(block: Any, places: list[NDArray[np.int64]], block_id: tuple[int, int]) -> sp.csr_matrix:
-    return sp.csr_matrix(block[places[block_id[0]]])
+def _take(block: Any, positions: list[NDArray[np.int64]], block_id: tuple[int, int]) -> sp.csr_matrix:
+    return sp.csr_matrix(block[positions[block_id[0]]])

@@ -146,7 +146,7 @@ class KernelEstimates(ABC):
         right = left if Y is None else np.asarray(Y, dtype=np.float64)
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
             raise InputError(
-                f"features of shapes {left.shape} and {right.shape} came; pass what encode(X) gives for rows"
+                f"features of shapes {left.shape} and {right.shape} came; pass results of encode(X) with equal widths"
             )
         return left @ right.T
 
@@ -161,8 +161,8 @@ class KernelEstimates(ABC):
         Returns
         -------
         errors : ndarray of shape (n_x, n_y), float64, or None
-            Standard errors, or None if theory gives only a bound: for Nyström features, which depend on the data, and
-            for circulant Laplace features, whose components are correlated. For structured projections of
+            Standard errors. None for Nyström features, whose error depends on the data, and for circulant Laplace
+            features, whose components are correlated, so that theory gives only a bound. For structured projections of
             `FourierFeatures` the values are for independent directions; the actual errors differ from them by up to a
             fifth (measured on digits).
         """
@@ -255,7 +255,7 @@ class KernelEstimates(ABC):
             exact=exact[left, right],
             estimates=estimates[left, right],
             deviations=None if variances is None else np.sqrt(variances[left, right]),
-            note=facts.note if variances is not None else "theory has no error for this map",
+            note=facts.note if variances is not None else "the theoretical error of this map is unknown",
         )
 
 
@@ -275,7 +275,7 @@ def facts_of(features: Any, *, fitted: bool = False) -> KernelFacts:
 
 
 def fitted_copy(features: Any) -> Any:
-    """Return a fitted map unchanged; else a copy fitted to some width, unless the map must be fitted to rows."""
+    """Return a fitted map unchanged; else a copy fitted to an assumed width, unless the map must be fitted to rows."""
     if features.needs_rows or features.__sklearn_is_fitted__():
         return features
     center = getattr(features, "center", None)
@@ -284,7 +284,7 @@ def fitted_copy(features: Any) -> Any:
 
 
 _PARTS = 40
-"""Points of a band's edge; the errors of pairs between two points are averaged."""
+"""Maximum number of groups of neighbouring pairs; the errors of a group are averaged to one point of the band."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -160,7 +160,9 @@ def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: i
         return True
     rises = np.diff(indices) > 0
     starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # a new row may begin anywhere
+    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = (
+        True  # the first column of a row need not be above the last one of the row before
+    )
     return bool(rises.all() and indices.min() >= 0 and indices.max() < n_features)
 
 

@@ -115,7 +115,7 @@ def _check_filled(n_columns: int) -> None:
     if n_columns > _CENTER_LIMIT:
         raise ConfigError(
             f"center fills in {n_columns:,} columns, so that every row becomes a vector of that many values, but at "
-            f"most {_CENTER_LIMIT:,} are taken; centre only the columns that need it, or none"
+            f"most {_CENTER_LIMIT:,} are allowed; centre only the columns that need it, or none"
         )
 
 
@@ -231,7 +231,7 @@ def _contiguous(X: Any) -> NDArray[Any]:
 
 
 _SLACK = 1e-5
-"""Share by which a row may exceed the radius, because normalised rows have length 1 only up to rounding."""
+"""Relative excess over the radius that a row may have, because normalised rows have length 1 only up to rounding."""
 
 
 def rows_and_multipliers(
@@ -274,7 +274,7 @@ def check_lengths(rows: Any, scale: float, radius: float) -> None:
         row = int(long.argmax())
         times = f" times scale={scale:g}" if scale != 1 else ""
         raise InputError(
-            f"row {row:,} (counted from 0) has the l2 norm {lengths[row] / scale:g}{times}, but rows are taken up to "
-            f"radius={radius:g}; set normalize='l2', a smaller scale or, where the series converges, a larger radius",
+            f"row {row:,} (counted from 0) has the l2 norm {lengths[row] / scale:g}{times}, but radius={radius:g} is "
+            "the largest allowed; set normalize='l2', a smaller scale or, where the series converges, a larger radius",
             row=row,
         )

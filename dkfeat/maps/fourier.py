@@ -40,7 +40,7 @@ _PROJECTIONS: dict[str, Callable[..., Projection]] = {
 }
 _KERNELS = ("rbf_cosine", "rbf")
 _GAMMA = 700.0
-"""Gamma to invert the kernel with: cosines in [-1, 1] then give all positive kernel values of float64."""
+"""Gamma used to invert the kernel: with it, cosines in [-1, 1] give all positive kernel values of float64."""
 
 
 class FourierFeatures(ProjectedMap):
@@ -81,7 +81,7 @@ class FourierFeatures(ProjectedMap):
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, if `fit` was called with a data frame.
+        Names of the input columns, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
@@ -97,7 +97,7 @@ class FourierFeatures(ProjectedMap):
         A value is NaN or infinite (the error has ``row`` and ``column``, from 0), for "rbf" also one beyond 1e25; or
         the width is wrong.
     sklearn.exceptions.NotFittedError
-        transform before fit.
+        If transform is called before fit.
 
     See Also
     --------
@@ -108,11 +108,11 @@ class FourierFeatures(ProjectedMap):
     -----
     With w of independent standard Gaussian entries and b uniform on a circle, a component of a row x of length 1 is
     :math:`\sqrt 2 \cos(\sqrt\gamma\, w^\top x + b)`, for "rbf" with :math:`\sqrt{2 \gamma}` in place of
-    :math:`\sqrt\gamma`. Products of components of two rows have the kernel as their mean and, with
-    :math:`k = e^{-\gamma (1 - \rho)}`, the variance :math:`V = \frac12 + \frac12 (1 - k^2)^2` (Thm 2). NRFF has the
-    asymptotic variance :math:`V - \frac14 k^2 (3 - k^4)` (Thm 3) and a bias of O(1 / n_components). Both are over
-    n_components for dense projections. RFF is unbiased for all projections but SORF, which has a small bias that falls
-    as n_features grows.
+    :math:`\sqrt\gamma`. Products of components of two rows have the kernel as their mean and, with :math:`k =
+    e^{-\gamma (1 - \rho)}`, the variance :math:`V = \frac12 + \frac12 (1 - k^2)^2` (Thm 2). NRFF has the asymptotic
+    variance :math:`V - \frac14 k^2 (3 - k^4)` (Thm 3) and a bias of O(1 / n_components). With dense projections,
+    estimates have these variances divided by n_components. RFF is unbiased for all projections but SORF, which has a
+    small bias that falls as n_features grows.
 
     An all-zero row has no direction and stays zero: for "rbf_cosine" its kernel with any other row is
     :math:`e^{-\gamma / 2}`.

@@ -53,8 +53,8 @@ class GCWSFeatures(EstimatesFromCodes):
 
     Each component samples one coordinate of a row; the probability that two rows sample the same one is their
     similarity. A code of `i_bits` bits maps the coordinate to one of :math:`2^b` columns. Linear models on these
-    sparse, binary rows come close to a GMM kernel machine at the cost of linear learning. The time of a row is
-    proportional to its nonzeros times `n_components`, and does not depend on the number of columns.
+    sparse, binary rows come close to the accuracy of a GMM kernel machine at the cost of a linear model. The time of a
+    row is proportional to its nonzeros times `n_components`, and does not depend on the number of columns.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class GCWSFeatures(EstimatesFromCodes):
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, if `fit` was called with a data frame.
+        Names of the input columns, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     code_mode_ : {"injective", "signed", "mixed", "lowest"}
@@ -100,7 +100,7 @@ class GCWSFeatures(EstimatesFromCodes):
     dkfeat.errors.InputError
         A value is NaN or infinite (the error has ``row`` and ``column``, from 0), or the width is wrong.
     sklearn.exceptions.NotFittedError
-        transform before fit.
+        If transform is called before fit.
 
     See Also
     --------
@@ -251,15 +251,17 @@ class GCWSFeatures(EstimatesFromCodes):
         s = self._fitted
         if not isinstance(encoded, PackedCodes):
             raise InputError(
-                f"{type(encoded).__name__} came where codes are needed; pass what encode(X) gives, or a shard holds"
+                f"{type(encoded).__name__} came where codes are needed; pass the result of encode(X), or codes "
+                "of a shard"
             )
         codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
         n_samples = len(empty)
         wanted = (n_samples, self.encoded_row_bytes)
         if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
             raise InputError(
-                f"codes of shape {codes.shape} and dtype {codes.dtype} with {n_samples} marks of dtype {empty.dtype}, "
-                f"but this map packs {self.encoded_row_bytes} bytes a row as uint8, marked by bool; use its own codes"
+                f"codes have the shape {codes.shape} and dtype {codes.dtype}, and `empty` has {n_samples} values of "
+                f"{empty.dtype}, but this map needs {self.encoded_row_bytes} bytes of uint8 and one bool for each row; "
+                "pass codes of this map"
             )
         ones = np.where(empty, 0, s.n_components)
         indptr = np.concatenate([[0], np.cumsum(ones)])
@@ -329,7 +331,7 @@ class GCWSFeatures(EstimatesFromCodes):
             i_bits = s.i_bits if s.mode == "mixed" else None
             return gcws_variance(np.clip(values, 0.0, 1.0), i_bits) / s.n_components
 
-        dropped = "and more for the levels that are dropped, much more on rows of few columns: t_bits=1 or 2 keeps them"
+        dropped = "plus the bias of dropped levels, which is large for rows of few columns; t_bits=1 or 2 reduces it"
         name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
         return KernelFacts(name=name, exact=exact, variance_at=variance_at, note="" if s.t_bits else dropped)
 

@@ -39,7 +39,7 @@ class _Law:
     heavy: float
     """Weights above this would cause too large rounding errors in the transform; they are added one by one."""
     largest: float
-    """Values above this are replaced by it; times the smallest weight it already makes a feature 0."""
+    """Values above this are replaced by it; even with the smallest weight it makes a feature 0."""
 
 
 _LAWS = {
@@ -84,7 +84,7 @@ class LaplaceFeatures(ProjectedMap):
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, if `fit` was called with a data frame.
+        Names of the input columns, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
@@ -100,12 +100,12 @@ class LaplaceFeatures(ProjectedMap):
         In fit and transform: a value is negative, NaN or infinite (the error has ``row`` and ``column``, from 0), or
         the width is wrong. Values of a Dask array are checked when they are transformed.
     sklearn.exceptions.NotFittedError
-        transform before fit.
+        If transform is called before fit.
 
     See Also
     --------
-    dkfeat.kernels.exponential_semigroup : The first kernel, exact.
-    dkfeat.kernels.reciprocal_semigroup : The second one.
+    dkfeat.kernels.exponential_semigroup : The exact exponential kernel.
+    dkfeat.kernels.reciprocal_semigroup : The exact reciprocal kernel.
     dkfeat.GCWSFeatures : Sparse, binary features for the GMM kernel, which suits histograms too and needs no beta.
 
     Notes
@@ -118,7 +118,7 @@ class LaplaceFeatures(ProjectedMap):
     the kernel. Components of a circulant block covary by Theorems 2 and 3: see `dkfeat.theory.circulant`.
 
     A circulant block has as many rows as columns, padded to a length that suits the fast Fourier transform; for
-    "exponential" from 129 columns that is a power of two. Padding columns hold zeros: each row keeps independent
+    "exponential" and more than 128 columns, to a power of two. Padding columns hold zeros: each row keeps independent
     weights of its law, so there is no bias, and two rows share fewer weights. In the theorems, pad z in the same way.
     Columns get no random signs, unlike in circulant projections of Gaussian weights, because weights are positive.
 

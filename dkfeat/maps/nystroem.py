@@ -26,7 +26,8 @@ from dkfeat.maps._landmarks import Landmarks, choose_rows
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
 _SIMILARITIES = 1 << 21
-"""Kernel values computed at a time; also the limit for values of dense rows, which kernels copy."""
+"""Maximum number of kernel values computed at a time, and of values in a block of dense rows, because kernels copy
+the block."""
 _DENSE_CELLS = 1 << 24
 """Maximum number of cells of dense landmarks, used for dense rows and kernels of inner products."""
 _SPARSE_ONLY = ("gmm", "egmm")
@@ -35,7 +36,7 @@ _SPARSE_ONLY = ("gmm", "egmm")
 
 @dataclass(frozen=True, eq=False)
 class _FittedNystroem:
-    """Fitted map: the parameters at the time of fit, and the landmarks."""
+    """State of a fitted map: parameters as they were in fit, and the landmarks."""
 
     n_components: int
     kernel: NamedKernel
@@ -55,7 +56,10 @@ class _FittedNystroem:
 
     @cached_property
     def dense(self) -> NDArray[np.float64] | None:
-        """Landmarks for dense rows, if that is faster than sparse ones."""
+        """Landmarks as an ndarray, for dense rows.
+
+        None if the kernel takes only sparse rows or the array would have more than `_DENSE_CELLS` cells.
+        """
         rows = self.landmarks.rows
         if self.kernel.name in _SPARSE_ONLY or rows.shape[0] * rows.shape[1] > _DENSE_CELLS:
             return None
@@ -65,8 +69,9 @@ class _FittedNystroem:
 class NystroemFeatures(FeatureMap):
     r"""Dense features from a row's kernel values with landmarks, which are randomly drawn rows of the data.
 
-    This is the only map that learns from data: if rows cluster, it needs far fewer features than random ones for the
-    same accuracy. It works with every kernel. A row costs n_components kernel values, and fit must see rows.
+    This is the only map that learns from data: if rows cluster, it reaches the same accuracy with far fewer features
+    than maps with random features. It works with every kernel. A row costs n_components kernel values, and fit must see
+    rows.
 
     Parameters
     ----------
@@ -96,7 +101,7 @@ class NystroemFeatures(FeatureMap):
     n_features_in_ : int
         Number of input columns.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Names of the input columns, if `fit` saw a data frame.
+        Names of the input columns, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
@@ -107,7 +112,7 @@ class NystroemFeatures(FeatureMap):
     Raises
     ------
     dkfeat.errors.ConfigError
-        If a parameter is out of range, or by `fit_width`, since landmarks are rows.
+        If a parameter is out of range. `fit_width` always raises it, because landmarks are drawn from rows.
     dkfeat.errors.InputError
         If a value is NaN or infinite (the error has ``row`` and ``column``, from 0), the kernel rejects a row, the
         width is wrong, or there are no rows to fit to.
@@ -244,7 +249,7 @@ class NystroemFeatures(FeatureMap):
 
     @property
     def working_bytes(self) -> int:
-        """Bytes of the landmarks in all their forms, and of a block of kernel values with its inputs."""
+        """Memory of the landmarks, sparse, dense and as tables, and of a block of kernel values, in bytes."""
         return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
 
     def _resolve(self, n_features: int) -> None:
@@ -271,8 +276,9 @@ class NystroemFeatures(FeatureMap):
         try:
             landmarks = Landmarks.of(numbers, rows, kernel, tolerance)
         except InputError as error:
-            message = f"{error}; so say {len(numbers):,} landmarks drawn from the data, by which rows are counted here"
             row = None if error.row is None else int(numbers[error.row])
+            message = f"{error}; this row number counts only the {len(numbers):,} landmarks"
+            message += "" if row is None else f": it is row {row:,} of the data"
             raise InputError(message, row=row, column=error.column) from error
         self._keep(n_components, kernel, tolerance, landmarks, seed)
 
@@ -329,7 +335,7 @@ def _similarities(kernel: NamedKernel, block: Any, landmarks: Any, first_row: in
             raise
         row = first_row + error.row
         raise InputError(
-            f"{error}; rows of X are counted from its row {first_row:,} on here, so that this is row {row:,}",
+            f"{error}; this row number counts from row {first_row:,} of X: it is row {row:,} of X",
             row=row,
             column=error.column,
         ) from error

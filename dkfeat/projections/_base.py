@@ -1,4 +1,4 @@
-"""Base class of projections, linear operators x -> W x determined by a seed, and what their tables are drawn from."""
+"""Base class of projections, linear operators x -> W x determined by a seed, and their random numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Projection(ABC):
 
     @abstractmethod
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
-        """Rows times W transposed.
+        """Compute rows times W transposed.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Projection(ABC):
 
     @property
     def table_bytes(self) -> int:
-        """Bytes at most that `project` holds while it draws its tables; by default 110 for each row of a padded W."""
+        """Maximum memory to draw the tables of `project`, in bytes; by default 110 for each row of a padded W."""
         return 110 * (self.n_components + 2 * self.n_features)
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Projection(ABC):
         """W, computed entry by entry from its definition."""
 
     def matrix(self) -> NDArray[np.float64]:
-        """W itself, for small sizes.
+        """Compute W, for small sizes.
 
         Returns
         -------
@@ -72,15 +72,15 @@ class Projection(ABC):
         """
         if self.n_features * self.n_components > _MATRIX_ENTRIES:
             raise ConfigError(
-                f"W has {self.n_components:,} x {self.n_features:,} entries, but at most {_MATRIX_ENTRIES:,} are "
-                "written out; use project"
+                f"W has {self.n_components:,} x {self.n_features:,} entries, but matrix() computes at most "
+                f"{_MATRIX_ENTRIES:,}; use project"
             )
         return self._matrix()
 
     def _check_padded(self) -> None:
         if self.n_features > LARGEST_PADDED:
             raise ConfigError(
-                f"n_features={self.n_features:,}, but a structured projection fills in every row and takes at most "
+                f"n_features={self.n_features:,}, but a structured projection makes rows dense and takes at most "
                 f"{LARGEST_PADDED:,} columns; choose projection='dense', which draws only the columns that occur"
             )
 

@@ -60,7 +60,7 @@ class DenseProjection(Projection):
     stream: int = STREAM_DENSE
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
-        """Rows times W transposed; see `Projection.project`."""
+        """Compute rows times W transposed; see `Projection.project`."""
         out = np.zeros((X.shape[0], self._n_tiles * TILE), np.float32)
         if sp.issparse(X):
             self._add_sparse(X, out)
@@ -94,9 +94,9 @@ class DenseProjection(Projection):
         if self._is_whole:
             _add_listed(indptr, indices, values, self.n_features, self._whole(), out)
             return
-        columns, places = columns_present(indices, self.n_features)
+        columns, positions = columns_present(indices, self.n_features)
         if len(columns) <= _MOST_COLUMNS:
-            _add_listed(indptr, places, values, len(columns), self._groups(columns), out)
+            _add_listed(indptr, positions, values, len(columns), self._groups(columns), out)
         elif X.shape[0] > 1:
             half = X.shape[0] // 2
             self._add_sparse(X[:half], out[:half])
@@ -133,9 +133,9 @@ def _add_dense(X: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]
         multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
 
 
-def _add_listed(indptr: Any, places: Any, values: Any, n_columns: int, tables: _Tables, out: Any) -> None:
+def _add_listed(indptr: Any, positions: Any, values: Any, n_columns: int, tables: _Tables, out: Any) -> None:
     """Add products of sparse rows with the columns of a table, given by their positions."""
-    padded = np.append(places, np.zeros(AHEAD, np.int64))
+    padded = np.append(positions, np.zeros(AHEAD, np.int64))
     for first, count, table in tables:
         multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
 
@@ -150,7 +150,7 @@ def _whole_table(projection: DenseProjection, n_tiles: int) -> NDArray[np.float3
 
 
 def columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Columns that occur, frequent ones first, and the position of each index among them.
+    """Find the columns that occur, frequent ones first, and the position of each index among them.
 
     The weights of frequent columns are then adjacent in memory, which uses the caches better.
     """
@@ -160,8 +160,8 @@ def columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArra
         ranks = np.empty(n_features, np.int64)
         ranks[columns] = np.arange(len(columns))
         return columns, ranks[indices]
-    columns, places, counts = np.unique(indices, return_inverse=True, return_counts=True)
+    columns, positions, counts = np.unique(indices, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     ranks = np.empty(len(columns), np.int64)
     ranks[order] = np.arange(len(columns))
-    return columns[order], ranks[places]
+    return columns[order], ranks[positions]

@@ -1,7 +1,7 @@
-"""Structured projections by fast transforms: circulant ones by Fourier's, Fastfood and SORF by Hadamard's.
+"""Structured projections by fast transforms: circulant ones by Fourier, Fastfood and SORF by Hadamard transforms.
 
 Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §3-4, eq. 3,
-6 and 7; Fastfood first Q. Le, T. Sarlos, A. Smola, "Fastfood", ICML 2013.
+6 and 7; Fastfood: Q. Le, T. Sarlos, A. Smola, "Fastfood", ICML 2013.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class CirculantProjection(Projection):
     double : bool, default=False
         Transform in float64, which takes twice the time.
     heavy : float, default=inf
-        Weights above this value are added one by one instead of being transformed. Heavy-tailed distributions need it,
-        because the rounding errors of a transform are relative to the largest weight.
+        Weights above this value are added one by one instead of being transformed. Heavy-tailed distributions need
+        this, because the rounding errors of a transform are relative to the largest weight.
     stream, choice_stream : int
         Random streams of the weights and of the choice of a circulant for each column.
 
@@ -111,7 +111,7 @@ class CirculantProjection(Projection):
         return (40 + (28 if self.double else 20) * self.n_mixtures) * self.n_blocks * self.length
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
-        """Rows times W transposed; see `Projection.project`."""
+        """Compute rows times W transposed; see `Projection.project`."""
         n_samples = X.shape[0]
         out = np.empty((n_samples, self.n_components), np.float32)
         rows_at_once = max(1, _BLOCK_NUMBERS // self.length)
@@ -130,23 +130,23 @@ class CirculantProjection(Projection):
         out : ndarray of shape (n_samples, n_components), float32, C order
         """
         tables, n = _circulant_tables(self), self.length
-        if self._is_own:
+        if self._uses_compiled_loops:
             for block, spectra in enumerate(tables.spectra):
                 signed = rows * tables.signs[block] if self.flips else rows
                 to = block * n
                 convolve_rows(signed, tables.choice[block], spectra, out, to, min(n, self.n_components - to))
         else:
             self._transform(rows, tables, out)
-        for (block, _), (places, weights, factors) in tables.heavy.items():
+        for (block, _), (shifts, weights, factors) in tables.heavy.items():
             to, sizes = block * n, (*rows.shape, n)
             width = min(n, self.n_components - to)
             add_shifted(
-                rows.reshape(-1), sizes, factors, places, weights, out.reshape(-1), to, width, self.n_components
+                rows.reshape(-1), sizes, factors, shifts, weights, out.reshape(-1), to, width, self.n_components
             )
 
     @property
-    def _is_own(self) -> bool:
-        """True if our own loops transform the rows."""
+    def _uses_compiled_loops(self) -> bool:
+        """True if compiled loops transform the rows, instead of scipy."""
         return self.double and self.length >= SMALLEST_PERIOD
 
     def _transform(self, dense: NDArray[np.float32], tables: _CirculantTables, out: NDArray[np.float32]) -> None:
@@ -216,7 +216,8 @@ def mixtures_of(n_mixtures: int | Literal["log2"], n_features: int) -> int:
 class _Heavy(NamedTuple):
     """Weights of one circulant that are added one by one."""
 
-    places: NDArray[np.int64]
+    shifts: NDArray[np.int64]
+    """Position of each weight in the first column of the circulant."""
     weights: NDArray[np.float32]
     factors: NDArray[np.float32]
     """For each column: its sign if it takes its weights from this circulant, else 0."""
@@ -229,7 +230,7 @@ class _CirculantTables(NamedTuple):
     """Transforms of the circulants without heavy weights, one array per block."""
     signs: NDArray[np.float32]
     choice: Any
-    """Circulant of each column, padded to the length of a block, for our own transforms."""
+    """Circulant of each column, padded to the length of a block, for compiled loops."""
     masks: Any
     """`factors` of each circulant of each block, for scipy's transforms; None if all are 1."""
     heavy: dict[tuple[int, int], _Heavy]
@@ -251,7 +252,7 @@ def _circulant_tables(projection: CirculantProjection) -> _CirculantTables:
         for block, mixture in np.argwhere(is_heavy.any(axis=2)).tolist()
     }
     light = np.where(is_heavy, np.float32(0), weights)
-    if projection._is_own:
+    if projection._uses_compiled_loops:
         padded = np.zeros((projection.n_blocks, projection.length), np.uint16)
         padded[:, : projection.n_features] = choice
         spectra = [spectra_of(block) for block in light.astype(np.float64)]
@@ -266,7 +267,7 @@ def _circulant_tables(projection: CirculantProjection) -> _CirculantTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardProjection(Projection):
-    """Base of projections with independent square blocks, whose size is a power of two; the last one is cut."""
+    """Base of projections with independent square blocks, whose size is a power of two; the last one is truncated."""
 
     def __post_init__(self) -> None:
         self._check_padded()
@@ -306,7 +307,7 @@ class FastfoodProjection(HadamardProjection):
     """
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
-        """Rows times W transposed; see `Projection.project`."""
+        """Compute rows times W transposed; see `Projection.project`."""
         tables = FastfoodTables._make(table.reshape(-1) for table in _fastfood_tables(self))
         out = np.empty((X.shape[0], self.n_components), np.float32)
         project_fastfood(flat_rows(X), tables, self.length, self.n_components, out.reshape(-1))
@@ -328,7 +329,8 @@ def _fastfood_tables(projection: FastfoodProjection) -> FastfoodTables:
     gaussians = normals(np.arange(len(blocks)), n, STREAM_FASTFOOD, seed)
     keys = random_words(blocks, n, STREAM_PERMUTATION, seed).astype(np.uint64)
     words = random_words(blocks, n, STREAM_LENGTH, seed).astype(np.uint64)
-    # adding a half to 52 bits keeps a uniform inside (0, 1); chi squared with n degrees is twice Gamma(n / 2)
+    # adding 0.5 to a 52-bit integer keeps a uniform number inside (0, 1); chi squared with n degrees of freedom is
+    # twice Gamma(n / 2)
     uniform = (
         ((words[:, :, 0] << np.uint64(20)) | (words[:, :, 1] >> np.uint64(12))).astype(np.float64) + 0.5
     ) * 2.0**-52
@@ -365,7 +367,7 @@ class OrthogonalProjection(HadamardProjection):
     """
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
-        """Rows times W transposed; see `Projection.project`."""
+        """Compute rows times W transposed; see `Projection.project`."""
         first, second, third = _orthogonal_signs(self)
         out = np.empty((X.shape[0], self.n_components), np.float32)
         # sqrt(n) times three factors 1 / sqrt(n) is 1 / n, a power of two, so its position does not change rounding

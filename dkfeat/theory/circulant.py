@@ -59,7 +59,7 @@ def laplace_variance(z: ArrayLike, log_factor: LogFactor) -> float:
     -------
     variance : float
         It is the same for all projections, because each weight follows its law. With D independent components the
-        variance of the estimate is 1/D of it.
+        variance of the estimate is 1/D of this.
 
     Notes
     -----
@@ -157,9 +157,9 @@ def alternating_covariance(z: ArrayLike, log_factor: LogFactor, n_mixtures: int,
     d = len(sums)
     h = shift % d
     logs = log_factor(sums)
-    # log(a / b), at least 0 because f is a Laplace transform; rounding may say otherwise
+    # log(a / b), at least 0 because f is a Laplace transform; rounding may make it negative
     log_ratios = np.maximum(log_factor(sums + np.roll(sums, -h)) - logs - np.roll(logs, -h), 0.0)
-    if h == 0:  # each weight meets itself: the choice of matrices does not matter
+    if h == 0:  # both components have the same weights, whatever the choice of matrices
         log_growth = float(log_ratios.sum())
     else:
         excess = np.expm1(log_ratios) / m
@@ -169,7 +169,7 @@ def alternating_covariance(z: ArrayLike, log_factor: LogFactor, n_mixtures: int,
         others = np.exp(np.log(cycles + (cycles == 0)).sum(axis=0) - common) * (cycles > 0).all(axis=0)
         log_growth = float((common + np.log1p((m - 1) * others)).sum())
     log_square = 2 * float(logs.sum())
-    if log_growth > 1:  # exp alone might overflow where the kernel is tiny
+    if log_growth > 1:  # expm1 alone might overflow if the kernel is tiny
         return math.exp(log_growth + log_square) - math.exp(log_square)
     return math.expm1(log_growth) * math.exp(log_square)
 

@@ -3,8 +3,8 @@ r"""Variances of random Fourier features and of GCWS, which decide how many comp
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §2-3.
 
 Throughout, :math:`\rho` is the cosine of two rows, :math:`\gamma` multiplies :math:`1 - \rho`, and
-:math:`\kappa = e^{-\gamma(1-\rho)}` is the kernel that random Fourier features estimate. A variance here is
-that of one component: an estimate from k components has 1/k of it. All functions broadcast over arrays.
+:math:`\kappa = e^{-\gamma(1-\rho)}` is the kernel that random Fourier features estimate. Variances
+are those of one component: an estimate from k components has 1/k of them. All functions broadcast over arrays.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def nrff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
 
     .. math:: V_n = V_{\rho,\gamma} - \tfrac14 e^{-2\gamma(1-\rho)}\left[3 - e^{-4\gamma(1-\rho)}\right],
 
-    the paper's statement with its c² written as gamma. It is 0 at rho = 1, where RFF keeps 1/2.
+    the paper's statement with its c² written as gamma. It is 0 at rho = 1, where that of RFF is 1/2.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def nrff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
 
 
 def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    r"""Bias of NRFF times the number of components: it falls as 1/k.
+    r"""Bias of NRFF times the number of components k; the bias falls as 1/k.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
 
     Notes
     -----
-    The second-order term of the expansion of which `nrff_variance` is the first:
+    This is the second-order term of the expansion whose first-order term gives `nrff_variance`:
     :math:`-\frac18 \kappa (1 - \kappa^4)`. The paper does not state it.
 
     Examples
@@ -113,24 +113,25 @@ def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
 
 
 def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[np.float64]:
-    r"""Variance of one GCWS component's estimate of the GMM kernel: a collision is a coin toss.
+    r"""Variance of one GCWS component's estimate of the GMM kernel: each collision is a Bernoulli trial.
 
     Parameters
     ----------
     similarity : float or array
         GMM of two rows, in [0, 1].
     i_bits : int or None, default=None
-        Bits that are kept of the sample, by which different ones agree with probability :math:`c = 2^{-b}`; None: all.
+        Bits b that are kept of a sample: different samples agree in them with probability :math:`c = 2^{-b}`; None:
+        all.
 
     Returns
     -------
     variance : float or ndarray
-        Exact for samples kept in full, (i*, t*), and for b bits of them by a perfect mixer.
+        Exact if samples (i*, t*) are kept in full, or as b bits made by a perfect mixer.
 
     Notes
     -----
     Components agree at the rate :math:`r = g + (1 - g) c`, and the estimate is :math:`(\hat r - c) / (1 - c)`: its
-    variance is :math:`r (1 - r) / (1 - c)^2`, with c = 0 that of g.
+    variance is :math:`r (1 - r) / (1 - c)^2`, for c = 0 :math:`g (1 - g)`.
 
     Examples
     --------
@@ -173,7 +174,7 @@ def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDAr
 
 
 def rff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    """`rff_variance` over the square of the kernel, as figure 3 compares methods.
+    """`rff_variance` divided by the square of the kernel, as in figure 3.
 
     Examples
     --------
@@ -184,7 +185,7 @@ def rff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float6
 
 
 def nrff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    """`nrff_variance` over the square of the kernel, as figure 3 compares methods.
+    """`nrff_variance` divided by the square of the kernel, as in figure 3.
 
     Examples
     --------
@@ -195,7 +196,7 @@ def nrff_relative_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float
 
 
 def exponentiated_gcws_relative_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    r"""`exponentiated_gcws_variance` over the square of the kernel: :math:`\gamma^2 g (1 - g)`, as in figure 3.
+    r"""`exponentiated_gcws_variance` divided by the square of the kernel, :math:`\gamma^2 g (1 - g)`, as in figure 3.
 
     Compared at equal similarities and gamma near 0, it is below `nrff_relative_variance` up to a similarity of 5/6.
 

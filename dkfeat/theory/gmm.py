@@ -10,8 +10,8 @@ their GMM and :math:`c_n` their cosine. In polar form, with :math:`\alpha = \fra
           \tau = \arctan\frac{\sigma - \cos 2\alpha}{\sin 2\alpha},
 
 where :math:`\theta` is uniform on the circle and :math:`\theta = \tau` is where x = y. All moments below are integrals
-of :math:`\cos` and :math:`\cos^2` over the arcs on which x and y have equal or opposite signs, and on which either is
-the smaller. All functions broadcast over arrays.
+of :math:`\cos` and :math:`\cos^2` over the arcs on which x and y have equal or opposite signs, and on which x or y is
+the smaller in magnitude. All functions broadcast over arrays.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def f_infinity(rho: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.float64]:
 
     Notes
     -----
-    The sums of minima and maxima add up to that of ``|x| + |y|`` and differ by that of ``|x - y|``, whose means are as
-    1 + sigma to :math:`q = \sqrt{1 + \sigma^2 - 2\rho\sigma}` for every elliptical law, so
+    The sums of minima and maxima add up to that of ``|x| + |y|`` and differ by that of ``|x - y|``, whose means have
+    the ratio 1 + sigma to :math:`q = \sqrt{1 + \sigma^2 - 2\rho\sigma}` for every elliptical law, so
 
     .. math:: f_\infty = \frac{1 + \sigma - q}{1 + \sigma + q}
               = \frac{\sigma(1 - \sin\tau) + 1 - \sin(2\alpha - \tau)}{\sigma(1 + \sin\tau) + 1 + \sin(2\alpha - \tau)}.
@@ -104,7 +104,7 @@ def f_infinity(rho: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.float64]:
 
 
 def gmm_moments(rho: ArrayLike, sigma: ArrayLike = 1.0) -> GmmMoments:
-    r"""V and H of the asymptotic normality of g_n (Theorem 2).
+    r"""V and H of the asymptotic normal law of g_n (Theorem 2).
 
     Parameters
     ----------
@@ -120,13 +120,13 @@ def gmm_moments(rho: ArrayLike, sigma: ArrayLike = 1.0) -> GmmMoments:
 
     Notes
     -----
-    By the delta method for a ratio of means. Let A and B be one coordinate's contributions to the sums of minima
+    This is the delta method for a ratio of means. Let A and B be one coordinate's contributions to the sums of minima
     and maxima at T = 1, and :math:`a = \pi E A = \sigma(1 - \sin\tau) + 1 - \sin(2\alpha - \tau)`,
     :math:`b = \pi E B = \sigma(1 + \sin\tau) + 1 + \sin(2\alpha - \tau)`. Then :math:`H = b / \pi` and
 
     .. math:: V = E (B\,E A - A\,E B)^2 = \frac1{\pi^3}\left\{b^2 A_2 + a^2 B_2 - 2 a C b\right\},
 
-    where b stands once in the last term. :math:`A_2, B_2, C` are π times the second moments:
+    where the last term has b to the first power. :math:`A_2, B_2, C` are π times the second moments:
 
     .. math::
 
@@ -168,7 +168,7 @@ def radial_ratio(df: ArrayLike) -> NDArray[np.float64]:
     Returns
     -------
     ratio : float or ndarray
-        4/π for the normal law, above it for others, infinite for at most 2 degrees of freedom.
+        4/π for the normal law, larger for others, infinite for at most 2 degrees of freedom.
 
     Notes
     -----
@@ -317,5 +317,5 @@ def _angles(rho: ArrayLike, sigma: ArrayLike) -> tuple[NDArray[np.float64], ...]
 
 
 def _distance(rho: NDArray[np.float64], sigma: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale of x - y beside that of y."""
+    """Scale of x - y divided by the scale of y."""
     return np.sqrt(np.maximum((1 - sigma) ** 2 + 2 * sigma * (1 - rho), 0.0))

@@ -8,7 +8,7 @@ One component draws a degree N, and N vectors of random signs, :math:`w_1 \dots 
 
 - ``"paper"``: :math:`P_n = p^{-(n+1)}` as printed, probabilities that add up to 1 for p = 2 only;
 - ``"proper"``: :math:`P_n = (p - 1) p^{-(n+1)}`, a probability for every p > 1;
-- ``"kernel"``: :math:`P_n = a_n R^{2n} / f(R^2)`, which looks at the kernel and at the data's radius.
+- ``"kernel"``: :math:`P_n = a_n R^{2n} / f(R^2)`, which depends on the kernel and on the radius R of the data.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
     Parameters
     ----------
     f : callable
-        The kernel as a function of the inner product. Its series must converge at the place given below.
+        The kernel as a function of the inner product. Its series must converge at :math:`p R^2`, or at :math:`R^2` for
+        ``"kernel"``.
     radius : float
-        R, the largest **l1** norm of a row, above 0: :math:`|w^\top x| \le \|x\|_1`, and rows exist that reach it. An
-        l2 radius would not do.
+        R, the largest **l1** norm of a row, above 0: :math:`|w^\top x| \le \|x\|_1`, with equality for some
+        rows. The l2 norm is not an upper bound of :math:`|w^\top x|`.
     p : float, default=2.0
         Base of the measure on degrees, above 1; without effect for ``"kernel"``.
     measure : {"paper", "proper", "kernel"}, default="proper"
@@ -44,13 +45,13 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
     -------
     bound : float
         :math:`p f(p R^2)` for ``"paper"``, :math:`\frac p{p-1} f(p R^2)` for ``"proper"``,
-        :math:`f(R^2)` for ``"kernel"``. By Hoeffding's inequality the mean of k components is off by more than ε with
+        :math:`f(R^2)` for ``"kernel"``. By Hoeffding's inequality the mean of k components has an error above ε with a
         probability of at most :math:`2\exp(-k\varepsilon^2 / 2C_\Omega^2)`.
 
     Notes
     -----
-    A component of degree n is at most :math:`a_n R^{2n} / P_n`. For ``"paper"`` that is one term of
-    :math:`p \sum_n a_n (p R^2)^n`; for the others likewise.
+    A component of degree n is at most :math:`a_n R^{2n} / P_n`. For ``"paper"`` this is one term of
+    :math:`p \sum_n a_n (p R^2)^n`; the other bounds follow in the same way.
 
     Examples
     --------
@@ -69,7 +70,9 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
 def degree_probabilities(
     coefficients: ArrayLike, p: float = 2.0, measure: Measure = "proper", radius: float = 1.0
 ) -> NDArray[np.float64]:
-    """Weight P_n of each degree; probabilities up to the degrees that the coefficients leave out.
+    """Weight P_n of each degree that has a coefficient.
+
+    For ``"proper"`` the weights of all degrees sum to 1, including those beyond the coefficients.
 
     Parameters
     ----------
@@ -107,10 +110,10 @@ def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: Arr
     Parameters
     ----------
     coefficients : array of shape (n_degrees,)
-        a_0, a_1, ..., at least 0; degrees beyond are taken to have none.
+        a_0, a_1, ..., at least 0; coefficients of higher degrees count as 0.
     probabilities : array of shape (n_degrees,)
-        P_n of each degree, above 0 where the coefficient is, as from `degree_probabilities`; a true measure, not
-        ``"paper"`` with another p than 2.
+        P_n of each degree, above 0 for each coefficient above 0, for example from `degree_probabilities`; not the
+        weights of ``"paper"`` with a p other than 2, which are no probabilities.
     x, y : array of shape (n_features,)
         Two rows.
 
@@ -147,7 +150,7 @@ def _value(f: Callable[[float], float], at: float) -> float:
     value = float(f(at))
     if not 0 <= value < math.inf:
         raise ValueError(
-            f"f({at:g}) = {value:g}, so its series does not converge there; divide the rows, or take a smaller p"
+            f"f({at:g}) = {value:g}, so its series does not converge there; scale the rows down, or use a smaller p"
         )
     return value
 

@@ -280,7 +280,7 @@ def test_map__fingerprint_follows_what_decides_the_features(cls):
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"map": "no such"}, ConfigError, "known are"),
+        ({"map": "no such"}, ConfigError, "known maps are"),
         ({"version": 99}, SpecConflictError, "made by version 99"),
         ({"params": {"nonsense": 1}}, ConfigError, "unknown settings .*nonsense"),
         ({"seed": -1}, ConfigError, "random_state=-1"),

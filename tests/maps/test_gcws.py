@@ -201,10 +201,10 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
         (encoded.codes.astype(np.int64), encoded.empty),
         (encoded.codes, encoded.empty.astype(np.uint8)),
     ]:
-        with pytest.raises(InputError, match="packs 4 bytes a row"):
+        with pytest.raises(InputError, match="needs 4 bytes of uint8"):
             features.decode(PackedCodes(codes, empty))
     for call in (features.decode, features.estimate_kernel, features.estimate_correlation):
-        with pytest.raises(InputError, match="ndarray came where codes are needed; pass what encode"):
+        with pytest.raises(InputError, match="ndarray came where codes are needed; pass the result of encode"):
             call(some_rows())
 
 

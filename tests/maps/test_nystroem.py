@@ -233,7 +233,9 @@ def test_parameters__out_of_range_are_refused(params, text):
 def test_fit__names_the_row_that_a_kernel_refuses():
     X = np.ones((9, 2))
     X[4, 1] = -1
-    with pytest.raises(InputError, match=r"Negative values in data: .* so say 9 landmarks") as caught:
+    with pytest.raises(
+        InputError, match=r"Negative values in data: .* counts only the 9 landmarks: it is row"
+    ) as caught:
         NystroemFeatures(20, kernel="reciprocal_semigroup", random_state=0).fit(X)
     assert (caught.value.row, caught.value.column) == (4, 1)
     features = NystroemFeatures(20, kernel="reciprocal_semigroup", random_state=0).fit(np.ones((9, 2)))

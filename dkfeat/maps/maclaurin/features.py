@@ -19,7 +19,7 @@ from sklearn.preprocessing import normalize
 
 from dkfeat.errors import InputError
 from dkfeat.kernels import NamedKernel, named_kernel
-from dkfeat.kernels._rows import inner_products, owners, paired_rows
+from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers
@@ -69,7 +69,7 @@ class MaclaurinFeatures(FeatureMap):
         Factor s of rows, above 0, at most 1e12: the kernel has :math:`t = s^2 \langle x, y \rangle`, or with `inner`
         :math:`t = s^2 K(x, y)`.
     radius : float or None, default=None
-        R, the largest l2 norm of a scaled row, above 0, at most 1e12. A longer row is an error, which names it.
+        R, the largest l2 norm of a scaled row, above 0, at most 1e12. A longer row is an error that names the row.
         None means `scale` if rows are normalised or with `inner`; else 1, and longer rows are errors only if the
         series is infinite.
     tolerance : float, default=1e-6
@@ -93,7 +93,7 @@ class MaclaurinFeatures(FeatureMap):
     n_features_in_ : int
         Columns of the input.
     feature_names_in_ : ndarray of shape (n_features,), object
-        Their names, if `fit` was called with a data frame.
+        Names of the input columns, if `fit` was called with a data frame.
     seed_ : int
         Seed in use, in [0, 2^64).
     degrees_ : ndarray of shape (n_components,), int64
@@ -117,7 +117,7 @@ class MaclaurinFeatures(FeatureMap):
         A value is NaN, infinite or beyond 1e25 (the error has ``row`` and ``column``, from 0), a row is longer than R
         or its features overflow float32 (``row``), or the width is wrong.
     sklearn.exceptions.NotFittedError
-        transform before fit.
+        If transform is called before fit.
 
     See Also
     --------
@@ -267,7 +267,7 @@ class MaclaurinFeatures(FeatureMap):
             linear = features[:, s.n_exact - s.n_linear : s.n_exact]
             if sp.issparse(rows):
                 linear[:] = 0
-                row_of = owners(rows)
+                row_of = row_numbers(rows)
                 linear[row_of, rows.indices] = rows.data * factors[row_of]
             else:
                 np.multiply(rows, factors[:, None], out=linear)
@@ -275,8 +275,8 @@ class MaclaurinFeatures(FeatureMap):
         if spoilt.any():
             row = int(spoilt.argmax())
             raise InputError(
-                f"a feature of row {row:,} (counted from 0) overflows float32: its values are too large for products "
-                f"of {int(s.draws.degrees[0])} of their sums; set normalize='l2', or a smaller scale",
+                f"a feature of row {row:,} (counted from 0) overflows float32: the row's values are too large for "
+                f"products of {int(s.draws.degrees[0])} sums of them; set normalize='l2', or a smaller scale",
                 row=row,
             )
         return features
@@ -348,7 +348,7 @@ class _SeriesKernel:
         products = self.products(X, Y)
         if self.inner is not None:
             variances = self.inner.variances(X, Y, products)
-            assert variances is not None, "theory knows the variance of single factors"
+            assert variances is not None, "the variance of a single factor is known"
             return self._variance(products, products**2 + variances)
         x, y = (rows**2 if isinstance(rows, np.ndarray) else rows.power(2) for rows in self._paired(X, Y))
         lengths = np.outer(np.asarray(x.sum(axis=1)), np.asarray(y.sum(axis=1)))
@@ -359,7 +359,7 @@ class _SeriesKernel:
         products = self._inverse(values)
         if self.inner is not None:
             variances = self.inner.variance_at
-            assert variances is not None, "theory knows the variance of single factors"
+            assert variances is not None, "the variance of a single factor is known"
             return self._variance(products, products**2 + variances(products))
         # omits the term of common columns, which reduces the second moment
         return self._variance(products, self.square**2 + 2 * products**2)

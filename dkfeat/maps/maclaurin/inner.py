@@ -26,7 +26,7 @@ _INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatur
 _CELLS = 2**20
 """Maximum number of factors held in memory at a time."""
 _FACTORS_BYTES = 24 * _CELLS
-"""Maximum bytes of these factors: 4 each twice, and 16 for a sample of GCWS."""
+"""Maximum memory of these factors, in bytes: 4 for each and for its copy, and 16 for a GCWS sample."""
 
 
 def checked_inner(inner: Any, n_features: int) -> FeatureMap:
@@ -42,7 +42,7 @@ def checked_inner(inner: Any, n_features: int) -> FeatureMap:
     Raises
     ------
     dkfeat.errors.ConfigError
-        If the map has no unbiased scalar feature, or a parameter of it is out of range.
+        If single features of the map are biased, or one of its parameters is out of range.
     """
     if isinstance(inner, Mapping):
         if set(inner) != {"map", "params"} or inner["map"] not in _INNER or not isinstance(inner["params"], Mapping):
@@ -90,8 +90,8 @@ def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
 def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:
     """Compute products of inner features.
 
-    Factor j of all components that have one comes from an inner map with its own seed. So the factors of a component
-    are independent, even if the features of one inner map are correlated.
+    For each j, an inner map with a seed of its own makes factor j of all components that have one. So the factors of a
+    component are independent, even if the features of one inner map are correlated.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArra
 
 
 def _scalar_features(level: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Yield features that are unbiased estimates one by one, in blocks of rows."""
+    """Yield features in blocks of rows; each feature alone is an unbiased estimate."""
     n_rows = max(1, _CELLS // level.to_spec()["params"]["n_components"])
     for first in range(0, X.shape[0], n_rows):
         rows = slice(first, first + n_rows)
@@ -125,7 +125,7 @@ def _scalar_features(level: FeatureMap, X: Any, seed: int) -> Iterator[tuple[sli
             factors = _factors(level, X[rows], seed)
         except InputError as error:
             if error.row is not None and first:
-                _factors(level, X[: first + error.row + 1], seed)  # raises with the row's own number
+                _factors(level, X[: first + error.row + 1], seed)  # raises an error with the row number in X
             raise
         yield rows, factors
 

@@ -70,7 +70,7 @@ def _exponential(gamma: float, square: float, tolerance: float) -> _Series:
     rate = gamma * square
     if rate > 700:
         raise ConfigError(
-            f"gamma times the squared radius is {rate:g}, but e^700 is about the largest number; choose gamma below "
+            f"gamma times the squared radius is {rate:g}, but e^700 is about the largest float; choose gamma below "
             f"{700 / square:g}, or a smaller radius and scale"
         )
     return _truncated(1.0, lambda n: rate / (n + 1), 0.0, tolerance)
@@ -81,8 +81,8 @@ def _vovk(alpha: float, square: float, tolerance: float) -> _Series:
     if not square < 1:
         raise ConfigError(
             f"Vovk's infinite polynomial converges for inner products below 1, but rows of length "
-            f"{math.sqrt(square):g} have larger ones; choose a radius below 1, and bring rows there by scale, for "
-            "instance normalize='l2' with scale=0.9"
+            f"{math.sqrt(square):g} have larger ones; choose a radius below 1, and scale the rows accordingly, "
+            "for example by normalize='l2' with scale=0.9"
         )
     return _truncated(1.0, lambda n: square * (alpha + n) / (n + 1), square, tolerance)
 
@@ -105,7 +105,7 @@ def _listed(coefficients: Any, square: float, tolerance: float) -> _Series:
 
 
 def _called(coefficient: Callable[[int], float], square: float, tolerance: float) -> _Series:
-    """Truncate when the later half of the degrees adds little, since later terms decrease at least as fast."""
+    """Truncate when the later half of the degrees adds little, assuming that later terms decrease at least as fast."""
     a: list[float] = []
     terms: list[float] = []
     total = 0.0
@@ -129,8 +129,8 @@ def _called(coefficient: Callable[[int], float], square: float, tolerance: float
                     terms.pop()
                 return _Series(terms=np.array(terms), left_out=late, coefficients=tuple(a))
     raise ConfigError(
-        f"the series of coefficients does not converge to a part of {tolerance:g} within {_MAX_DEGREE:,} degrees for "
-        f"rows of length {math.sqrt(square):g}; choose a smaller radius and scale, or a larger tolerance"
+        f"the series of coefficients does not converge to a relative error of {tolerance:g} within {_MAX_DEGREE:,} "
+        f"degrees for rows of length {math.sqrt(square):g}; choose a smaller radius and scale, or a larger tolerance"
     )
 
 
@@ -158,7 +158,7 @@ def _finite(terms: list[float], remedy: str) -> _Series:
     if not math.isfinite(sum(terms)):
         raise ConfigError(f"the kernel of the longest rows overflows a float; choose {remedy}")
     if not any(terms):
-        raise ConfigError("the kernel is 0: every coefficient is; give one above 0")
+        raise ConfigError("the kernel is 0 because every coefficient is 0; give one above 0")
     while terms[-1] == 0:
         terms.pop()
     return _Series(terms=np.array(terms), left_out=0.0)
@@ -195,7 +195,7 @@ def _degree_weights(terms: NDArray[np.float64], measure: _Measure, p: float, low
     p : float
         Above 1; without effect for "kernel".
     lowest : int
-        Degrees below are never drawn.
+        Lower degrees are never drawn.
 
     Returns
     -------
@@ -238,7 +238,7 @@ class FittedMaclaurin:
 
     @property
     def draws(self) -> Draws:
-        """Degrees of the components and positions of their factors."""
+        """Degrees and weights of the components."""
         return draw_degrees(self.law)
 
     @property
@@ -280,11 +280,11 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
         lowest = 2
     seed = checked_seed(given["random_state"])
     weights = _degree_weights(series.terms, params["measure"], params["p"], lowest)
-    reach = radius / params["scale"]  # of rows before they are scaled
+    unscaled_radius = radius / params["scale"]  # of rows before they are scaled
     law = DegreeLaw(
         weights=tuple(weights.tolist()),
         terms=tuple(series.terms.tolist()),
-        radius=reach,
+        radius=unscaled_radius,
         n_components=params["n_components"],
         seed=seed,
     )
@@ -295,7 +295,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
         law=law,
         longest=longest if params["normalize"] is None and inner is None else None,
         constant=float(exact[0]),
-        linear=float(exact[1]) / reach,
+        linear=float(exact[1]) / unscaled_radius,
         n_linear=n_features if exact[1] > 0 else 0,
         inner=inner,
         truncation_error=series.left_out,
@@ -334,7 +334,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_with_inner(params: dict[str, Any]) -> None:
     for name, default, reason in (
-        ("normalize", None, "the inner map sees to its rows itself"),
+        ("normalize", None, "the inner map prepares its rows itself"),
         ("radius", None, "the kernel of the inner map is at most 1, and scale alone sets the radius"),
         ("h01", False, "the linear term is the inner kernel, which is itself an estimate"),
     ):
@@ -343,7 +343,7 @@ def _check_with_inner(params: dict[str, Any]) -> None:
 
 
 def _radius(params: dict[str, Any]) -> float:
-    """R: the largest l2 norm of a scaled row, or the root of the largest value of a scaled inner kernel."""
+    """Return R: the largest l2 norm of a scaled row, or the root of the largest value of a scaled inner kernel."""
     bounded = params["normalize"] is not None or params["inner"] is not None
     radius: float | None = params["radius"]
     if radius is None:

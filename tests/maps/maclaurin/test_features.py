@@ -381,7 +381,7 @@ def test_maclaurin__names_a_row_outside_the_domain(kind, params, limit):
 def test_maclaurin__names_a_row_that_overflows(kind):
     X = np.ones((4, 3))
     X[2] = 1e20
-    with pytest.raises(InputError, match=r"a feature of row 2 .* overflows float32: .* of 3 of their sums") as caught:
+    with pytest.raises(InputError, match=r"a feature of row 2 .* overflows float32: .* products of 3 sums") as caught:
         MaclaurinFeatures(64, random_state=0).fit_width(3).transform(kind(X))
     assert caught.value.row == 2
     X[1, 1] = 1e26
