@@ -135,9 +135,8 @@ def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
     )
     if not urlpath:
         return None
-    if (
-        len({_folder(pattern) for pattern in source.patterns}) > 1
-    ):  # file names are relative to the common folder of all patterns
+    # file names are relative to the common folder of all patterns, which must not change
+    if len({_folder(pattern) for pattern in source.patterns}) > 1:
         return part
     return replace(part, source=replace(part.source, urlpath=urlpath))
 
@@ -156,7 +155,7 @@ def _has_folder(pattern: str) -> bool:
 
 
 def _folder(pattern: str) -> Path:
-    """Return the longest leading path of a pattern without wildcards."""
+    """Return the deepest parent folder of a pattern that has no wildcards."""
     return next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
 
 

@@ -46,12 +46,12 @@ LOOKS = {1: 4, 2: 3, 4: 5, 8: 0, 12: 2}
 def run(ctx: Context) -> Results:
     """Measure all available sets."""
     plan, rows = (QUICK, QUICK_ROWS) if ctx.quick else (FULL, FULL_ROWS)
-    here = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
-    trained = {name: min(rows[0], FEWER_ROWS.get(name, rows[0]), len(found.y)) for name, found in here.items()}
+    available = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
+    trained = {name: min(rows[0], FEWER_ROWS.get(name, rows[0]), len(found.y)) for name, found in available.items()}
     gammas = best_gammas(ctx, trained)
     levels = _levels(ctx, trained, rows[1], gammas)
     measured: list[dict[str, Any]] = []
-    for name, found in here.items():
+    for name, found in available.items():
         classes = len(np.unique(found.y))
         methods, sizes = _methods(found.X.shape[1], gammas[name], plan.of(trained[name], classes, dense=False))
         sizes[NRFF] = plan.of(trained[name], classes)
@@ -101,7 +101,7 @@ def _prefixed(ctx: Context, prefix: str, compute: Any, tasks: Mapping[str, Any],
 def _methods(
     n_features: int, gamma: float, sizes: Sequence[int]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Sequence[int]]]:
-    """Measure the lines of a set: GCWS of each b up to the first that keeps the whole coordinate, and NRFF."""
+    """Return methods and k of lines: GCWS of each b up to the first that keeps the whole coordinate, and NRFF."""
     needed = next((bits for bits in BITS if 2 * n_features <= 2**bits), BITS[-1])
     methods: dict[str, dict[str, Any]] = {
         label(bits, whole=2 * n_features <= 2**bits): {"method": "gcws", "bits": bits, "gamma": None}

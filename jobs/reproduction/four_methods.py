@@ -2,10 +2,10 @@
 
 The papers train LIBLINEAR on k features of four kinds and compare accuracy at equal k:
 
-* GMM-GCWS, ``dkfeat.GCWSFeatures``: samples of the GMM kernel, 8 bits of each. * GMM-NYS,
-``dkfeat.NystroemFeatures(kernel="gmm")``: Nyström features from GMM values with k rows of the data. * RBF-NYS,
-``dkfeat.NystroemFeatures(kernel="rbf_cosine")``: Nyström features of the RBF kernel. * RBF-RFF,
-``dkfeat.FourierFeatures(normalize=False)``: random Fourier features of the RBF kernel.
+* GMM-GCWS, ``dkfeat.GCWSFeatures``: samples of the GMM kernel, 8 bits of each.
+* GMM-NYS, ``dkfeat.NystroemFeatures(kernel="gmm")``: Nyström features of the GMM kernel, from k rows of the data.
+* RBF-NYS, ``dkfeat.NystroemFeatures(kernel="rbf_cosine")``: Nyström features of the RBF kernel.
+* RBF-RFF, ``dkfeat.FourierFeatures(normalize=False)``: random Fourier features of the RBF kernel.
 
 GMM features use unscaled values, RBF features rows of length 1; γ is the best one of the exact RBF machine. The papers
 state that RBF-RFF needs many more features than GMM-GCWS, and that GMM-NYS is a strong rival of both.
@@ -40,8 +40,8 @@ FULL_ROWS, QUICK_ROWS = (6_000, 15_000), (1_500, 1_500)
 def run(ctx: Context) -> Results:
     """Measure all available sets."""
     plan, rows = (QUICK, QUICK_ROWS) if ctx.quick else (FULL, FULL_ROWS)
-    here = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
-    trained = {name: min(rows[0], len(found.y)) for name, found in here.items()}
+    available = {name: found for name in SETS if (found := ctx.rows(name)) is not None}
+    trained = {name: min(rows[0], len(found.y)) for name, found in available.items()}
     gammas = best_gammas(ctx, trained)
     linear = ctx.cached_all(
         linear_best,
@@ -53,12 +53,12 @@ def run(ctx: Context) -> Results:
                 "test_rows": rows[1],
                 "grid": decades(-2, 3),
             }
-            for name in here
+            for name in available
         },
         str(ctx.data),
     )
     measured: list[dict[str, Any]] = []
-    for name, found in here.items():
+    for name, found in available.items():
         gamma = gammas[name]
         methods = {
             label: {

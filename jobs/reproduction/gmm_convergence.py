@@ -79,7 +79,7 @@ def run(context: Context) -> Results:
     names = {(df, rho): f"t-{df or 'normal'}-{rho:g}" for df in DEGREES for rho in CORRELATIONS}
     tasks = {name: {"df": df, "rho": rho, **settings, "seed": context.seed} for (df, rho), name in names.items()}
     found = context.cached_all(similarities, tasks)
-    cells = {place: found[name] for place, name in names.items()}
+    cells = {index: found[name] for index, name in names.items()}
     sizes = settings["sizes"]
     return Results(
         tables=[_limits_table(cells, sizes), _estimates_table(cells, sizes)],
@@ -152,9 +152,9 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
         abs(cell["mean"][0] - float(gmm.f_1(rho))) * root / cell["spread"][0] for (_, rho), cell in cells.items()
     )
     far = {
-        place: abs(cell["mean"][-1] - float(gmm.f_infinity(place[1])))
-        for place, cell in cells.items()
-        if (place[0] or math.inf) > 1
+        index: abs(cell["mean"][-1] - float(gmm.f_infinity(index[1])))
+        for index, cell in cells.items()
+        if (index[0] or math.inf) > 1
     }
     ratios, worst = [], 0.0
     for (df, rho), cell in cells.items():
@@ -163,7 +163,7 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
                 theory = _theories(df, rho)[name]
                 ratios.append(cell[name]["mean"][-1] / theory)
                 worst = max(worst, abs(ratios[-1] - 1) / (cell[name]["error"][-1] / theory))
-    gains = {place: cell["rho_gmm"]["mean"][-1] / cell["rho_cosine"]["mean"][-1] for place, cell in cells.items()}
+    gains = {index: cell["rho_gmm"]["mean"][-1] / cell["rho_cosine"]["mean"][-1] for index, cell in cells.items()}
     heavy = max(gain for (df, _), gain in gains.items() if 2 < (df or math.inf) <= BETTER)
     normal = [gains[None, rho] for rho in CORRELATIONS]
     unsettled = cells[0.5, 0.5]["spread"]
@@ -177,7 +177,7 @@ def _verdicts(cells: Cells, settings: dict[str, Any]) -> list[Verdict]:
             "GMM tends to f∞ for every distribution that has a mean.",
             max(far.values()) < 0.01,
             f"The mean at n = {n:,} is at most {max(far.values()):.2g} off; the farthest is "
-            f"{_name(max(far, key=lambda place: far[place])[0])}.",
+            f"{_name(max(far, key=lambda index: far[index])[0])}.",
         ),
         Verdict(
             "Without a mean it remains random.",

@@ -79,7 +79,7 @@ def _measured(context: Context, compute: Any, source: str, X: Any, methods: list
     common = {**settings, "seed": context.seed}
     tasks = {key: {"kernel": kernel, "method": method, **common} for (_, kernel, method), key in keys.items()}
     values = context.cached_all(compute, tasks, X)
-    return {place: values[key] for place, key in keys.items()}
+    return {index: values[key] for index, key in keys.items()}
 
 
 def _errors_table(errors: Cells, rows: dict[str, Any]) -> Table:
@@ -98,7 +98,7 @@ def _errors_table(errors: Cells, rows: dict[str, Any]) -> Table:
 
 def _covariances_table(covariances: Cells) -> Table:
     rows: list[list[Cell]] = []
-    for source, kernel in dict.fromkeys(place[:2] for place in covariances):
+    for source, kernel in dict.fromkeys(index[:2] for index in covariances):
         cells = [covariances[source, kernel, method] for method in list(METHODS)[1:]]
         rows.append([source, kernel, *[cell[name] for cell in cells for name in ("ratio", "theory")]])
     columns = [f"{method}{end}" for method in list(METHODS)[1:] for end in (", measured", ", theory")]
@@ -108,9 +108,9 @@ def _covariances_table(covariances: Cells) -> Table:
 
 def _times_table(times: Times) -> Table:
     rows: list[list[Cell]] = []
-    for place, name in enumerate(("in a batch", "alone")):
+    for index, name in enumerate(("in a batch", "alone")):
         for d, found in times.items():
-            microseconds = [1e6 * found[method][place] for method in METHODS]
+            microseconds = [1e6 * found[method][index] for method in METHODS]
             gains = [microseconds[0] / each for each in microseconds[1:]]
             rows.append([name, d, *[round(each, 1) for each in microseconds], *[round(gain, 1) for gain in gains]])
     columns = [*(f"{method}, µs" for method in METHODS), *(f"{method}, times faster" for method in list(METHODS)[1:])]
@@ -120,13 +120,13 @@ def _times_table(times: Times) -> Table:
 
 def _verdicts(errors: Cells, first: Cells, covariances: Cells, times: Times) -> list[Verdict]:
     whole, wrong = BLOCKS.index(1), []
-    for source, kernel in dict.fromkeys(place[:2] for place in errors):
+    for source, kernel in dict.fromkeys(index[:2] for index in errors):
         means = [errors[source, kernel, method]["mean"][whole] for method in METHODS]
         if means != sorted(means):
             wrong.append(f"{source}, {kernel}")
     off = [(cell["ratio"] - cell["theory"]) / cell["error"] for cell in covariances.values()]
     gains = {
-        method: [[found["random"][place] / found[method][place] for found in times.values()] for place in (0, 1)]
+        method: [[found["random"][index] / found[method][index] for found in times.values()] for index in (0, 1)]
         for method in list(METHODS)[1:]
     }
     largest = max(times)
@@ -158,7 +158,7 @@ def _verdicts(errors: Cells, first: Cells, covariances: Cells, times: Times) -> 
 
 def _errors_picture(errors: Cells, kernel: str) -> Picture:
     panels = []
-    for source in dict.fromkeys(place[0] for place in errors):
+    for source in dict.fromkeys(index[0] for index in errors):
         curves = []
         for i, method in enumerate(METHODS):
             found = errors[source, kernel, method]
@@ -186,9 +186,9 @@ def _covariances_picture(covariances: Cells) -> Picture:
 
 def _times_picture(times: Times) -> Picture:
     panels = []
-    for place, name in enumerate((f"rows in batches of {BATCH}", "single rows")):
+    for index, name in enumerate((f"rows in batches of {BATCH}", "single rows")):
         curves = [
-            Curve(method, list(times), [1e6 * found[method][place] for found in times.values()], i)
+            Curve(method, list(times), [1e6 * found[method][index] for found in times.values()], i)
             for i, method in enumerate(METHODS)
         ]
         panels.append(Panel(name, "d", "µs a row", curves, "log", "log"))

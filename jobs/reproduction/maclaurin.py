@@ -62,16 +62,16 @@ Machines = dict[tuple[str, str], dict[str, Any]]
 def run(context: Context) -> Results:
     """Measure errors, accuracies and times."""
     settings = SETTINGS[context.mode]
-    places = {
+    keys = {
         (series, d, method): f"gram-{i}-{d}-{j}"
         for d in reversed(settings["dimensions"])
         for i, series in enumerate(SERIES)
         for j, method in enumerate(DRAWN)
     }
     common = {"sizes": settings["sizes"], "repeats": settings["repeats"], "seed": context.seed}
-    tasks = {key: {"series": series, "d": d, "method": method, **common} for (series, d, method), key in places.items()}
+    tasks = {key: {"series": series, "d": d, "method": method, **common} for (series, d, method), key in keys.items()}
     found = context.cached_all(gram_errors, tasks)
-    errors = {place: found[key] for place, key in places.items()}
+    errors = {index: found[key] for index, key in keys.items()}
     machines: Machines = {}
     for name in SETS:
         data = context.rows(name)
@@ -95,11 +95,11 @@ def _measured(context: Context, key: str, rows: Any, kernel: str) -> dict[str, A
     tasks = {f"exact-{key}-{C:g}": {"kernel": kernel, "C": C} for C in grid}
     exact = context.cached_all(exact_machine, tasks, rows)
     common = {"kernel": kernel, "grid": grid, "repeats": settings["machines"], "seed": context.seed}
-    places = {(m, size): f"linear-{key}-{i}-{size}" for i, m in enumerate(MAPS) for size in settings["components"]}
-    tasks = {name: {"method": method, "size": size, **common} for (method, size), name in places.items()}
+    keys = {(m, size): f"linear-{key}-{i}-{size}" for i, m in enumerate(MAPS) for size in settings["components"]}
+    tasks = {name: {"method": method, "size": size, **common} for (method, size), name in keys.items()}
     linear = context.cached_all(linear_machine, tasks, rows)
     best = max(exact.values(), key=lambda machine: machine["accuracy"])
-    return {"exact": best, "linear": {place: linear[name] for place, name in places.items()}}
+    return {"exact": best, "linear": {index: linear[name] for index, name in keys.items()}}
 
 
 def _table(machines: Machines, kernel: str, components: list[int]) -> Table:
@@ -124,10 +124,10 @@ def _table(machines: Machines, kernel: str, components: list[int]) -> Table:
 
 
 def _error_verdicts(errors: Errors, settings: dict[str, Any]) -> list[Verdict]:
-    judged = {place: np.array(cell["mean"]) for place, cell in errors.items() if place[0] in JUDGED}
+    judged = {index: np.array(cell["mean"]) for index, cell in errors.items() if index[0] in JUDGED}
     logs = np.log(settings["sizes"][1:])
-    slopes = {place: float(np.polyfit(logs, np.log(mean[1:]), 1)[0]) for place, mean in judged.items()}
-    paper, ours = ([slopes[place] for place in slopes if place[2] == method] for method in DRAWN)
+    slopes = {index: float(np.polyfit(logs, np.log(mean[1:]), 1)[0]) for index, mean in judged.items()}
+    paper, ours = ([slopes[index] for index in slopes if index[2] == method] for method in DRAWN)
     low, high = min(settings["dimensions"]), max(settings["dimensions"])
     growth = [mean[-1] / judged[series, low, m][-1] for (series, d, m), mean in judged.items() if d == high]
     gains = [mean[-1] / judged[series, d, DRAWN[1]][-1] for (series, d, m), mean in judged.items() if m == DRAWN[0]]
@@ -171,7 +171,7 @@ def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict
         for found in machines.values()
         for size in components[:-1]
     ]
-    worst = max(losses, key=lambda place: losses[place])
+    worst = max(losses, key=lambda index: losses[index])
     return [
         Verdict(
             near, losses[worst] < 5, f"The best map of each: at most {losses[worst]:.1f} points below, on {worst}."
@@ -196,7 +196,7 @@ def _faster(machines: Machines, most: int, part: str, sentence: str) -> Verdict:
     }
     if not gains:
         return Verdict(sentence, None, f"Of fewer than {MIN_ROWS:,} rows both take fractions of a second.")
-    slowest = min(gains, key=lambda place: gains[place])
+    slowest = min(gains, key=lambda index: gains[index])
     return Verdict(
         sentence,
         gains[slowest] > 1,

@@ -66,14 +66,14 @@ REPORTED: Mapping[str, Reported] = {
 
 def run(ctx: Context) -> Results:
     """Measure all available sets."""
-    here = {name: rows for name in REPORTED if (rows := ctx.rows(name)) is not None}
+    available = {name: rows for name in REPORTED if (rows := ctx.rows(name)) is not None}
     most = QUICK_ROWS if ctx.quick else None
     shared = {"rows": most, "seed": ctx.seed}
     linear_c = decades(-2, 3) if ctx.quick else decades(-2, 3, 4)
     kernel_c = decades(0, 7) if ctx.quick else decades(-1, 7)
     gammas = list(QUICK_GAMMAS if ctx.quick else GAMMAS)
     # the largest first, so that all processes end at about the same time
-    names = sorted(here, key=lambda name: -len(here[name].y))
+    names = sorted(available, key=lambda name: -len(available[name].y))
     rbf = ctx.cached_all(
         rbf_best,
         {f"rbf-{name}": {**shared, "name": name, "grid": kernel_c, "gammas": gammas} for name in names},
@@ -88,15 +88,15 @@ def run(ctx: Context) -> Results:
     sets = [
         {
             "name": name,
-            "train": len(here[name].y) if most is None else min(most, len(here[name].y)),
-            "test": len(here[name].y_test),
-            "whole": most is None or len(here[name].y) <= most,
+            "train": len(available[name].y) if most is None else min(most, len(available[name].y)),
+            "test": len(available[name].y_test),
+            "whole": most is None or len(available[name].y) <= most,
             "linear": linear[f"linear-{name}"],
             "RBF": rbf[f"rbf-{name}"],
             "GMM": gmm[f"gmm-{name}"],
         }
         for name in REPORTED
-        if name in here
+        if name in available
     ]
     return Results([_table(sets), _choices(sets)], [_picture(sets)] if sets else [], _verdicts(sets))
 

@@ -212,10 +212,10 @@ def _against_k(cells: Cells, method: str, figure: int) -> Picture:
     for gamma in GAMMAS:
         chosen = [cell for cell in cells[method] if cell["gamma"] == gamma]
         curves, k = [], [cell["k"] for cell in chosen]
-        for i, place in enumerate(SHOWN[method]):
-            curves.append(Curve("", k, [cell["theory"][place] for cell in chosen], i, "line"))
-            measured = [cell["mean"][place] for cell in chosen]
-            curves.append(Curve(f"{symbol} = {chosen[0]['at'][place]:.2f}", k, measured, i, "marks"))
+        for i, index in enumerate(SHOWN[method]):
+            curves.append(Curve("", k, [cell["theory"][index] for cell in chosen], i, "line"))
+            measured = [cell["mean"][index] for cell in chosen]
+            curves.append(Curve(f"{symbol} = {chosen[0]['at'][index]:.2f}", k, measured, i, "marks"))
         panels.append(Panel(f"γ = {gamma:g}", "k", "mean squared error", curves, "log", "log"))
     name, _, theorem = NAMES[method].partition(", ")
     return panels_picture(
