@@ -22,7 +22,7 @@ from dkfeat.io.manifest.model_folder import (
     as_storage,
     check_model_folder,
     open_model_folder,
-    read_facts,
+    read_model_file,
 )
 
 FORMAT = 1
@@ -112,7 +112,7 @@ def read_model(
 
 
 def _facts_text(target: ModelFolder) -> bytes:
-    text = read_facts(target)
+    text = read_model_file(target)
     if text is None:
         raise SourceNotFoundError(
             f"{target.url} holds no model ({MODEL_FILE} is missing); "
@@ -141,7 +141,7 @@ def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, A
 def _files_of(target: ModelFolder) -> set[str]:
     """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
     with suppress(ShardError):
-        facts = parse_object(read_facts(target) or b"{}", MODEL_FILE)
+        facts = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
         listed, sha256 = facts.get("arrays"), landmarks_of(facts)
         entries = listed.values() if isinstance(listed, dict) else ()
         files = {str(entry.get("file")) for entry in entries if isinstance(entry, dict)}

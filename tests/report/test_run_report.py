@@ -228,7 +228,7 @@ def test_report__of_a_run_that_goes_on(tmp_path, text):
 
 
 def test_report__of_no_data_set_is_refused(tmp_path):
-    with pytest.raises(ShardError, match="no data set"):
+    with pytest.raises(ShardError, match="not a data set"):
         dkfeat.run_report(tmp_path)
 
 

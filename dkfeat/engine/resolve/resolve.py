@@ -17,8 +17,8 @@ from dkfeat.engine.resolve.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET
-from dkfeat.io.manifest.metadata import differences, read_spec, spec_text, ways_out
-from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, read_facts
+from dkfeat.io.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
+from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, read_model_file
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC, Storage
@@ -318,7 +318,7 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
     """Return the spec that a run into `storage` must follow, if any, and the advice for a run with other settings."""
     with _readable(storage.url):
         spec = None if storage.size(SPEC) is None else read_spec(storage)
-        remedy = OTHER_TARGET if spec is None else ways_out(storage)
+        remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
 
 
@@ -341,7 +341,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         return spec
     model = f"{storage.url}/{MODEL_FILE}"
     with _readable(model):
-        text = read_facts(open_model_folder(like, options))
+        text = read_model_file(open_model_folder(like, options))
         has_spec = storage.size(SPEC) is not None
     if text is not None:
         facts = parse_object(text, model)

@@ -198,7 +198,7 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
         lines = metadata.differences(metadata.read_spec(storage), spec)
         if not lines:
             return
-        remedy = metadata.ways_out(storage)
+        remedy = metadata.spec_conflict_remedy(storage)
         if remedy is not None:
             raise SpecConflictError(
                 f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)

@@ -95,7 +95,10 @@ class BatchPlan:
         positions = {name: position for position, name in enumerate(files)}
         splits = tuple(_split(item, tuple(files.values()), positions, what) for item in plan["splits"])
         first = splits[0].number if splits else 0
-        check([split.number for split in splits] == [*range(first, first + len(splits))], f"{what}: numbers jump")
+        check(
+            [split.number for split in splits] == [*range(first, first + len(splits))],
+            f"{what}: the numbers of its splits have a gap",
+        )
         return cls(number=plan["number"], spec_fp=plan["spec_fp"], files=tuple(files.values()), splits=splits)
 
     def located(self, files: Iterable[SourceFile], remedy: str = OTHER_TARGET) -> BatchPlan:
@@ -110,7 +113,7 @@ class BatchPlan:
         """
         found = {file.name: file for file in files}
         for file in self.files:
-            check_pinned(file.identity, found.get(file.name), "between the plan and now", remedy)
+            check_pinned(file.identity, found.get(file.name), "since it was planned", remedy)
         located = {file.name: dataclasses.replace(file, url=found[file.name].url) for file in self.files}
         splits = tuple(split.with_files(located) for split in self.splits)
         return dataclasses.replace(self, files=tuple(located.values()), splits=splits)
@@ -119,7 +122,7 @@ class BatchPlan:
 def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:
     """Raise `SpecConflictError` if a source file differs from its record; the message offers `remedy` too."""
     if found is None:
-        raise SpecConflictError(f"source {pinned['name']!a} is gone or renamed {when}; put it back, or {remedy}")
+        raise SpecConflictError(f"source {pinned['name']!a} was removed or renamed {when}; restore it, or {remedy}")
     if found.identity == pinned:  # fast path: nearly all of up to a million files are unchanged
         return
     changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
@@ -127,9 +130,7 @@ def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str,
         restore = "restore it"
         if {**found.identity, "mtime_ns": None} == {**{key: pinned[key] for key in found.identity}, "mtime_ns": None}:
             seconds, rest = divmod(pinned["mtime_ns"] or 0, 10**9)
-            restore += (
-                f" (if its bytes are the same, as `dkfeat verify --inputs` tells: `touch -d @{seconds}.{rest:09}`)"
-            )
+            restore += f" (if `dkfeat verify --inputs` finds the same bytes: `touch -d @{seconds}.{rest:09}`)"
         raise SpecConflictError(
             f"source {pinned['name']!a} changed {when}: {', '.join(changes)}; {restore}, or {remedy}"
         )

@@ -142,7 +142,7 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousManifest:
-    """The manifest that this one extends."""
+    """Reference to the manifest that a manifest extends."""
 
     name: str
     """File name inside the metadata folder."""
@@ -163,7 +163,7 @@ def check(holds: bool, message: str) -> None:
 def check_tuples(record: Any, where: str) -> None:
     """Check that fields of a shard's record are tuples, which are hashable and immutable, and not lists."""
     wrong = [key for key in ("range", "rows_by_file", "bad_rows") if not isinstance(getattr(record, key), tuple)]
-    check(not wrong, f"{where}: {wrong} are no tuples")
+    check(not wrong, f"{where}: {wrong} are not tuples")
 
 
 FORMAT = 1
@@ -208,9 +208,11 @@ class Manifest:
     def __post_init__(self) -> None:
         where = f"manifest {str(self.number)[:20]}"
         check_fields(self, where)
-        check((self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: its predecessor is missing")
+        check(
+            (self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: only number 1 has no previous"
+        )
         if self.previous is not None:
-            check(self.previous.name == manifest_name(self.number - 1), f"{where}: follows {self.previous.name}")
+            check(self.previous.name == manifest_name(self.number - 1), f"{where}: previous is {self.previous.name}")
         check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
         self._check_shards(where)
 
@@ -227,8 +229,8 @@ class Manifest:
         names = Counter(source.name for source in self.sources)
         twice = [name for name, count in names.items() if count > 1]
         check(not twice, f"{where}: source listed twice: {twice[:3]}")
-        for key, own in (("rows", "rows"), ("nnz", "nnz"), ("n_empty_rows", "n_empty")):
-            total, stated = sum(getattr(entry, own) for entry in self.shards), getattr(self, key)
+        for key, shard_key in (("rows", "rows"), ("nnz", "nnz"), ("n_empty_rows", "n_empty")):
+            total, stated = sum(getattr(entry, shard_key) for entry in self.shards), getattr(self, key)
             check(total == stated, f"{where}: {key}={stated:,}, but its shards add up to {total:,}")
 
     def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
@@ -260,11 +262,11 @@ class Manifest:
 
     def __repr__(self) -> str:
         size = show_bytes(sum(entry.size for entry in self.shards))
-        held = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
-        return f"Manifest(number={self.number}, {held})"
+        contents = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
+        return f"Manifest(number={self.number}, {contents})"
 
     def facts(self) -> dict[str, str]:
-        """Return counts and sizes for display; rare facts only if they apply."""
+        """Return counts and sizes for display; counts of rows without features or set aside only if not 0."""
         size = sum(entry.size for entry in self.shards)
         each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
         facts = {
@@ -328,9 +330,9 @@ class Manifest:
         Raises
         ------
         ShardError
-            If it is damaged or inconsistent.
+            If the text is damaged or inconsistent.
         SpecConflictError
-            If a newer dkfeat wrote it.
+            If a newer version of dkfeat wrote it.
         """
         values = parse_object(data, what)
         check_format(values, what)
@@ -344,7 +346,7 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
     Raises
     ------
     SpecConflictError
-        With the format or the features that are too new.
+        If the format is newer or a required feature is unknown; the message names them.
     """
     number = typed(values.get("format"), Count, f"{what}: format")
     check(number >= 1, f"{what}: format 0 does not exist")

@@ -21,14 +21,14 @@ from dkfeat.io.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name
 from dkfeat.io.manifest.manifest import MANIFEST_NAME, Manifest, check, check_format, manifest_name
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
 
-_SMALL = 1 << 24
+_MAX_SMALL_FILE = 1 << 24  # bytes of a spec or of _SUCCESS
 _ABSENT: Any = object()
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LOST = {
-    "landmarks": "it holds the landmarks of the map, which only their source can give again; restore it from a copy, "
-    "or featurize into another folder",
+_SIDECAR_HINTS = {
+    "landmarks": "it holds the landmarks of the map, which can be made again only from their source; restore it from "
+    "a copy, or featurize into another folder",
     "model": "it holds the weights that made these predictions; restore it from a copy, or predict into another folder",
 }
 
@@ -44,18 +44,18 @@ def read_spec(storage: Storage) -> dict[str, Any]:
     Raises
     ------
     ShardError
-        If there is none or it is damaged.
+        If the spec is missing or damaged.
     SpecConflictError
-        If a newer dkfeat wrote it.
+        If a newer version of dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
-    text = _read(storage, SPEC, "it is no data set of dkfeat", _SMALL)
-    spec = strict_json.parse_object(text, where, max_bytes=_SMALL)
+    text = _read(storage, SPEC, "this is not a data set of dkfeat", _MAX_SMALL_FILE)
+    spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
     check_format(spec, where)
     return spec
 
 
-def ways_out(storage: Storage) -> str | None:
+def spec_conflict_remedy(storage: Storage) -> str | None:
     """Return the remedy for a message if a data set has another spec than the requested one.
 
     It is None if nothing was planned, committed or published under the existing spec, which may then be replaced.
@@ -63,12 +63,12 @@ def ways_out(storage: Storage) -> str | None:
     if storage.size(f"{META}/{manifest_name(1)}") is not None:
         return OTHER_TARGET
     if storage.size(f"{META}/{plan_name(1)}") is not None:
-        return f"give up what was begun there, of which nothing is committed, with `dkfeat abort {storage.url}`"
+        return f"abort the batch that was begun there, of which nothing is committed, with `dkfeat abort {storage.url}`"
     try:
         left = storage.list(DATA)
     except FileNotFoundError:
         left = {}
-    return f"delete what dead runs left there with `dkfeat clean {storage.url}`" if left else None
+    return f"delete the shards of dead runs there with `dkfeat clean {storage.url}`" if left else None
 
 
 def spec_text(spec: Mapping[str, Any]) -> bytes:
@@ -80,10 +80,10 @@ def spec_text(spec: Mapping[str, Any]) -> bytes:
         If it would be too long for `read_spec`.
     """
     text = strict_json.dumps(dict(spec))
-    if len(text) > _SMALL:
+    if len(text) > _MAX_SMALL_FILE:
         raise ConfigError(
-            f"the settings of a data set take {len(text):,} bytes as text, but at most {_SMALL:,} are kept; a long "
-            "list among them, such as `center`, takes fewer with fewer digits, or center the source's values themselves"
+            f"the settings of a data set take {len(text):,} bytes as text, but at most {_MAX_SMALL_FILE:,} are "
+            "allowed; give a long list, such as `center`, with fewer digits, or center the source's values themselves"
         )
     return text
 
@@ -91,38 +91,40 @@ def spec_text(spec: Mapping[str, Any]) -> bytes:
 def read_manifest(storage: Storage) -> Manifest:
     """Read the newest committed manifest, with all checks that need no shard.
 
-    The chain of manifests back to the first has no gap and no changed byte; spec, plans and totals agree with it; if
-    ``_SUCCESS`` exists, it names this manifest. ``_SUCCESS`` may be missing while a batch runs or after one failed.
+    The checks are: the chain of manifests back to the first has no gap and no changed byte; spec, plans and totals
+    agree with it; and ``_SUCCESS``, if it exists, names this manifest. It is missing while a batch runs or after a
+    batch failed.
 
     Raises
     ------
     ShardError
         If nothing was committed, or a check fails.
     SpecConflictError
-        If a newer dkfeat wrote it.
+        If a newer version of dkfeat wrote it.
     """
     while True:
         success = _read_success(storage)
         manifest = newest_manifest(storage)
         if manifest is None:
-            raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize on it to the end")
+            raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize again until it succeeds")
         if success is None or success == (manifest.name, manifest.sha256):
             return manifest
         if _read_success(storage) == success:
             raise ShardError(
-                f"{storage.url}/{SUCCESS} vouches for another {success[0]} than the {manifest.name} that is here"
+                f"{storage.url}/{SUCCESS} names {success[0]} with SHA-256 {success[1][:12]}, but the newest is "
+                f"{manifest.name} with {manifest.sha256[:12]}"
             )
         # otherwise a batch began or was committed meanwhile
 
 
 def newest_manifest(storage: Storage) -> Manifest | None:
     """Read the newest manifest without checking ``_SUCCESS``; None if nothing was committed."""
-    with faults_as(ShardError, f"{storage.url}: no data set of dkfeat"):
+    with faults_as(ShardError, f"{storage.url}: not a data set of dkfeat"):
         names = storage.list(META)
     numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
     if not numbers:
         if _read_success(storage) is not None:
-            raise ShardError(f"{storage.url}/{SUCCESS} is there, but the manifest that it names is gone")
+            raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
         return None
     check(numbers == list(range(1, numbers[-1] + 1)), f"{storage.url}: manifests {numbers[:5]}… have a gap")
     spec_fp = fingerprint(read_spec(storage))
@@ -178,7 +180,7 @@ def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
     kind : {"landmarks", "model"}
         Landmarks of a map, or the weights that made predictions.
     sha256 : str
-        SHA-256 of the file, as the file `where` has it.
+        SHA-256 of the file, as recorded in the file `where`.
     where : str
         File name for error messages.
 
@@ -193,7 +195,7 @@ def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
     'landmarks-00000'
     """
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise ShardError(f"{where}: its {kind} file is named by {sha256!r:.80}, which is no SHA-256")
+        raise ShardError(f"{where}: its {kind} file is named by {sha256!r:.80}, which is not a SHA-256")
     return f"{kind}-{sha256}.npz"
 
 
@@ -216,7 +218,7 @@ def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META
     """
     base = sidecar_name(kind, sha256, storage.url)
     name = f"{folder}/{base}" if folder else base
-    return unpack_arrays(_read(storage, name, _LOST[kind], MAX_BYTES), str(sha256), f"{storage.url}/{name}")
+    return unpack_arrays(_read(storage, name, _SIDECAR_HINTS[kind], MAX_BYTES), str(sha256), f"{storage.url}/{name}")
 
 
 def landmarks_of(spec: Mapping[str, Any]) -> object:
@@ -270,7 +272,7 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -
         split = splits[entry.split]
         n_files = len(split.files) if split.others else 0
         agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
-        check(agrees, f"{where}: {entry.name} is of {entry.source!a}, planned otherwise")
+        check(agrees, f"{where}: {entry.name} of {entry.source!a} does not agree with its planned split")
     planned = [file for plan in plans for file in plan.files]
     agrees = len(planned) == len(manifest.sources)
     agrees = agrees and all(a.identity == b.identity for a, b in zip(planned, manifest.sources, strict=True))
@@ -278,11 +280,11 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -
 
 
 def _read_success(storage: Storage) -> tuple[str, str] | None:
-    data = _read_existing(storage, SUCCESS, _SMALL)
+    data = _read_existing(storage, SUCCESS, _MAX_SMALL_FILE)
     if data is None:
         return None
     where = f"{storage.url}/{SUCCESS}"
-    named = typed(strict_json.parse_object(data, where, max_bytes=_SMALL), _Success, where)
+    named = typed(strict_json.parse_object(data, where, max_bytes=_MAX_SMALL_FILE), _Success, where)
     return named["manifest"], named["sha256"]
 
 

@@ -43,9 +43,7 @@ class LocalFolder:
         """Check, without writing, that files can be created here."""
         nearest = next(path for path in (self._root, *self._root.absolute().parents) if path.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise CommitError(
-                f"{self.url} cannot be written: {nearest} is not a folder in which files can be made; choose another"
-            )
+            raise CommitError(f"{self.url} cannot be written: {nearest} is not a writable folder; choose another")
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes, or None if it does not exist."""
@@ -79,7 +77,7 @@ class LocalFolder:
         except FileNotFoundError:
             return []
         except NotADirectoryError:
-            return [self.url] if self._root.exists() else []  # a file above the folder is no content of it
+            return [self.url] if self._root.exists() else []  # if a parent is a file, the folder does not exist
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
@@ -98,7 +96,7 @@ def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[s
         return LocalFolder(text.partition("://")[2])
     storage = open_storage(text, storage_options)
     if not isinstance(storage, ObjectStorage):
-        raise ConfigError(f"{storage.url} is no place in an object store")
+        raise ConfigError(f"{storage.url} is not the URL of a folder in an object store")
     return storage
 
 
@@ -107,8 +105,8 @@ def as_storage(folder: ModelFolder) -> Storage:
     return open_storage(folder.url) if isinstance(folder, LocalFolder) else folder
 
 
-def read_facts(folder: ModelFolder) -> bytes | None:
-    """Read the text of ``model.json``; None if it does not exist."""
+def read_model_file(folder: ModelFolder) -> bytes | None:
+    """Read the bytes of ``model.json``; None if it does not exist."""
     size = folder.size(MODEL_FILE)
     if size is None:
         return None
@@ -135,6 +133,8 @@ def check_model_folder(folder: ModelFolder) -> None:
     kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
     may_be_replaced = MODEL_FILE in names or all(any(kind.fullmatch(name) for kind in kinds) for name in names)
     if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):
-        raise ConfigError(f"{folder.url} holds something that is not a dkfeat model; choose another folder for it")
+        raise ConfigError(
+            f"{folder.url} contains something that is not a dkfeat model; choose another folder for the model"
+        )
     if is_local:
         folder.check_writable()

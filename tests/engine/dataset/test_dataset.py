@@ -249,7 +249,7 @@ def test_open_shards__bad_verify_is_refused(target):
 
 
 def test_open_shards__nothing_there(tmp_path):
-    with pytest.raises(ShardError, match="no data set"):
+    with pytest.raises(ShardError, match="not a data set"):
         dkfeat.open_shards(tmp_path)
 
 

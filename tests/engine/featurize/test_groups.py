@@ -252,7 +252,7 @@ def test_group__changed_member_is_a_conflict(folder, tmp_path, change, committed
             featurized(source_of(folder), tmp_path / "features")
     member = folder / "f04.svm"
     member.write_text("1 1:1\n1 2:1\n") if change == "edited" else member.unlink()
-    with pytest.raises(SpecConflictError, match=r"source 'f04\.svm' (changed|is gone)") as caught:
+    with pytest.raises(SpecConflictError, match=r"source 'f04\.svm' (changed|was removed)") as caught:
         featurized(source_of(folder), tmp_path / "features")
     assert caught.value.exit_code == 4
 

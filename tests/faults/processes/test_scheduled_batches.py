@@ -141,7 +141,7 @@ def test_batches__a_file_edited_after_the_plan_is_given_up_and_planned_again(fee
 def test_batches__a_planned_file_is_gone(feed, golden, what):
     path = feed.days / "2.svm"
     away = path.rename(feed.days / ("2.away" if what == "removed" else "3.svm"))
-    assert "'2.svm' is gone or renamed" in feed.run(status=4)
+    assert "'2.svm' was removed or renamed" in feed.run(status=4)
     away.rename(path)
     feed.run()
     assert dataset_state(feed.target) == golden
