@@ -53,7 +53,7 @@ class Batch:
     plan: BatchPlan | None = None
     """Plan of what this batch adds to the newest manifest, or None if there is nothing new."""
     repairs: tuple[Split, ...] = ()
-    """Splits of committed shards that are missing or truncated, and are made again."""
+    """Splits whose committed shards are missing or truncated, and are made again."""
     changed: tuple[str, ...] = ()
     """Committed sources that have changed or vanished; their rows stay as committed."""
     is_committed: bool = False
@@ -68,7 +68,7 @@ class Batch:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """Pinned splits to read; empty if there is nothing to do."""
+        """Splits to read, as recorded in plans; empty if there is nothing to do."""
         return self.repairs if self.plan is None else (*self.repairs, *self.plan.splits)
 
     def __enter__(self) -> Batch:
@@ -79,7 +79,7 @@ class Batch:
     ) -> None:
         try:
             if isinstance(error, DkfeatError) and error.exit_code == BAD_INPUT:
-                with suppress(OSError):  # the error itself is what matters
+                with suppress(OSError):  # the original error is raised instead
                     self._withdraw()
             self._keep_log(error)
         finally:
@@ -165,18 +165,18 @@ class Batch:
         if self.is_done:
             raise CommitError("there is nothing to commit: the newest manifest lists every source already")
         made = sorted(entries, key=lambda entry: (entry.split, entry.piece))
-        former, again = self.manifest, {split.number for split in self.repairs}
-        new = [entry for entry in made if entry.split not in again]
+        former, repaired = self.manifest, {split.number for split in self.repairs}
+        new = [entry for entry in made if entry.split not in repaired]
         self._check_present(made)
         if former is not None:
-            self._check_equal(former, [entry for entry in made if entry.split in again])
+            self._check_equal(former, [entry for entry in made if entry.split in repaired])
             if self.plan is None:
                 with faults_as(CommitError, f"{self.storage.url}: cannot repair {former.name}"):
                     mark_success(self.storage, former)
                     self.storage.sweep()
                 self.is_committed = True
                 return former
-        assert self.plan is not None  # what is repaired is in a manifest
+        assert self.plan is not None  # without a plan, the batch has repairs, and so a manifest
         shards = (*(former.shards if former else ()), *new)
         run = {
             "id": self.id,
@@ -217,8 +217,8 @@ class Batch:
                 self.storage.set_aside(f"{DATA}/{name}")
         if others:
             raise CommitError(
-                f"{self.storage.url}: {others[0]} was made again, with other bytes than were committed by versions "
-                f"{manifest.run.get('versions')}; run those versions, or restore it from a copy"
+                f"{self.storage.url}: {others[0]} was made again, but its bytes differ from those that versions "
+                f"{manifest.run.get('versions')} committed; use those versions, or restore it from a copy"
             )
 
     def _check_present(self, entries: Sequence[ShardEntry]) -> None:
@@ -227,17 +227,18 @@ class Batch:
         if got != expected:
             wrong = sorted(set(expected) ^ set(got))[:5]
             raise CommitError(
-                f"{self.storage.url}: {len(expected):,} splits were planned, {len(got):,} came; see {wrong}"
+                f"{self.storage.url}: {len(expected):,} splits were planned, but shards of {len(got):,} "
+                f"were reported; the first splits that differ are {wrong}"
             )
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
             sizes = self.storage.list(DATA)
-        again = {split.number for split in self.repairs}  # these are compared with what was made instead
-        kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in again]
+        repaired = {split.number for split in self.repairs}  # their shards are in `entries`
+        kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in repaired]
         for entry in (*kept, *entries):
             if sizes.get(check_shard_name(entry.name)) != entry.size:
                 raise CommitError(
                     f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
-                    f"{sizes.get(entry.name, 'none')} are there; run again"
+                    f"but {sizes.get(entry.name, 'none')} were found; run again"
                 )
 
     def _publish(self, manifest: Manifest) -> Manifest:
@@ -246,13 +247,15 @@ class Batch:
         name = f"{META}/{manifest.name}"
         crash_points.passed("before_manifest")
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
-            if self.storage.size(f"{META}/{plan_name(manifest.number)}") is None:  # no manifest is read without it
+            if (
+                self.storage.size(f"{META}/{plan_name(manifest.number)}") is None
+            ):  # a manifest without its plan is not read
                 raise CommitConflictError(
-                    f"{self.storage.url}: batch {manifest.number} was given up by another run meanwhile; run again"
+                    f"{self.storage.url}: batch {manifest.number} was aborted by another run meanwhile; run again"
                 )
             try:
                 self.storage.create(name, text)
-            except (FileExistsError, FileNotFoundError):  # the latter: a rival that won swept our temporary file
+            except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file
                 if self.storage.size(name) is None:
                     raise
                 there = Manifest.from_json(self.storage.read(name), name)

@@ -49,9 +49,9 @@ def begin(
 ) -> Batch:
     """Lock a data set for writing, and record the plan of the next batch.
 
-    On disk before: nothing, a data set, or an unfinished one. After: the spec, which replaces a spec under which no
-    shard was planned, and the plan of the batch unless there is nothing to do. ``_SUCCESS`` is absent while a batch is
-    in progress. If the call dies half-way or is repeated, the result is the same, since every step finds the results of
+    On disk before: nothing, a data set, or an unfinished one. After: the spec, which replaces a spec under which
+    nothing was made, and the plan of the batch unless there is nothing to do. ``_SUCCESS`` is absent while a batch is
+    in progress. If the call is interrupted and repeated, the result is the same, since every step finds the results of
     earlier ones.
 
     Parameters
@@ -66,8 +66,8 @@ def begin(
         Splits of the files. Splits of files that a manifest lists already are left out; the others are numbered on from
         that manifest. A callable receives the files that no manifest lists, and returns their splits.
     sidecars : mapping of str to bytes, optional
-        Contents, by name, of the files that the spec names by their SHA-256. They are written before the spec, so that
-        a spec never lacks them.
+        Contents, by name, of the files whose SHA-256 is in the spec. They are written before the spec, so that
+        a spec never exists without them.
     resume : bool, default=True
         Continue an unfinished batch; if False, such a batch is a conflict.
     keep_changed : bool, default=False
@@ -132,7 +132,7 @@ def hold(storage: Storage, run_id: str, since: str, break_lock: str | None = Non
 
 
 def check_free(storage: Storage) -> None:
-    """Raise an error, before any work, if a live run holds the target; only `hold` guarantees it.
+    """Raise an error, before any work, if a live run holds the target; only `hold` excludes other runs.
 
     Raises
     ------
@@ -177,9 +177,9 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
         follows = not batch.plan.splits or batch.plan.splits[0].number == first
         check(
             batch.plan.spec_fp == batch.spec_fp and follows,
-            f"{storage.url}/{name}: does not follow the spec and the manifest that are there",
+            f"{storage.url}/{name}: does not agree with the spec and the newest manifest",
         )
-        remedy = f"give the interrupted batch up with `dkfeat abort {storage.url}`"
+        remedy = f"abort the interrupted batch with `dkfeat abort {storage.url}`"
         batch.plan = batch.plan.located(files, remedy)
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(batch.plan.splits))
     crash_points.passed("after_plan")
@@ -189,10 +189,10 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
     """Create the spec, after the files that it names; replace a spec under which nothing was made."""
     is_new = storage.size(SPEC) is None
     if is_new:
-        strangers = [*storage.list(DATA)][:3]
-        if strangers:
+        foreign = [*storage.list(DATA)][:3]
+        if foreign:
             raise CommitError(
-                f"{storage.url}/{DATA} holds files that dkfeat did not write: {strangers}; choose another target"
+                f"{storage.url}/{DATA} holds files that dkfeat did not write: {foreign}; choose another target"
             )
     else:
         lines = metadata.differences(metadata.read_spec(storage), spec)
@@ -209,14 +209,14 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
         storage.remove(SPEC)
     try:
         storage.create(SPEC, text)
-    except FileExistsError:  # of a run that this lock did not keep out
+    except FileExistsError:  # created by a run that the lock did not exclude
         if metadata.differences(metadata.read_spec(storage), spec):
-            raise CommitConflictError(f"{storage.url}: another run made the spec meanwhile; run again") from None
+            raise CommitConflictError(f"{storage.url}: another run created the spec meanwhile; run again") from None
     if not is_new:
         for name in storage.list(META):
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
                 storage.remove(f"{META}/{name}")  # it belonged to the former spec
-        logger.info("%s: nothing was made there with its former settings; they are replaced", storage.url)
+        logger.info("%s: its former settings, with which nothing was made, are replaced", storage.url)
 
 
 def _write_sidecar(storage: Storage, name: str, data: bytes) -> None:
@@ -236,12 +236,13 @@ KEEP = 'on_changed_source="keep", --on-changed-source keep'
 def changed_sources(
     storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool
 ) -> tuple[str, ...]:
-    """Names of the committed sources that have changed.
+    """Return the names of the committed sources that have changed or vanished.
 
     Raises
     ------
     SpecConflictError
-        If a source has changed and `keep` is False, or if a source was moved to another name of the same source.
+        If a source has changed or vanished and `keep` is False, or a missing source seems to be among `files` under
+        another name.
     """
     found = {file.name: file for file in files}
     changed = []
@@ -274,7 +275,7 @@ def _check_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
         if name is not None:
             raise SpecConflictError(
                 f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
-                "in twice. Name the source by the same paths and patterns as before, and move files to where none looks"
+                "committed twice. Give the same paths and patterns as before, and move files to folders outside of them"
             )
 
 
@@ -294,7 +295,7 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
     if not damaged:
         return ()
     logger.warning(
-        "%s: %d of %d committed shards are missing or cut, such as %s; making them again",
+        "%s: %d of %d committed shards are missing or truncated, such as %s; making them again",
         storage.url,
         len(damaged),
         len(manifest.shards),
@@ -305,5 +306,5 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
     splits = [split for plan in plans for split in plan.splits if split.number in wanted]
     found = {file.name: file for file in files}
     for file in (file for split in splits for file in split.files):
-        check_pinned(file.identity, found.get(file.name), "since shards of it were committed that are missing now")
+        check_pinned(file.identity, found.get(file.name), "since its shards, which are now missing, were committed")
     return tuple(split.with_files(found) for split in splits)

@@ -270,14 +270,16 @@ def _locked(
 
 @contextmanager
 def _reported_faults(storage: Storage) -> Iterator[None]:
-    """Turn a fault of the storage into a `CommitError` that names the file."""
+    """Convert an error of the storage to a `CommitError` that names the file."""
     try:
         yield
     except DkfeatError:
         raise
     except OSError as fault:
         name = f"/{fault.filename}" if isinstance(fault.filename, str) else ""
-        raise CommitError(f"{storage.url}{name}: {cause_of(fault)}; put that right and call again to go on") from fault
+        raise CommitError(
+            f"{storage.url}{name}: {cause_of(fault)}; correct the cause and call again to continue"
+        ) from fault
 
 
 def _is_file(storage: Storage, name: str) -> bool:

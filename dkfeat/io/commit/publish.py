@@ -1,4 +1,4 @@
-"""Publication of shards by workers: find an existing shard, or publish a new one; the first complete one wins."""
+"""Publication of shards by workers: find an existing shard, or publish a new one; the first complete shard is kept."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from dkfeat.io.storage.base import DATA, LOCK, Storage, parse_holder
 
 logger = logging.getLogger(__name__)
 
-_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _ATTEMPTS = 3
 _IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 
 
 def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], *, run_id: str) -> ShardEntry | None:
-    """Manifest record of a shard that an earlier attempt left, rebuilt from the shard alone.
+    """Return the manifest record of a shard that an earlier attempt published, made from the shard alone.
 
-    The file is read in full: its seal, its page checksums, its rows and its footer. A damaged file is set aside under
+    The whole file is checked: its seal, page checksums, rows and footer. A damaged file is set aside under
     the metadata folder, with a warning in the log, and the shard counts as missing.
 
     Parameters
     ----------
     storage : Storage
-        The target.
+        Storage of the target.
     name : str
-        From ``shards.shard_name``.
+        Name of the shard, from ``shards.shard_name``.
     expected : mapping
         Values that the shard's footer must have, by the names of `ShardFooter`, such as spec_fp, split, piece and, if
         they are known, range, source_sha256 and last; a footer with other values counts as damaged.
     run_id : str
-        ``Batch.id`` of the run on whose behalf this is done.
+        ``Batch.id`` of the run that the task belongs to.
 
     Returns
     -------
     entry : ShardEntry or None
-        None if there is no good shard of that name.
+        Record, or None if there is no undamaged shard of that name.
 
     Raises
     ------
     ShardError
         If the shard cannot be read from the storage.
     CommitConflictError
-        If it is damaged, but another run has taken the target over.
+        If the shard is damaged, but another run now holds the lock of the target.
     """
     path = f"{DATA}/{check_shard_name(name)}"
     with _named_faults(storage, name):
@@ -69,33 +69,34 @@ def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], 
 
 
 def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) -> ShardEntry:
-    """Create a shard in the data set, whole, unless one of that name exists.
+    """Create a shard in the data set atomically, unless an undamaged one of that name exists.
 
-    Before: nothing, or a shard of that name. After: one whole shard. If the call dies half-way: nothing or the whole
-    shard, and at most a temporary file that the next run sweeps away. Calling again is safe.
+    Before: nothing, or a shard of that name. After: one whole shard. If the process dies during the call: nothing or
+    the whole shard, and perhaps a temporary file, which the next run removes. Calling again is safe.
 
     Parameters
     ----------
     storage : Storage
-        The target.
+        Storage of the target.
     name : str
-        From ``shards.shard_name``.
+        Name of the shard, from ``shards.shard_name``.
     shard : EncodedShard
-        From ``shards.encode_shard``.
+        Shard, from ``shards.encode_shard``.
     run_id : str
-        ``Batch.id`` of the run on whose behalf this is done.
+        ``Batch.id`` of the run that the task belongs to.
 
     Returns
     -------
     entry : ShardEntry
-        Of the shard that is there: this one or, where another attempt came first with other bytes, that.
+        Record of the published shard: of this one or, if another attempt published other bytes first, of that one.
 
     Raises
     ------
     ShardError
-        If the shard cannot be written, most often because the disk is full; names the shard and the free space.
+        If the shard cannot be written, most often because the disk is full; the message names the shard and the
+        free space.
     CommitConflictError
-        If a damaged shard of that name exists, but another run has taken the target over.
+        If a damaged shard of that name exists, but another run now holds the lock of the target.
     """
     path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
     expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
@@ -114,7 +115,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
             if size != entry.size:
                 raise ShardError(f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}")
             return entry
-    raise ShardError(f"{storage.url}/{path}: a damaged shard came back {_ATTEMPTS} times after it was set aside")
+    raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
 
 
 def _check_holder(storage: Storage, run_id: str) -> None:
@@ -123,24 +124,24 @@ def _check_holder(storage: Storage, run_id: str) -> None:
         holder = parse_holder(storage.read(LOCK))
     if holder.get("run_id") != run_id:
         raise CommitConflictError(
-            f"{storage.url}: run {run_id} does not hold the target any more; its tasks may move nothing there"
+            f"{storage.url}: run {run_id} does not hold the lock any more; its tasks may not change the target"
         )
 
 
 @contextmanager
 def _named_faults(storage: Storage, name: str, size: int = 0) -> Iterator[None]:
-    """Turn a fault of the storage into a `ShardError` that names the shard and, on a full disk, the room left."""
+    """Convert an error of the storage to a `ShardError` that names the shard and, on a full disk, the free space."""
     try:
         yield
     except DkfeatError:
         raise
     except OSError as fault:
-        room = f"; it needs {size:,} bytes, {_free(storage)} are free: make room and run again"
-        cause = f"{cause_of(fault)}{room if fault.errno in _FULL else ''}"
+        advice = f"; it needs {size:,} bytes, {_free_space(storage)} are free: delete other files and run again"
+        cause = f"{cause_of(fault)}{advice if fault.errno in _DISK_FULL else ''}"
         raise ShardError(f"{storage.url}/{DATA}/{name}: cannot be {'written' if size else 'read'}: {cause}") from fault
 
 
-def _free(storage: Storage) -> str:
+def _free_space(storage: Storage) -> str:
     try:
         free = storage.free_bytes()
     except OSError:

@@ -30,14 +30,14 @@ MOST_POINTS = 256
 MOST_LOGS = 8
 """Maximum number of logs kept for a batch; the oldest are removed."""
 MAX_BYTES = 1 << 18
-"""Maximum size of a log file in bytes; dkfeat writes no longer ones."""
+"""Maximum size of a log file in bytes; a larger file is not read."""
 PREPARING = ("scan", "landmarks")
 """Stages before the stage that makes shards."""
 _LONGEST = 400
 
 Point = tuple[float, Count, Count]
 _THREADS = 16
-"""Footers read in parallel: an object store takes 30 ms or more for each."""
+"""Number of footers read in parallel, because an object store takes 30 ms or more for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Status:
         """One word: the first that applies of "running", "damaged", "unfinished", "empty" and "complete".
 
         "complete": everything planned is committed and marked by ``_SUCCESS``, and no run is writing. If the state is
-        "unfinished" or "damaged", the same run again completes the data set.
+        "unfinished" or "damaged", another run with the same arguments completes it.
         """
         if self.holder is not None and self.holder.alive is not False:
             return "running"
@@ -160,7 +160,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
     ('complete', 2, None)
     """
     storage = open_storage(target, storage_options)
-    with faults_as(ShardError, f"{storage.url}: cannot be looked at"):
+    with faults_as(ShardError, f"{storage.url}: cannot be inspected"):
         holder = storage.holder()
         manifest, plan = _newest(storage)
         sizes = storage.list(DATA) if manifest or plan else {}
@@ -258,7 +258,7 @@ class StageLog:
     seconds: float
     """Duration."""
     points: tuple[Point, ...]
-    """Tuples of seconds since the stage began, rows done and bytes done; at most `MOST_POINTS`, none decreasing."""
+    """Tuples of seconds since the stage began, rows done and bytes done; at most `MOST_POINTS`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,8 +318,10 @@ class RunLog:
         for stage in log.stages:
             check(len(stage.stage) <= _LONGEST and stage.seconds >= 0, f"{what}: a stage has no name or no duration")
             check(len(stage.points) <= MOST_POINTS, f"{what}: {len(stage.points):,} points of a stage")
-            falls = any(a > b for former, point in pairwise(stage.points) for a, b in zip(former, point, strict=True))
-            check(not falls and all(point[0] >= 0 for point in stage.points), f"{what}: points fall")
+            decreases = any(
+                a > b for former, point in pairwise(stage.points) for a, b in zip(former, point, strict=True)
+            )
+            check(not decreases and all(point[0] >= 0 for point in stage.points), f"{what}: points are out of order")
         return log
 
 

@@ -136,14 +136,14 @@ def test_begin__another_run_makes_the_spec_first__is_followed_or_a_conflict(job,
         assert run.splits
     storage.remove("_dkfeat/spec.json")
     seed = 1
-    with pytest.raises(CommitConflictError, match="another run made the spec meanwhile; run again"):
+    with pytest.raises(CommitConflictError, match="another run created the spec meanwhile; run again"):
         commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits())
 
 
 def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
     storage = open_storage(job.target)
     spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
-    with pytest.raises(ConfigError, match=r"at most 16,777,216 are kept; .*fewer digits"):
+    with pytest.raises(ConfigError, match=r"at most 16,777,216 are allowed; .*fewer digits"):
         commit.begin(storage, spec, job.files(), job.splits())
     assert not job.target.exists()
 

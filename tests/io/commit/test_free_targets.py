@@ -85,7 +85,7 @@ def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
         entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
         storage.remove("_dkfeat/plan-000001.json")
         schema = schema_of("codes", ROW_BYTES, "int64")
-        with pytest.raises(CommitConflictError, match="batch 1 was given up by another run meanwhile"):
+        with pytest.raises(CommitConflictError, match="batch 1 was aborted by another run meanwhile"):
             run.commit(entries, schema=schema, n_features=10, versions={})
     assert metadata.newest_manifest(storage) is None
 
@@ -120,9 +120,7 @@ def test_bad_row_behind_good_ones__says_how_to_start_afresh(tmp_path):
         featurized(source_of(tmp_path, 900 * GOOD + BAD, n_features=2), target, scheduler="synchronous")
     assert list((target / "data").iterdir())
     wider = dkfeat.LibsvmSource(tmp_path / "rows.svm", **SETTLED, n_features=9)
-    with pytest.raises(
-        SpecConflictError, match=r"n_features=9 is requested, .* leave it out or give up .*`dkfeat abort"
-    ):
+    with pytest.raises(SpecConflictError, match=r"n_features=9 is requested, .* leave it out or abort .*`dkfeat abort"):
         featurized(wider, target, scheduler="synchronous")
     dkfeat.abort(target)
     assert featurized(wider, target, scheduler="synchronous").rows == 901

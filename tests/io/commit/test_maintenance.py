@@ -309,6 +309,6 @@ def test_maintenance__storage_refuses__names_the_file(job, act, monkeypatch):
         raise PermissionError(13, "Permission denied", name)
 
     monkeypatch.setattr(type(open_storage(job.target)), "remove", refuse)
-    with pytest.raises(CommitError, match=r"Permission denied; put that right and call again") as fault:
+    with pytest.raises(CommitError, match=r"Permission denied; correct the cause and call again") as fault:
         act(job.target)
     assert fault.value.exit_code == 3
