@@ -192,7 +192,7 @@ def test_parquet_config__makes_the_source_it_describes():
     [
         ("a.svm", {"weight": "w"}, "a.svm is read as libsvm, which has no option weight"),
         ("a.parquet", {"max_line_bytes": 99}, "a.parquet is read as parquet, which has no option max_line_bytes"),
-        ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is no operator"),
+        ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is not an operator"),
     ],
 )
 def test_source_config__refuses_options_of_another_format(path, option, message):

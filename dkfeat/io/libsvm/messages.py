@@ -1,4 +1,4 @@
-"""Messages about LIBSVM text that is wrong, with line and column."""
+"""Messages for errors in LIBSVM text, with line and column."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dkfeat.io.storage.urls import printable
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
-_TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 takes four bytes a character at most
+_TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 has at most four bytes per character
 _COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
 
 _MESSAGES = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
     loop.INFINITE_LABEL: "the label {token} is infinite in float64",
-    loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; labels stand in column 1",
+    loop.NO_LABEL: "the label is missing: the line begins with a blank, then {token}; labels begin in column 1",
     loop.BAD_QID: "expected qid: and an integer from 0 to 2^63 - 1, got {token}",
-    loop.MISSING_QID: "expected qid:n behind the label, got {token}; with query_id=True each row has one",
+    loop.MISSING_QID: "expected qid:n after the label, got {token}; with query_id=True each row has a query id",
     loop.UNEXPECTED_QID: "the row has a query id, {token}; pass query_id=True to keep it",
     loop.BAD_FEATURE: "expected index:value with an index of digits only, got {token}",
     loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1 and beyond the source's n_features, {n_features}",
     loop.INDEX_ZERO: "{token} has index 0, but the first index of this source is 1; pass zero_based=True if it is 0",
     loop.INDEX_RANGE: "{token} is beyond the source's n_features, {n_features}, whose highest index is {highest:,}; "
-    "repair the row or raise n_features; rows that follow others (like) need it raised there, from the start",
+    "repair the row or raise n_features; with like, make that data set again with a higher n_features",
     loop.DUPLICATE_INDEX: "{token} repeats the index before it; indices must ascend within a row",
     loop.UNSORTED_INDEX: "indices must ascend within a row: {token} follows index {last:,}",
     loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",
@@ -47,17 +47,17 @@ REASONS = {
     **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
     **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
 }
-"""Words by which the error statuses of the parser are counted."""
+"""Reason of a bad row, as in ``dkfeat.io.shards.bad_rows.REASONS``, by error status of the parser."""
 
 
 def parse_error(
-    reason: str,
+    message: str,
     file: SourceFile,
     line_offset: int,
     column: int,
     storage_options: Mapping[str, Any] | None,
 ) -> ParseError:
-    """Make the error at a 1-based byte column of the line that begins at an offset of the decompressed file."""
+    """Make the error at a byte column, from 1, of the line that begins at `line_offset` in the decompressed file."""
     line = 1
     with open_content(file, 0, storage_options) as stream:
         buffer = bytearray(_COUNT_BYTES)
@@ -65,7 +65,7 @@ def parse_error(
         while left > 0 and (n := stream.readinto(memoryview(buffer)[: min(left, _COUNT_BYTES)])):
             line += buffer.count(b"\n", 0, n)
             left -= n
-    return ParseError(reason, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
+    return ParseError(message, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
 
 
 def token_at(text: memoryview, start: int) -> str:
@@ -82,11 +82,11 @@ def quoted(token: bytes) -> str:
 def message_of(
     status: int, text: memoryview, start: int, rules: loop.Rules, last: int, n_features: int | None, dtype: str
 ) -> str:
-    """Explain an error status of the parser for the token at `start`; `last` is the index before it."""
+    """Return the message for an error status of the parser and the token at `start`; `last` is the index before it."""
     token, shown = _token(text, start), token_at(text, start)
-    strange = next((byte for byte in token if byte < 32 or byte > 126), None)
-    if strange is not None and status in _TEXT_EXPECTED:
-        return f"this is not LIBSVM text: byte 0x{strange:02X} in {shown}"
+    unprintable = next((byte for byte in token if byte < 32 or byte > 126), None)
+    if unprintable is not None and status in _TEXT_EXPECTED:
+        return f"this is not LIBSVM text: byte 0x{unprintable:02X} in {shown}"
     has_commas = status == loop.BAD_LABEL and not rules.multilabel and b"," in token
     return _MESSAGES[status].format(
         token=f"{shown}; {_COMMAS}" if has_commas else shown,
@@ -94,7 +94,7 @@ def message_of(
         highest=rules.highest,
         last=last,
         dtype=dtype,
-        remedy='; pass dtype="float64" if it is meant' if dtype == "float32" else "",
+        remedy='; pass dtype="float64" if the value is correct' if dtype == "float32" else "",
     )
 
 

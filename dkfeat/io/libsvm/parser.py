@@ -36,7 +36,7 @@ _LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LibsvmOptions(FileOptions):
-    """Options of a `LibsvmSource`, in the form that its helpers use."""
+    """Options of a `LibsvmSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "libsvm"
 
@@ -45,9 +45,10 @@ class LibsvmOptions(FileOptions):
     multilabel: bool = field(default=False, kw_only=True)
     """Labels are comma-separated lists; a line that begins with a blank is a row without labels."""
     query_id: bool = field(default=False, kw_only=True)
-    """Each row has ``qid:n`` after its label, which is kept. Without this option a query id is an error."""
+    """Each row has a query id, ``qid:n`` after its label. Without this option a query id is an error."""
     max_line_bytes: int | str = field(default="256MiB", kw_only=True)
-    """Maximum length of a line; a longer line is an error. It bounds memory for hostile files. Stored as an int."""
+    """Maximum length of a line; a longer line is an error. It bounds the memory that a file can require. Stored as a
+    number of bytes."""
 
     def __post_init__(self) -> None:
         FileOptions.__post_init__(self)  # classes with slots have no super()
@@ -74,13 +75,13 @@ class GrowingTables:
 
     def __init__(self, options: LibsvmOptions, split: Split) -> None:
         self._options = options
-        indices = np.int32 if (options.n_features or 0) < _INT32_COLUMNS else np.int64
+        index_type = np.int32 if (options.n_features or 0) < _INT32_COLUMNS else np.int64
         self._likely_bytes = int(options.blocksize)
         if not split.is_compressed:
             self._likely_bytes = min(self._likely_bytes, split.stop - split.start)
         self.text_bytes = 0
         self.arrays = loop.Tables(
-            indices=np.empty(0, indices),
+            indices=np.empty(0, index_type),
             values=np.empty(0, options.dtype),
             indptr=np.zeros(1, np.int32),
             labels=np.empty(0, np.float64),
@@ -193,7 +194,7 @@ class SplitParser:
         check_unchanged(self.file, self._options.storage_options)
 
     def open(self, position: int) -> None:
-        """Open a file of the split, if it is as listed; the memory of the previous window is reused."""
+        """Open a file of the split, which must be as listed; the memory of the previous window is reused."""
         options, split, file = self._options, self._split, self._files[position]
         self.position, self.file = position, file
         self._lines_of_file = 0
@@ -207,7 +208,10 @@ class SplitParser:
         self.window = LineWindow(stream, start, stop, max_line_bytes=int(options.max_line_bytes), memory=memory)
 
     def load(self) -> bool:
-        """Make sure that the window holds lines; False at the end of the split, when all files are still as listed."""
+        """Load lines if the window has no more; return False at the end of the split.
+
+        Each file must be as listed at its end too.
+        """
         while True:
             try:
                 if self.window.begin < self.window.end or self.window.advance():
@@ -232,13 +236,13 @@ class SplitParser:
         max_rows : int
             Maximum number of rows in the tables.
         stop : int
-            Offset in the split's text from which on no line is parsed, except for the first row.
+            Offset in the split's text; parsing stops before a row that begins there or later, unless it is the first.
 
         Returns
         -------
         is_full : bool
             True if a limit was reached before the next row.
-        passed : memoryview
+        parsed : memoryview
             Bytes that were parsed.
 
         Raises
@@ -259,19 +263,19 @@ class SplitParser:
         else:
             is_full, fault = self._parse_until(window.end, rules)
             if fault is not None:
-                reason, line = fault.message + fault.hint, window.origin + fault.line
-                raise self._error(reason, line, fault.at - fault.line + 1)
+                message, line = fault.message + fault.hint, window.origin + fault.line
+                raise self._error(message, line, fault.at - fault.line + 1)
         self.rows_by_file[self.position] += int(cursor[loop.ROWS]) - rows
-        passed = window.consume(int(cursor[loop.POSITION]))
-        self.tables.text_bytes += len(passed)
-        return is_full, passed
+        parsed = window.consume(int(cursor[loop.POSITION]))
+        self.tables.text_bytes += len(parsed)
+        return is_full, parsed
 
     def _parse_good(self, rules: loop.Rules) -> bool:
         """Parse the window's lines and set bad ones aside; return True at a limit.
 
-        A bad line has changed tables and counts, so the lines before it are parsed once more from the earlier counts.
-        A label that is not allowed is only found after all lines of a step: steps are short after a bad line, and grow
-        again if no other follows.
+        A bad line changes tables and counts, so the lines before it are parsed again, from the counts before the step.
+        A label that is not allowed is found only after all lines of a step; therefore steps are short after a bad line,
+        and grow again while no other follows.
         """
         window, cursor = self.window, self.cursor
         counted, step = window.begin, window.end
@@ -316,7 +320,7 @@ class SplitParser:
         cursor, window, tables = self.cursor, self.window, self.tables.arrays
         begin, first_label = int(cursor[loop.POSITION]), int(cursor[loop.LABELS])
         while True:
-            with np.errstate(over="ignore"):  # wrap-around is meant, where loops run without compilation
+            with np.errstate(over="ignore"):  # overflow is intended; NumPy warns if loops are not compiled
                 status = loop.parse_lines(window.text, end, tables, rules, cursor, self._hint)
             if status != loop.NEED_FLOAT:
                 break
@@ -325,7 +329,7 @@ class SplitParser:
             cursor[loop.HINT_AT] = start
         cursor[loop.HINT_AT] = -1
         labels = tables.labels[first_label : int(cursor[loop.LABELS])]
-        fault = self._fault_of_labels(labels, begin)  # first, because labels come before other tokens
+        fault = self._fault_of_labels(labels, begin)  # has priority: the parser stopped after these labels
         if fault is None and status not in (loop.DONE, loop.FULL):
             line, start, last = (int(cursor[slot]) for slot in (loop.LINE, loop.ERROR_AT, loop.LAST))
             options = self._options
@@ -334,7 +338,7 @@ class SplitParser:
         return status == loop.FULL, fault
 
     def _fault_of_labels(self, labels: np.ndarray, begin: int) -> Fault | None:
-        """Find the first label, of lines from byte `begin` of the window on, that the source does not allow."""
+        """Find the first label that is not allowed; `labels` are those of the lines from byte `begin` of the window."""
         if self._allowed is not None:
             good = np.isin(labels, self._allowed)
         elif self._options.label_dtype == "int64":
@@ -345,24 +349,24 @@ class SplitParser:
             return None
         start, line, label = self._locate_label(int(np.argmin(good)), begin)
         if self._allowed is not None:
-            message = f"the label {quoted(label)} is not one of {_set(self._allowed.tolist())}"
-            hint = f"; labels found here: {_set(sorted(set(labels[:10_000].tolist())))}"
+            message = f"the label {quoted(label)} is not one of {_format_set(self._allowed.tolist())}"
+            hint = f"; labels found here: {_format_set(sorted(set(labels[:10_000].tolist())))}"
         else:
-            message = f'the label {quoted(label)} is no integer below 2^53, but label_dtype="int64"'
+            message = f'the label {quoted(label)} is not an integer below 2^53, but label_dtype="int64"'
             message, hint = f'{message}; pass label_dtype="float64"', ""
         return Fault(line, start, "label not allowed", message, hint)
 
     def _locate_label(self, position: int, begin: int) -> tuple[int, int, bytes]:
-        """Locate a label after `begin` in the window: its first byte, the first byte of its line, and its text."""
+        """Return the first byte of a label, the first byte of its line, and its text; labels count from `begin`."""
         for match in _LABELS.finditer(self.window.view[begin:]):
             line, labels = begin + match.start(), match[0].split(b",")
             if position < len(labels):
                 return line + sum(len(label) + 1 for label in labels[:position]), line, labels[position]
             position -= len(labels)
-        raise IndexError(position)  # the loop has read it
+        raise IndexError(position)  # unreachable: the label was parsed
 
-    def _error(self, reason: str, line_offset: int, column: int) -> ParseError:
-        return parse_error(reason, self.file, line_offset, column, self._options.storage_options)
+    def _error(self, message: str, line_offset: int, column: int) -> ParseError:
+        return parse_error(message, self.file, line_offset, column, self._options.storage_options)
 
 
 @contextmanager
@@ -378,13 +382,14 @@ def _float_at(view: memoryview, start: int) -> float:
     return float(_NUMBER.match(view, start)[0])  # type: ignore[index]  # matches anything
 
 
-def _set(labels: list[float]) -> str:
+def _format_set(labels: list[float]) -> str:
     shown = ", ".join(f"{label:g}" for label in labels[:10])
     return "{" + shown + (", ..." if len(labels) > 10 else "") + "}"
 
 
-# Arrays on their own memory pages are returned to the system with their last view. On the heap, thousands of blocks of
-# ten megabytes would cause fragmentation, and a worker's memory would grow with the number of blocks.
+# Large arrays have their own memory pages, which are returned to the system when their last view is deleted. On the
+# heap, thousands of blocks of ten megabytes would cause fragmentation, and a worker's memory would grow with the number
+# of blocks.
 
 _SMALL_BYTES = 1 << 18
 _HUGE_PAGE_BYTES = 1 << 21
@@ -396,7 +401,7 @@ def empty_array(size: int, dtype: DTypeLike) -> NDArray:
     if n_bytes <= _SMALL_BYTES:
         return np.empty(size, dtype)
     is_large = n_bytes >= 2 * _HUGE_PAGE_BYTES
-    if is_large:  # whole huge pages: the kernel puts those where it can use them
+    if is_large:  # whole huge pages, which the kernel aligns so that it can use them
         n_bytes = -(-n_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if is_large and hasattr(mmap, "MADV_HUGEPAGE"):
@@ -405,7 +410,7 @@ def empty_array(size: int, dtype: DTypeLike) -> NDArray:
 
 
 def first_items(array: NDArray, size: int) -> NDArray:
-    """Return the first items of an array from `empty_array` as their own base, so that scipy does not copy them."""
+    """Return the first items of an array from `empty_array`; SciPy would copy a view whose base is much longer."""
     if array.base is None:
         return array[:size].copy()
     return np.frombuffer(array.base, array.dtype, count=size)[:]

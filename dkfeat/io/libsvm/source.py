@@ -24,7 +24,7 @@ MOST_FILES = 1_000
 """Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
 
 MOST_RANGES = 200_000
-"""Maximum number of ranges of plain files, twice the number of tasks of the largest supported job."""
+"""Maximum number of ranges of uncompressed files, twice the number of tasks of the largest supported job."""
 
 _TINY_SHARE = 16
 _INFLATION = 16
@@ -36,16 +36,16 @@ def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
     """Group neighbouring splits that are tiny whole files; other splits stay in order, and all are renumbered.
 
     A file is tiny if its text is at most a sixteenth of `blocksize`. The text of a compressed file is estimated as
-    sixteen times its stored size, more than the usual compression ratio of LIBSVM text. Longer text makes reading its
-    group take longer but needs no more memory, because pieces depend on the text itself. A group ends before its text
-    would exceed `blocksize`, and after `MOST_FILES` files.
+    sixteen times its stored size, more than the usual compression ratio of LIBSVM text. If it is longer, reading the
+    group takes longer but no more memory, because pieces depend on the text itself. A group ends before its text would
+    exceed `blocksize`, and after `MOST_FILES` files.
 
     Parameters
     ----------
     splits : iterable of Split
         Splits in source order, each of one file.
     blocksize : int
-        Bytes of text in a split of a plain file.
+        Bytes of text in a split of an uncompressed file.
 
     Returns
     -------
@@ -115,9 +115,9 @@ class LibsvmSource(LibsvmOptions, Source):
         return find_files(self.urlpath, self.storage_options)
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
-        """Cut files into splits: ranges of plain files, whole compressed files, groups of tiny files.
+        """Cut files into splits: ranges of uncompressed files, whole compressed files, groups of tiny files.
 
-        A range owns the lines that begin in it. An empty file is one empty split, or belongs to a group.
+        A line belongs to the range in which it begins. An empty file is one empty split, or belongs to a group.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class LibsvmSource(LibsvmOptions, Source):
         if plain_bytes > blocksize * MOST_RANGES:
             raise ConfigError(
                 f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than "
-                f"{MOST_RANGES:,} tasks; raise it, to 64MiB for instance"
+                f"{MOST_RANGES:,} tasks; raise blocksize, for instance to 64MiB"
             )
         numbers = count(first_number)
 
@@ -158,7 +158,7 @@ class LibsvmSource(LibsvmOptions, Source):
         Raises
         ------
         dkfeat.errors.ParseError
-            With the location of the token.
+            If a line is invalid; the error has the location of the token.
         dkfeat.errors.SpecConflictError
             If the file has changed since it was listed.
         """
@@ -194,10 +194,10 @@ class LibsvmSource(LibsvmOptions, Source):
                 start, digest = parser.offset, hashlib.sha256()
                 is_full, stop = False, start + int(self.blocksize)
                 while not is_full and parser.load():
-                    is_full, passed = parser.parse(max_piece_rows or NO_LIMIT, stop)
+                    is_full, parsed = parser.parse(max_piece_rows or NO_LIMIT, stop)
                     if checksum:
-                        digest.update(passed)
-                if is_full:  # at the end of a file the parser has looked
+                        digest.update(parsed)
+                if is_full:  # at the end of a file the parser itself checks
                     parser.check_unchanged()
                 yield Piece(
                     number=number,
@@ -210,26 +210,26 @@ class LibsvmSource(LibsvmOptions, Source):
                     bad_rows=tuple(parser.bad_rows),
                     lines=parser.lines if self.is_quarantined else None,
                 )
-                parser.reset()  # the caller alone holds the block while the next one is read
+                parser.reset()  # only the caller refers to the block while the next one is read
                 number += 1
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map rejects, in ascending order, by reading the split's lines up to them."""
-        aside = {(bad.file, bad.offset) for bad in piece.bad_rows}
+        bad_lines = {(bad.file, bad.offset) for bad in piece.bad_rows}
         wanted = {one.row: one for one in rejected}
         found: list[BadRow] = []
         row = -1
         with open_split(self, split) as parser:
             for position, at, offset, number, line in _lines(parser):
                 is_row = line.strip(b" \t\r\n") and line.lstrip(b" \t")[0] != ord("#")
-                if at < piece.start or not is_row or (position, offset) in aside:
+                if at < piece.start or not is_row or (position, offset) in bad_lines:
                     continue
                 row += 1
                 if row not in wanted:
                     continue
-                blamed = wanted[row].column
-                column = 0 if blamed is None else self._column(line, blamed)
-                what = "this row" if blamed is None else token_at(memoryview(line), column)
+                feature = wanted[row].column
+                column = 0 if feature is None else self._byte_of_feature(line, feature)
+                token = "this row" if feature is None else token_at(memoryview(line), column)
                 found.append(
                     BadRow(
                         file=position,
@@ -237,7 +237,7 @@ class LibsvmSource(LibsvmOptions, Source):
                         line=number,
                         column=column + 1,
                         reason=REFUSED,
-                        message=cut_message(f"the map refuses {what}: {wanted[row].reason}"),
+                        message=cut_message(f"the map refuses {token}: {wanted[row].reason}"),
                         text=shown_text(line),
                     )
                 )
@@ -245,9 +245,9 @@ class LibsvmSource(LibsvmOptions, Source):
                     break
         return found
 
-    def _column(self, line: bytes, column: int) -> int:
-        """Return the byte of the line at which the token of a column begins; 0 if there is none."""
-        wanted = column + (self.zero_based is False)
+    def _byte_of_feature(self, line: bytes, feature: int) -> int:
+        """Return the byte of the line at which the token of a feature begins; 0 if there is none."""
+        wanted = feature + (self.zero_based is False)
         for token in _TOKEN.finditer(line.partition(b"#")[0]):
             index, colon, _ = token[0].partition(b":")
             if colon and index.isdigit() and int(index) == wanted:
@@ -265,7 +265,7 @@ class LibsvmSource(LibsvmOptions, Source):
 
 
 def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Yield lines with their file, offset in the split's text, offset in the file, and line number since the split."""
+    """Yield lines with file, offset in the split's text, offset in the file, and number from the start of the split."""
     position, number = -1, 0
     while parser.load():
         if parser.position != position:
@@ -282,7 +282,7 @@ def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
 
 
 def _distinct(labels: np.ndarray) -> np.ndarray:
-    """Return the sorted distinct labels, for few integers by counting, which is ten times as fast as sorting."""
+    """Return the sorted distinct labels; integers in a small range are counted, ten times as fast as sorting."""
     if len(labels) and are_integers(labels[:100]):
         low, high = labels.min(), labels.max()
         if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):

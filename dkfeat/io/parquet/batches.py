@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ParquetError
 from dkfeat.io.files.contents import check_unchanged
-from dkfeat.io.parquet.files import Footer, may_match, open_parquet, reading
+from dkfeat.io.parquet.files import Footer, matching_groups, open_parquet, reading
 from dkfeat.io.parquet.options import ParquetOptions, condition_of
 from dkfeat.io.parquet.schema import Schema, check_schema
 from dkfeat.io.storage.urls import printable
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 BATCH_BYTES = 8 << 20
-"""Approximate size of the values decoded at a time, from the footer's counts."""
+"""Approximate size of the values decoded at a time, by the counts in the footer."""
 _MOST_BATCH_ROWS = 1 << 16
 _VALUE_BYTES = 8
 _ROW_BYTES = 16
 
 
 class RowError(ParquetError):
-    """Error in one row, independent of other rows; `word` is one of ``dkfeat.io.shards.bad_rows.REASONS``."""
+    """Error in one row, independent of other rows; `category` is one of ``dkfeat.io.shards.bad_rows.REASONS``."""
 
-    word = "bad value"
+    category = "bad value"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +47,10 @@ class ColumnBatch:
     rows: NDArray[np.int64]
     """Number of each row in the row group."""
     columns: dict[str, pa.Array]
-    """Plain arrays by column name: no dictionaries, no extensions."""
+    """Arrays by column name, without dictionary or extension types."""
 
-    def error(self, column: str | None, row: int, reason: str, word: str = RowError.word) -> RowError:
-        """Make an error about the row at a position of the batch, or about its value of a column."""
+    def error(self, column: str | None, row: int, reason: str, category: str = RowError.category) -> RowError:
+        """Make an error about the row at a position of the batch, or about its value in `column`."""
         error = RowError(
             reason,
             path=printable(self.file.url),
@@ -58,11 +58,11 @@ class ColumnBatch:
             row=int(self.rows[row]),
             column=None if column is None else printable(column),
         )
-        error.word = word
+        error.category = category
         return error
 
     def column(self, name: str) -> Column:
-        """Column of one value a row."""
+        """Return a column that has one value per row."""
         return Column(self, name, self.columns[name])
 
     def part(self, start: int, stop: int) -> ColumnBatch:
@@ -83,38 +83,40 @@ class Column(NamedTuple):
     Raises
     ------
     RowError
-        From its methods, with the location of the first bad value.
+        If a method finds a bad value; with the location of the first one.
     """
 
     batch: ColumnBatch
     name: str
     array: pa.Array
-    """Plain array."""
+    """Array without dictionary or extension type."""
     lengths: NDArray[np.int64] | None = None
     """Number of values of each row, if rows have lists."""
 
-    def error(self, position: int, reason: str, word: str = RowError.word) -> RowError:
+    def error(self, position: int, reason: str, category: str = RowError.category) -> RowError:
         """Make an error about the value at a position of the array."""
         if self.lengths is not None:
             position = int(np.searchsorted(np.cumsum(self.lengths), position, side="right"))
-        return self.batch.error(self.name, position, reason, word)
+        return self.batch.error(self.name, position, reason, category)
 
-    def raise_first_bad(self, bad: NDArray[np.bool_], values: Any, expected: str, word: str) -> None:
+    def raise_first_bad(self, bad: NDArray[np.bool_], values: Any, expected: str, category: str) -> None:
         """Raise an error about the first bad value, if there is one."""
         if bad.any():
             first = int(np.argmax(bad))
-            raise self.error(first, f"{values[first]}, but {expected}", word)
+            raise self.error(first, f"{values[first]}, but {expected}", category)
 
-    def without_nulls(self, reason: str, word: str = RowError.word) -> Self:
+    def without_nulls(self, reason: str, category: str = RowError.category) -> Self:
         """Return the column if it holds no nulls."""
         if self.array.null_count:
             first = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
-            raise self.error(first, reason, word)
+            raise self.error(first, reason, category)
         return self
 
-    def lists(self, word: str = "bad feature") -> tuple[Column, NDArray[np.int64]]:
+    def lists(self, category: str = "bad feature") -> tuple[Column, NDArray[np.int64]]:
         """Return the values of lists, with the number of values of each row."""
-        array = self.without_nulls("a null in place of a list; an empty list is one of no values", word).array
+        array = self.without_nulls(
+            "a null in place of a list; store an empty list for a row without values", category
+        ).array
         if pa.types.is_fixed_size_list(array.type):
             lengths = np.full(len(array), array.type.list_size, np.int64)
         else:
@@ -131,17 +133,17 @@ class Column(NamedTuple):
             return numbers
         return numbers.astype(np.float32 if numbers.dtype == np.float16 else np.float64)
 
-    def int64(self, word: str) -> NDArray[np.int64]:
+    def int64(self, category: str) -> NDArray[np.int64]:
         """Return integers without nulls as int64."""
         array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
         numbers = array.to_numpy(zero_copy_only=False)
         if numbers.dtype == np.uint64:
-            self.raise_first_bad(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", word)
+            self.raise_first_bad(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", category)
         return numbers.astype(np.int64, copy=False)
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Convert to an array without extension, dictionary or view."""
+    """Convert to an array without extension, dictionary or list view type."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -173,7 +175,7 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
     chosen = set(groups)
     if options.filters is not None:
         condition = condition_of(options.filters, parquet.schema_arrow, file)
-        chosen = may_match(parquet, file, condition, options.storage_options)
+        chosen = matching_groups(parquet, file, condition, options.storage_options)
     return Footer(
         rows=rows,
         row_bytes=tuple(_VALUE_BYTES * n + _ROW_BYTES * m for n, m in zip(n_values, rows, strict=True)),
@@ -232,16 +234,16 @@ class SplitReader:
         """
         first_row = self.first_row
         for group in range(self._split.start, self._split.stop):
-            for batch in self._of_group(group):
+            for batch in self._group_batches(group):
                 yield batch, first_row
             first_row += self._footer.rows[group]
 
-    def _of_group(self, group: int) -> Iterator[ColumnBatch]:
+    def _group_batches(self, group: int) -> Iterator[ColumnBatch]:
         file, declared, start = self._split.file, self._footer.rows[group], 0
         size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
         with reading(file, group):
             parts = iter(self._parquet.iter_batches(size, [group], self._columns, use_threads=False))
-        while declared:  # a group of no rows is not read: some writers give it no pages
+        while declared:  # an empty row group is not read: some writers store no pages for it
             with reading(file, group):
                 part = next(parts, None)
                 if part is None:
@@ -255,7 +257,7 @@ class SplitReader:
                 yield ColumnBatch(file, group, rows, columns)
         if start != declared:
             raise ParquetError(
-                f"damaged: the footer declares {declared:,} rows, {start:,} are there",
+                f"damaged: the footer declares {declared:,} rows, but {start:,} were found",
                 path=printable(file.url),
                 row_group=group,
             )
@@ -277,7 +279,7 @@ class SplitReader:
 
 
 def _first_leaf(schema: pa.Schema, column: str) -> int:
-    """Find the number of the first column chunk of a column, which the schema has once."""
+    """Find the number of the first leaf column of a column, whose name occurs once in the schema."""
     return sum(map(_n_leaves, schema.types[: schema.get_field_index(column)]))
 
 

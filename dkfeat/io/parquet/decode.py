@@ -1,4 +1,4 @@
-"""Decoder of Parquet batches: conversion of rows to numbers, with checks; bad rows are raised or quarantined."""
+"""Decoder of Parquet batches: conversion of rows to numbers, with checks; bad rows are errors or set aside."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ NOT_ALLOWED, BAD_FEATURE, OUT_OF_RANGE = "label not allowed", "bad feature", "in
 _NULL_FEATURE = "a null, but features are finite numbers"
 
 ROW_BYTES = 16
-"""Bytes that a row counts toward a piece besides its values: for its label and table entries."""
+"""Bytes that a row adds to the size of a piece besides its values: for its label and table entries."""
 _FEW_ROWS = 8
 """Maximum number of rows that are decoded one by one after an error; halving them further would cost as much."""
 _SHOWN_ITEMS = 40
-"""Maximum columns of a row, and values of a list, used for the text of a record, which is cut at 160 characters."""
+"""Maximum number of columns, and of values of a list, in the text of a bad row, which is cut at 160 characters."""
 
 
 def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBlock:
-    """Decode a batch, its rows numbered in the file; `first_row` is the number of the row group's first row."""
+    """Decode a batch; its rows are numbered in the file, `first_row` being the number of the row group's first row."""
     read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
     lengths, indices, values = read(options, batch)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
@@ -56,7 +56,7 @@ def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBl
 
 
 def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> NDArray[np.int64]:
-    """Bytes that each row of a decoded batch counts toward a piece: its values, zeros too, and its kept text."""
+    """Return the bytes that each row adds to the size of a piece: for its values, including zeros, and kept text."""
     n_values: Any = int(options.n_features or 0)
     if options.features_as == "sparse":
         _, n_values = _pair(options, batch)[0].lists()
@@ -73,19 +73,19 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     dtype = "float64" if options.label_dtype == "auto" else options.label_dtype
     if options.label is None:
         return np.zeros(len(batch.rows), dtype), None
-    column, lengths, word = batch.column(options.label), None, "bad label"
+    column, lengths, category = batch.column(options.label), None, "bad label"
     if options.multilabel:
-        column, lengths = column.lists(word)
-    kind = column.without_nulls("a null, but each row has a label", word).array.type
+        column, lengths = column.lists(category)
+    kind = column.without_nulls("a null, but each row has a label", category).array.type
     is_integer = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     if is_integer and dtype == "int64":
-        labels: NDArray[Any] = column.int64(word)
+        labels: NDArray[Any] = column.int64(category)
     else:
         labels = column.floats().astype(np.float64, copy=False)
     if not is_integer:
-        column.raise_first_bad(~np.isfinite(labels), labels, "labels are finite numbers", word)
+        column.raise_first_bad(~np.isfinite(labels), labels, "labels are finite numbers", category)
     if options.labels is not None:
-        expected = f"the labels allowed are {', '.join(map(str, options.labels))}"
+        expected = f"the allowed labels are {', '.join(map(str, options.labels))}"
         column.raise_first_bad(~np.isin(labels, options.labels), labels, expected, NOT_ALLOWED)
     if dtype == "int64" and labels.dtype != np.int64:
         expected = 'the source has integer labels; pass label_dtype="float64"'
@@ -95,7 +95,7 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
 
 
 def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
-    """Highest index of sparse rows, or last position of vectors; None if there are none."""
+    """Return the highest index of sparse rows, or last position of vectors; None if there are none."""
     if options.features_as == "vector":
         _, lengths = batch.column(str((options.features or ())[0])).lists()
         return int(lengths.max()) - 1 if len(lengths) and lengths.max() else None
@@ -104,7 +104,7 @@ def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
 
 
 def index_dtype(options: ParquetOptions) -> type[np.signedinteger[Any]]:
-    """Type of column indices: int32 if they fit, else int64."""
+    """Return the type of column indices: int32 if they fit, else int64."""
     return np.int32 if int(options.n_features or 0) < 2**31 else np.int64
 
 
@@ -114,7 +114,7 @@ def _dense(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], .
     arrays = [_for_tensor(column) for column in columns]
     block = pa.record_batch(arrays, names=[str(position) for position in range(len(arrays))]).to_tensor().to_numpy()
     rows, width = block.shape
-    return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, block.ravel(), columns)
+    return np.full(rows, width, np.int64), _all_columns(options, rows, width), _finite(options, block.ravel(), columns)
 
 
 def _vectors(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
@@ -139,7 +139,7 @@ def _vectors(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any],
             raise batch.error(column.name, row, reason, BAD_FEATURE)
         numbers = column.without_nulls("a null in a vector, but features are finite numbers").floats()
     rows = len(array)
-    return np.full(rows, width, np.int64), _counted(options, rows, width), _finite(options, numbers, [column])
+    return np.full(rows, width, np.int64), _all_columns(options, rows, width), _finite(options, numbers, [column])
 
 
 def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
@@ -174,30 +174,31 @@ def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], .
 
 
 def _pair(options: ParquetOptions, batch: ColumnBatch) -> tuple[Column, Column | None]:
-    """Columns of the indices and of the values."""
-    columns = [batch.column(name) for name in options.features or () if name in batch.columns]  # a scan reads only one
+    """Return the columns of the indices and of the values."""
+    read = [name for name in options.features or () if name in batch.columns]  # a scan reads only the first
+    columns = [batch.column(name) for name in read]
     array = columns[0].array
     if pa.types.is_struct(array.type):
-        columns[0].without_nulls("a null, but each row has features; an empty row has none in its lists", BAD_FEATURE)
+        columns[0].without_nulls("a null, but each row has features; store empty lists for an empty row", BAD_FEATURE)
         parts = ("indices", "values")
         columns = [Column(batch, f"{columns[0].name}.{part}", plain(array.field(part))) for part in parts]
     return columns[0], columns[1] if len(columns) > 1 else None
 
 
 def _indices(column: Column) -> tuple[Column, NDArray[np.int64], NDArray[np.int64]]:
-    """Flat column of the indices, its integers, and the number of indices per row."""
+    """Return the flattened column of indices, its integers, and the number of indices per row."""
     column, lengths = column.lists()
     column.without_nulls("a null among indices", BAD_FEATURE)
     return column, column.int64(OUT_OF_RANGE), lengths
 
 
-def _counted(options: ParquetOptions, rows: int, width: int) -> NDArray[Any]:
-    """Column indices for rows with a value in every column."""
+def _all_columns(options: ParquetOptions, rows: int, width: int) -> NDArray[Any]:
+    """Return the column indices of rows that have a value in every column."""
     return np.tile(np.arange(width, dtype=index_dtype(options)), rows)
 
 
 def _finite(options: ParquetOptions, numbers: NDArray[Any], columns: Sequence[Column]) -> NDArray[Any]:
-    """Check that numbers are finite and cast them to the source's type; they come from all columns in turn."""
+    """Check that numbers are finite and cast them to the source's type; number i is from column i % len(columns)."""
     with np.errstate(over="ignore"):  # an overflow is raised below, with its location
         values = numbers.astype(options.dtype, copy=False)
     good = np.isfinite(values)
@@ -205,13 +206,13 @@ def _finite(options: ParquetOptions, numbers: NDArray[Any], columns: Sequence[Co
         first = int(np.argmin(good))
         reason = f"{numbers[first]}, but features are finite numbers"
         if np.isfinite(numbers[first]):
-            reason = f'{numbers[first]} overflows float32; pass dtype="float64" if it is meant'
+            reason = f'{numbers[first]} overflows float32; pass dtype="float64" if the value is correct'
         raise columns[first % len(columns)].error(first // len(columns), reason)
     return values
 
 
 def _for_tensor(column: Column) -> pa.Array:
-    """Array of a type that promotes without loss where possible: 64-bit integers are rounded once, to float64."""
+    """Return an array of a type that promotes without loss; 64-bit integers and decimals are rounded to float64."""
     kind = column.array.type
     is_exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
     if is_exact or (pa.types.is_integer(kind) and kind.bit_width <= 32):
@@ -220,21 +221,21 @@ def _for_tensor(column: Column) -> pa.Array:
 
 
 def _query_ids(batch: ColumnBatch, name: str) -> NDArray[np.int64]:
-    word = "bad query id"
-    return batch.column(name).without_nulls("a null, but query ids are integers", word).int64(word)
+    category = "bad query id"
+    return batch.column(name).without_nulls("a null, but query ids are integers", category).int64(category)
 
 
 def _weights(batch: ColumnBatch, name: str) -> NDArray[np.float64]:
-    word = "bad weight"
-    column = batch.column(name).without_nulls("a null, but each row has a weight", word)
+    category = "bad weight"
+    column = batch.column(name).without_nulls("a null, but each row has a weight", category)
     weights = column.floats().astype(np.float64, copy=False)
     bad = ~(np.isfinite(weights) & (weights >= 0))
-    column.raise_first_bad(bad, weights, "weights are finite and at least 0", word)
+    column.raise_first_bad(bad, weights, "weights are finite and at least 0", category)
     return weights
 
 
 def _kept(batch: ColumnBatch, name: str, kind: pa.DataType) -> pa.Array:
-    """Kept column as stored in shards."""
+    """Convert a kept column to its type in shards."""
     array = batch.columns[name]
 
     def cast(part: pa.Array) -> pa.Array:
@@ -260,9 +261,9 @@ def decode_good(
 ) -> tuple[ColumnBatch, RowBlock, list[BadRow]]:
     """Decode a batch without its bad rows, which are listed in order.
 
-    The status of a row, and the reason if it is bad, depend on that row alone: a batch that cannot be decoded is halved
-    until few rows are left, which are decoded one by one. So a batch without bad rows is decoded once, and a few bad
-    rows cost little.
+    Whether a row is bad, and for which reason, depends on that row alone. A batch that cannot be decoded is halved
+    until few rows are left, which are decoded one by one: a batch without bad rows is decoded once, and a few bad rows
+    cost little.
 
     Parameters
     ----------
@@ -308,22 +309,22 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
         offset=number,
         line=number + 1,
         column=0,
-        reason=error.word,
-        message=cut_message(str(ParquetError(error.reason, path="", **location))),  # type: ignore[arg-type]  # its own values
+        reason=error.category,
+        message=cut_message(str(ParquetError(error.reason, path="", **location))),  # type: ignore[arg-type]  # values of an error
         text=shown_text(_text(batch.part(position, position + 1), error.column or "").encode()),
     )
 
 
-def _text(row: ColumnBatch, blamed: str) -> str:
-    """Text with the values of a row as read, beginning with the column that caused the error."""
-    names = sorted(islice(row.columns, _SHOWN_ITEMS), key=lambda name: name != blamed)
-    if blamed in row.columns and blamed not in names:
-        names.insert(0, blamed)
+def _text(row: ColumnBatch, bad_column: str) -> str:
+    """Format the values of a row as read, beginning with the column that caused the error."""
+    names = sorted(islice(row.columns, _SHOWN_ITEMS), key=lambda name: name != bad_column)
+    if bad_column in row.columns and bad_column not in names:
+        names.insert(0, bad_column)
     return ", ".join(f"{name}={_shown(row.columns[name])}" for name in names)
 
 
 def _shown(array: pa.Array) -> str:
-    """Text of the value in an array of length one; of a list, only its beginning."""
+    """Format the value in an array of length one; of a list, only its beginning."""
     if not array.null_count and hasattr(array, "flatten") and not pa.types.is_struct(array.type):
         items = array.flatten()
         dots = ", ..." if len(items) > _SHOWN_ITEMS else ""

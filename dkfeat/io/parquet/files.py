@@ -1,4 +1,4 @@
-"""Parquet files: opened under limits, their footers, their faults as errors, and their cut into splits."""
+"""Parquet files: opening with limits, footers, errors of reading, and cutting into splits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printa
 
 ENDINGS = (".parquet", ".parq", ".pq")
 MOST_GROUP_ROWS = 2**31 - 1
-"""Rows that a row group may declare: beyond what any writer makes, within what is counted in 32 bits."""
+"""Maximum number of rows of a row group: more than any writer makes, and counted in 32 bits."""
 
 _LIMITS = {"thrift_string_size_limit": 1 << 26, "thrift_container_size_limit": 1 << 22}
 _BUFFER_BYTES = 64 << 20
@@ -33,25 +33,25 @@ class Footer:
     """Counts of a file's row groups, in order."""
 
     rows: tuple[int, ...]
-    """Rows."""
+    """Number of rows of each row group."""
     row_bytes: tuple[int, ...]
-    """Bytes of the values of all its rows as they will be held in memory, by the footer's own counts."""
+    """Size in memory of the rows of each row group, in bytes, estimated from the counts in the footer."""
     chosen: tuple[bool, ...]
-    """True if rows of it may pass the source's filters, by its statistics."""
+    """True for each row group of which rows may pass the source's filters, by its statistics."""
 
 
 @contextmanager
 def open_parquet(
     file: SourceFile, storage_options: Mapping[str, Any] | None, n_columns: int = 1
 ) -> Iterator[pq.ParquetFile]:
-    """Open a file to read `n_columns` of it: a local one in parts of about 64 MiB in all, a remote one by row groups.
+    """Open a file to read `n_columns` columns: a local one by buffers of about 64 MiB in all, else by row groups.
 
     Raises
     ------
     ParquetError
-        It is no Parquet file, or damaged.
+        If the file is not a Parquet file, or damaged.
     SourceError, SpecConflictError
-        It cannot be read, or is gone.
+        If the file cannot be read, or is gone.
     """
     with _opened(file, storage_options) as source:
         is_local = isinstance(source, pa.OSFile)
@@ -59,7 +59,7 @@ def open_parquet(
             parquet = pq.ParquetFile(
                 source,
                 buffer_size=min(max(_BUFFER_BYTES // max(n_columns, 1), 1 << 14), 1 << 20) if is_local else 0,
-                pre_buffer=not is_local,  # few large requests: the columns of a row group, as they are stored
+                pre_buffer=not is_local,  # few large requests, for all columns of a row group
                 page_checksum_verification=True,
                 **_LIMITS,
             )
@@ -70,7 +70,7 @@ def open_parquet(
 
 @contextmanager
 def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
-    """Turn what pyarrow raises on damaged bytes into a `ParquetError` with its location."""
+    """Turn errors of pyarrow about damaged bytes into a `ParquetError` with the location."""
     try:
         yield
     except DkfeatError:
@@ -82,12 +82,14 @@ def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
         if isinstance(fault, MemoryError):
             reason = f"rows need more memory than there is: {detail or 'out of memory'}"
         else:
-            reason = f"damaged, or no Parquet file: {detail}"
+            reason = f"damaged, or not a Parquet file: {detail}"
         raise ParquetError(reason, path=printable(file.url), row_group=row_group) from fault
 
 
-def may_match(parquet: pq.ParquetFile, file: SourceFile, condition: Any, options: Mapping[str, Any] | None) -> set[int]:
-    """Row groups that may hold rows for which an expression is true, by the statistics in the footer."""
+def matching_groups(
+    parquet: pq.ParquetFile, file: SourceFile, condition: Any, options: Mapping[str, Any] | None
+) -> set[int]:
+    """Return the numbers of the row groups that may have rows for which an expression is true, by their statistics."""
     with _opened(file, options) as source, reading(file):
         fragment = ds.ParquetFileFormat().make_fragment(source)
         subset = fragment.subset(filter=condition, schema=parquet.schema_arrow)
@@ -97,13 +99,13 @@ def may_match(parquet: pq.ParquetFile, file: SourceFile, condition: Any, options
 @contextmanager
 def _opened(file: SourceFile, storage_options: Mapping[str, Any] | None) -> Iterator[pa.NativeFile]:
     with open_bytes(file, storage_options) as raw:
-        if isinstance(raw, io.FileIO):  # a local file, which pyarrow reads without Python's lock
+        if isinstance(raw, io.FileIO):  # a local file, which pyarrow reads without the GIL
             with reading(file):
                 source = pa.OSFile(file.url)
             with source:
                 yield source
         else:
-            yield pa.PythonFile(io.BufferedReader(raw), mode="r")  # type: ignore[type-var]  # what is opened is raw
+            yield pa.PythonFile(io.BufferedReader(raw), mode="r")  # type: ignore[type-var]  # the opened file is raw
 
 
 def _check_counts(metadata: pq.FileMetaData, file: SourceFile) -> None:
@@ -112,19 +114,20 @@ def _check_counts(metadata: pq.FileMetaData, file: SourceFile) -> None:
         rows = metadata.row_group(group).num_rows
         if not 0 <= rows <= MOST_GROUP_ROWS:
             raise ParquetError(
-                f"the row group declares {rows:,} rows; at most {MOST_GROUP_ROWS:,} are read",
+                f"the row group declares {rows:,} rows, but at most {MOST_GROUP_ROWS:,} are read",
                 path=printable(file.url),
                 row_group=group,
             )
         total += rows
     if total != metadata.num_rows:
         raise ParquetError(
-            f"damaged: its row groups declare {total:,} rows, the file {metadata.num_rows:,}", path=printable(file.url)
+            f"damaged: its row groups declare {total:,} rows, but the file {metadata.num_rows:,}",
+            path=printable(file.url),
         )
 
 
 def cut_file(file: SourceFile, footer: Footer, blocksize: int, first_number: int) -> Iterator[Split]:
-    """Cut a file into runs of row groups of up to `blocksize` bytes of rows each; at least one split.
+    """Cut a file into splits: runs of row groups with up to `blocksize` bytes of rows; at least one split.
 
     Examples
     --------
@@ -147,14 +150,14 @@ def cut_file(file: SourceFile, footer: Footer, blocksize: int, first_number: int
 
 
 def folder_pattern(path: str, storage_options: Mapping[str, Any] | None) -> str:
-    """Pattern that finds the Parquet files of a folder at any depth; what is no folder stays itself."""
+    """Return the pattern of the Parquet files in a folder at any depth; other paths are returned unchanged."""
     if not _is_folder(path, storage_options):
         return path
     return (path if is_url(path) else glob.escape(path)).rstrip("/") + f"/**/*{ENDINGS[0]}"
 
 
 def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
-    """Return True if paths are Parquet by their suffixes, or are local folders with such files.
+    """Return True if all paths have a suffix of Parquet files, or are local folders with ``.parquet`` files.
 
     Examples
     --------
@@ -167,7 +170,7 @@ def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True if a file of a folder is not part of its data, according to the names on its path.
+    """Return True if a part of a path begins with _ or ., by which writers mark files that are not data.
 
     Examples
     --------

@@ -18,15 +18,17 @@ from dkfeat.io.sources.options import FileOptions
 from dkfeat.io.storage.urls import printable
 
 Filters = tuple[tuple[tuple[str, str, Any], ...], ...]
-"""Alternatives, of which one must hold; each is a list of comparisons (column, operator, value), which all must."""
+"""Alternatives, of which one must be true; each is a list of comparisons (column, operator, value), all to be true."""
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in")
-_SHAPE = 'filters are comparisons such as ("day", ">=", "2026-11-20"), or lists of these of which one must hold'
+_SHAPE = (
+    'filters are comparisons such as ("day", ">=", "2026-11-20"), or lists of comparisons, one of which must be true'
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ParquetOptions(FileOptions):
-    """Options of a `ParquetSource`, all that its helpers need to know of it."""
+    """Options of a `ParquetSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "parquet"
     _to_resolve: ClassVar[tuple[str, ...]] = (
@@ -35,13 +37,13 @@ class ParquetOptions(FileOptions):
     row_options: ClassVar[frozenset[str]] = frozenset({"filters", "weight", "id", "keep", "kept_types"})
 
     features: str | Sequence[str] | None = field(default=None, kw_only=True)
-    """Names of the feature columns, in order; kept as a tuple. None: the column ``features`` if it holds vectors or
-    structs, else ``indices`` and ``values`` if they hold lists, else all columns of numbers without another use, as the
-    first file has them."""
+    """Names of the feature columns, in order; stored as a tuple. None: the column ``features`` if it holds vectors or
+    structs, else ``indices`` and ``values`` if they hold lists, else all columns of numbers in the first file that have
+    no other use."""
     features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
     """Layout of the features; "auto": by their types. Indices without values, which are then 1, are "sparse"."""
     label: str | None = field(default="label", kw_only=True)
-    """Column of labels: integers, floats or booleans, or lists of them; None: rows have none, and get 0."""
+    """Column of labels: integers, floats or booleans, or lists of them; None: rows have no labels, and get 0."""
     weight: str | None = field(default=None, kw_only=True)
     """Column of weights for training, finite and at least 0; shards keep it as ``weight``."""
     query_id: Any = field(default=None, kw_only=True)
@@ -49,11 +51,12 @@ class ParquetOptions(FileOptions):
     id: str | None = field(default=None, kw_only=True)
     """Column that shards keep as ``id``."""
     keep: str | Sequence[str] = field(default=(), kw_only=True)
-    """Columns that shards keep by their names: integers, floats, booleans, text, dates or timestamps, nulls among them.
-    Kept as a tuple."""
+    """Columns that shards keep under their names: integers, floats, booleans, text, dates or timestamps; nulls are
+    allowed. Stored as a tuple."""
     filters: Any = field(default=None, kw_only=True)
-    """Filter of rows: comparisons such as ``[("day", ">=", "2026-11-20"), ("kind", "in", ["a", "b"])]`` that must
-    all hold, or lists of these of which one must. Row groups that cannot hold such rows are not read."""
+    """Filter of rows: comparisons such as ``[("day", ">=", "2026-11-20"), ("kind", "in", ["a", "b"])]`` that must all
+    be true, or lists of comparisons, one of which must be true. Row groups that have no such rows by their statistics
+    are not read."""
     zero_based: bool = field(default=True, kw_only=True)
     """True if index 0 of sparse rows is the first column, not 1."""
     multilabel: bool | Literal["auto"] = field(default="auto", kw_only=True)
@@ -73,7 +76,7 @@ class ParquetOptions(FileOptions):
         for name in ("label", "weight", "query_id", "id"):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{name}={value!r:.100}, but it must be the name of a column")
-        self._set("filters", normalized(self.filters))
+        self._set("filters", normalize_filters(self.filters))
         if not self.zero_based and self.features_as in ("columns", "vector"):
             raise ConfigError("zero_based=False is for indices of sparse rows; leave it out")
         self._check_kept()
@@ -82,7 +85,7 @@ class ParquetOptions(FileOptions):
         taken = [name for name in self.keep if name in RESERVED]
         if taken:
             raise ConfigError(
-                f"keep={taken[0]!r}, but shards have a column of that name for themselves; rename it in the source"
+                f"keep={taken[0]!r}, but shards use this name for another column; rename the column in the source"
             )
         if self.id is not None and "id" in self.keep and self.id != "id":
             raise ConfigError(f"keep='id' and id={self.id!r} would both be the shards' column id; leave one out")
@@ -96,7 +99,7 @@ class ParquetOptions(FileOptions):
 
     @property
     def kept_columns(self) -> dict[str, str]:
-        """Columns that shards keep: name there, then name in the source."""
+        """Names in the source of the columns that shards keep, by their names in shards."""
         return {**({} if self.id is None else {"id": self.id}), **{name: name for name in self.keep}}
 
     @property
@@ -111,7 +114,7 @@ class ParquetOptions(FileOptions):
 
     @property
     def kept(self) -> dict[str, str]:
-        """Types of the columns that shards keep, by their names there; known once they are resolved."""
+        """Types of the columns that shards keep, by their names in shards; `kept_types` must be resolved."""
         return dict(zip(self.kept_columns, self.kept_types or (), strict=True))
 
     @property
@@ -128,7 +131,7 @@ class ParquetOptions(FileOptions):
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    """Check names of columns, which come once each."""
+    """Check names of columns, which must be distinct."""
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else (None,)
     if not all(isinstance(item, str) and item for item in names):
         raise ConfigError(f"{name}={value!r:.100}, but it must be the name of a column, or a list of names")
@@ -138,36 +141,36 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in names)
 
 
-def normalized(filters: Any) -> Filters | None:
-    """Check filters and make them of plain values: tuples, text, numbers; dates as ISO text.
+def normalize_filters(filters: Any) -> Filters | None:
+    """Check filters and convert them to plain values: tuples, text, numbers, and dates as ISO text.
 
     Raises
     ------
     ConfigError
-        For what is no comparison of a column with plain values.
+        If they are not comparisons of columns with plain values.
 
     Examples
     --------
-    >>> normalized([("day", ">", 3), ("kind", "in", ["a", "b"])])
+    >>> normalize_filters([("day", ">", 3), ("kind", "in", ["a", "b"])])
     ((('day', '>', 3), ('kind', 'in', ('a', 'b'))),)
     """
     if filters is None or (isinstance(filters, Sequence) and not filters):
         return None
     if not _is_list(filters):
-        raise _misshapen(filters)
+        raise _filters_error(filters)
     alternatives = [filters] if all(_is_comparison(item) for item in filters) else filters
     if not all(_is_list(item) and item and all(map(_is_comparison, item)) for item in alternatives):
-        raise _misshapen(filters)
+        raise _filters_error(filters)
     return tuple(tuple(map(_comparison, item)) for item in alternatives)
 
 
 def condition_of(filters: Filters, schema: pa.Schema, file: SourceFile) -> Any:
-    """Turn filters into an expression for a file; text is compared with dates and times as such.
+    """Turn filters into an expression for a file; text is converted if the column has dates or times.
 
     Raises
     ------
     ConfigError
-        Where a column cannot be compared with a value.
+        If a column cannot be compared with a value.
     """
     types = {item.name: storage_type(item.type) for item in schema}
     try:
@@ -186,7 +189,7 @@ def condition_of(filters: Filters, schema: pa.Schema, file: SourceFile) -> Any:
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """Type of a column's values in memory: behind extensions, which are never loaded, and dictionaries."""
+    """Return the type of a column's values in memory, without dictionary and extension types."""
     if isinstance(kind, pa.BaseExtensionType):
         return storage_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -214,24 +217,24 @@ def _comparison(item: Sequence[Any]) -> tuple[str, str, Any]:
     column, operator, value = item
     operator = "==" if operator == "=" else " ".join(operator.split())
     if operator not in OPERATORS:
-        raise ConfigError(f"filters: {operator!r} is no operator; they are {', '.join(OPERATORS)}")
+        raise ConfigError(f"filters: {operator!r} is not an operator; choose from {', '.join(OPERATORS)}")
     if operator.endswith("in"):
         if not isinstance(value, Sequence | set | frozenset) or isinstance(value, str):
-            raise ConfigError(f"filters: {column} {operator} {value!r:.100}, but it takes a list of values")
+            raise ConfigError(f"filters: {column} {operator} {value!r:.100}, but the operator takes a list of values")
         chosen = sorted(value) if isinstance(value, set | frozenset) else value
         return column, operator, tuple(_plain(one) for one in chosen)
     return column, operator, _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime.date):  # times are dates too
+    if isinstance(value, datetime.date):  # or its subclass, datetime
         return value.isoformat()
-    if hasattr(value, "item"):  # numpy's numbers
+    if hasattr(value, "item"):  # a number of NumPy
         value = value.item()
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"filters: {value!r:.100} is no value to compare with: text, a finite number or a date is")
+        raise ConfigError(f"filters: {value!r:.100}, but a value is text, a finite number or a date")
     return value
 
 
-def _misshapen(filters: object) -> ConfigError:
+def _filters_error(filters: object) -> ConfigError:
     return ConfigError(f"filters={filters!r:.200}: {_SHAPE}")

@@ -19,7 +19,7 @@ _VECTOR = "features"
 _PAIR = ("indices", "values")
 _SHOWN = 12
 _FLAGS = {"query_id": "--query-column"}
-"""Options of the command line that are not named like their parameter."""
+"""Command-line options whose name differs from that of their parameter."""
 
 
 class Schema:
@@ -28,7 +28,7 @@ class Schema:
     Raises
     ------
     ParquetError
-        From its methods, naming the file and the column.
+        If a method finds no such column, or several; the error names the file and the column.
     """
 
     def __init__(self, schema: pa.Schema, file: SourceFile) -> None:
@@ -41,7 +41,7 @@ class Schema:
         return ParquetError(reason, path=self._path, column=printable(column))
 
     def type_of(self, column: str, use: str) -> pa.DataType:
-        """Type of a column that is read as `use`."""
+        """Return the type of a column that is read for the option `use`."""
         if column not in self._types:
             shown = ", ".join(map(printable, self._names[:_SHOWN])) + (", …" if len(self._names) > _SHOWN else "")
             hint = "" if (use, column) == ("label", "label") else meant(column, self._names)
@@ -56,16 +56,16 @@ class Schema:
         return self._types[column]
 
     def numbers(self, leave_out: set[str]) -> list[str]:
-        """Names of all columns of numbers but some."""
+        """Return the names of all columns of numbers, except some."""
         return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
 
     def has_vector(self, column: str) -> bool:
-        """Return True if there is such a column of vectors or of pairs."""
+        """Return True if there is a column of this name that holds vectors or structs."""
         kind = self._types.get(column)
         return kind is not None and (_vector_value(kind) is not None or pa.types.is_struct(kind))
 
     def has_lists(self, column: str, *, integers: bool = False) -> bool:
-        """Return True if there is such a column of lists of numbers."""
+        """Return True if there is a column of this name that holds lists of numbers, or of integers on request."""
         value = _list_value(self._types.get(column))
         return value is not None and (pa.types.is_integer(value) if integers else is_number(value))
 
@@ -76,10 +76,10 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]:
-    """Options of a source that the schema of its first file determines; those that need rows stay open.
+    """Return the options of a source that the schema of its first file determines; those that need rows are not set.
 
-    Left out, features are the column ``features`` if it holds vectors or pairs, else the pair ``indices``
-    and ``values`` if they hold lists, else every column of numbers that is not label, weight, query id or kept.
+    Features that are not given are the column ``features`` if it holds vectors or structs, else ``indices`` and
+    ``values`` if they hold lists, else every column of numbers that is not the label, weight, query id or kept.
     """
     features, features_as = options.features, str(options.features_as)
     used = {name for name in (options.label, options.weight, options.query_id, *options.kept_columns.values()) if name}
@@ -99,7 +99,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             raise schema.error(_VECTOR, reason)
     types = [schema.type_of(name, "features") for name in features]
     if features_as == "auto":
-        features_as = _form(types)
+        features_as = _layout(types)
     found: dict[str, Any] = {"features": features, "features_as": features_as}
     if options.n_features is None:
         found["n_features"] = _width(types, features_as)
@@ -125,7 +125,7 @@ def check_schema(options: ParquetOptions, schema: Schema) -> None:
     Raises
     ------
     ParquetError
-        Naming file and column.
+        If a column is missing, or its type does not match; the error names the file and the column.
     """
     _check_features(options, schema)
     if options.label is not None:
@@ -137,7 +137,7 @@ def check_schema(options: ParquetOptions, schema: Schema) -> None:
     for column, wanted in zip(options.kept_columns.values(), options.kept_types or (), strict=True):
         found = _kept_type(schema.type_of(column, "keep"), column, schema)
         if found != wanted:
-            raise schema.error(column, f"is {found} when kept, but {wanted} in the source's first file")
+            raise schema.error(column, f"is kept as {found}, but as {wanted} in the source's first file")
     for column in options.filter_columns:
         schema.type_of(column, "filters")
 
@@ -149,11 +149,11 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
         for name, kind in zip(features, types, strict=True):
             if not is_number(kind):
                 remedy = ", encode it as numbers, or pass it as keep=" if _is_text(kind) else ""
-                reason = f"is {kind}, but a column of features is of numbers; leave it out{remedy}"
+                reason = f"is {kind}, but feature columns are numbers; leave it out{remedy}"
                 raise schema.error(name, reason)
         if len(types) != options.n_features:
             raise ConfigError(
-                f"features are {len(types):,} columns, but n_features={options.n_features:,}; name as many columns"
+                f"features are {len(types):,} columns, but n_features={options.n_features:,}; the two must be equal"
             )
         return
     if options.features_as == "vector":
@@ -168,13 +168,13 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
     if len(types) == 1 and pa.types.is_struct(types[0]):
         fields = {item.name: storage_type(item.type) for item in types[0]}
         if not set(_PAIR) <= fields.keys():
-            reason = f"is a struct of {', '.join(fields)}, but sparse rows are one of indices and values"
+            reason = f"is a struct of {', '.join(fields)}, but sparse rows are a struct of indices and values"
             raise schema.error(features[0], reason)
         names, types = [f"{features[0]}.{name}" for name in _PAIR], [fields[name] for name in _PAIR]
     else:
         names = list(features)
     if len(types) > 2:
-        raise schema.error(names[2], "sparse rows are two columns of lists, indices and values, or one struct of them")
+        raise schema.error(names[2], "sparse rows are two columns of lists, indices and values, or one of structs")
     value = _list_value(types[0])
     if value is None or not pa.types.is_integer(value):
         raise schema.error(names[0], f"is {types[0]}, but indices are lists of integers")
@@ -196,8 +196,8 @@ def _check_label(options: ParquetOptions, schema: Schema) -> None:
         raise schema.error(name, f"is {kind}, but labels are numbers{hint}")
 
 
-def _form(types: list[pa.DataType]) -> str:
-    """Layout of the features by the types of their columns."""
+def _layout(types: list[pa.DataType]) -> str:
+    """Find the layout of the features by the types of their columns."""
     lists = [_list_value(kind) for kind in types]
     if len(types) == 2 and None not in lists and pa.types.is_integer(lists[0]):
         return "sparse"
@@ -207,7 +207,7 @@ def _form(types: list[pa.DataType]) -> str:
 
 
 def _width(types: list[pa.DataType], features_as: str) -> int | None:
-    """Count the columns of the features, where types determine it."""
+    """Return the number of features if the types of their columns determine it."""
     if features_as == "columns":
         return len(types)
     if features_as == "vector" and pa.types.is_fixed_size_list(types[0]):
@@ -218,7 +218,7 @@ def _width(types: list[pa.DataType], features_as: str) -> int | None:
 
 
 def _kept_type(kind: pa.DataType, column: str, schema: Schema) -> str:
-    """Type that a column has in shards."""
+    """Return the type of a kept column in shards."""
     kept = next((kept for is_kind, kept in _KEPT if is_kind(kind)), None)
     if pa.types.is_timestamp(kind):
         kept = pa.timestamp("us", None if kind.tz is None else "UTC")
@@ -235,7 +235,7 @@ def _vector_value(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
-    """Type of the items of lists of any kind; None for other types."""
+    """Return the type of the items of lists of any kind; None for other types."""
     return storage_type(kind.value_type) if kind is not None and _is_any(kind, _LISTS) else None
 
 

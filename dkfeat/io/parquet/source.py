@@ -43,7 +43,7 @@ class ParquetSource(ParquetOptions, Source):
     (lists, or fixed-size binary of little-endian float32); sparse rows as two columns of lists, indices and values; or
     one column of structs of these two. Nulls, NaN and infinities are errors with their location, or set aside with
     their row; a column that is missing or of another type is always an error. Integers and decimals are read as
-    float64, then all values are rounded to `dtype`; one that overflows it is bad. Values that are zero are not stored.
+    float64, then all values are rounded to `dtype`; a value that overflows it is bad. Zeros are not stored.
 
     Raises
     ------
@@ -70,15 +70,15 @@ class ParquetSource(ParquetOptions, Source):
         found = find_files(patterns, self.storage_options)
         if patterns == self.urlpath:
             return found
-        shown = tuple(file for file in found if not is_hidden(file.name))
-        if not shown:
+        visible = tuple(file for file in found if not is_hidden(file.name))
+        if not visible:
             raise SourceNotFoundError(
-                f"no file matches {printable(patterns[0])}, names that begin with _ or . left out"
+                f"no file matches {printable(patterns[0])}; names that begin with _ or . are ignored"
             )
-        return shown
+        return visible
 
     def column_names(self, files: Sequence[SourceFile]) -> list[str]:
-        """Names of all columns of the first file."""
+        """Return the names of all columns of the first file."""
         with open_parquet(files[0], self.storage_options) as parquet:
             return list(parquet.schema_arrow.names)
 
@@ -122,22 +122,22 @@ class ParquetSource(ParquetOptions, Source):
         return min(int(self.blocksize), sum(self._footer(split).row_bytes[split.start : split.stop]))
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
-        """Count a split's rows, and read its labels, and its indices if the number of columns is open.
+        """Count a split's rows and read its labels; if the number of features is unknown, read features too.
 
-        `proceed` is called at every batch; what it raises ends the scan. Stored values are not counted.
+        `proceed` is called for every batch, and its exceptions end the scan. Stored values are not counted.
 
         Raises
         ------
         dkfeat.errors.ParquetError
-            With the location of the value.
+            If a value is invalid; the error has its location.
         dkfeat.errors.SpecConflictError
-            The file is not as it was listed.
+            If the file has changed since it was listed.
         """
         source = self.inspect([split.file])
         features = (source.features or ()) if source.n_features is None else ()
         names = (source.label, *features[:1], *source.filter_columns)
         columns, decoded = list(dict.fromkeys([name for name in names if name])), source
-        if source.is_quarantined:  # which rows are bad depends on all columns
+        if source.is_quarantined:  # a row may be bad by any column
             columns, decoded = source.read_columns, source._with_width()
         counts = SplitScan()
         with open_split(source, split, columns) as reader:
@@ -158,13 +158,13 @@ class ParquetSource(ParquetOptions, Source):
         return counts
 
     def _with_width(self) -> Self:
-        """Source that separates bad rows from good ones before the number of columns is known."""
+        """Return a source that tells bad rows from good ones before the number of features is known."""
         if self.n_features is not None:
             return self
         if self.features_as == "vector":
             raise ConfigError(
-                'on_bad_row="quarantine" needs n_features for vectors in lists of any length: '
-                "which of them are bad depends on it"
+                'on_bad_row="quarantine" needs n_features for vectors in lists of variable length, '
+                "because vectors of another length are bad"
             )
         return self.replaced(n_features=2**63 - 1)
 
@@ -196,15 +196,15 @@ class ParquetSource(ParquetOptions, Source):
                 del batch
                 first = 0
                 while first < rows.n_rows or bad:
-                    end, stop = piece.room(rows, first, n_bytes, bad)
-                    aside = len(bad) if stop is None else sum(row.offset < stop for row in bad)
-                    piece.add(rows, first, end, n_bytes, bad[:aside])
-                    first, bad = end, bad[aside:]
+                    end, stop = piece.find_end(rows, first, n_bytes, bad)
+                    n_bad = len(bad) if stop is None else sum(row.offset < stop for row in bad)
+                    piece.add(rows, first, end, n_bytes, bad[:n_bad])
+                    first, bad = end, bad[n_bad:]
                     if stop is not None:
                         check_unchanged(split.file, self.storage_options)
                         yield piece.piece(number, start, stop, last=False, checksum=checksum)
                         number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
-                del rows  # only the caller holds a block while the next one is read
+                del rows  # only the caller refers to a block while the next one is read
             check_unchanged(split.file, self.storage_options)
             yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
 
@@ -217,7 +217,7 @@ class ParquetSource(ParquetOptions, Source):
         _, error = next(self._locate_rows(split, piece, [rejected]))
         return error
 
-    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # reason locates
+    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # the reason has the location
         """Make the error for a row that was set aside; its message has the location."""
         return ParquetError(reason, path=printable(file.url))
 
@@ -225,17 +225,18 @@ class ParquetSource(ParquetOptions, Source):
         self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]
     ) -> Iterator[tuple[BadRow, RowError]]:
         """Locate rows that a map rejected, in ascending order, by reading the split up to them."""
-        aside = [bad.offset for bad in piece.bad_rows]
+        bad_numbers = [bad.offset for bad in piece.bad_rows]
         seen, left = 0, list(rejected)
         with open_split(self, split, self.read_columns) as reader:
             for batch, first_row in reader.batches():
                 numbers = first_row + batch.rows
-                own = np.flatnonzero((numbers >= piece.start) & (numbers < piece.stop) & ~np.isin(numbers, aside))
-                while left and left[0].row < seen + len(own):
-                    position = int(own[left[0].row - seen])
+                in_piece = (numbers >= piece.start) & (numbers < piece.stop)
+                positions = np.flatnonzero(in_piece & ~np.isin(numbers, bad_numbers))
+                while left and left[0].row < seen + len(positions):
+                    position = int(positions[left[0].row - seen])
                     error = self._rejected_error(batch, position, left.pop(0))
                     yield bad_row(batch, position, first_row, error), error
-                seen += len(own)
+                seen += len(positions)
                 if not left:
                     return
 
@@ -253,7 +254,7 @@ class ParquetSource(ParquetOptions, Source):
 
 @lru_cache(_MOST_FOOTERS)
 def _footer(source: ParquetSource, file: SourceFile) -> Footer:
-    """Read the footer of a file, which is cached while the file is unchanged."""
+    """Read the footer of a file; it is cached for the file as it was listed."""
     with open_parquet(file, source.storage_options) as parquet:
         return footer_of(source, file, parquet)
 
@@ -266,18 +267,18 @@ class _PieceBuilder:
         self._left_rows = _MOST_VALUES if max_rows is None else max_rows
         self._left_bytes, self._left_values = int(options.blocksize), _MOST_VALUES
 
-    def room(
+    def find_end(
         self, rows: RowBlock, first: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]
     ) -> tuple[int, int | None]:
         """Find the end of the rows from `first` on that still fit in this piece.
 
-        The piece ends before the first row that begins beyond its byte limit, or that exceeds its limit of rows or bad
-        rows. The second value is the number of that row in the file, or None if all rows fit.
+        The piece ends before the first row that begins at or beyond its byte limit, or that exceeds its limit of rows
+        or bad rows. The second value is the number of that row in the file, or None if all rows fit.
         """
         before = np.cumsum(n_bytes[first:]) - n_bytes[first:]
         end = first + min(int(np.searchsorted(before, self._left_bytes, side="left")), self._left_rows)
         most_values = int(rows.X.indptr[first]) + self._left_values
-        if most_values < rows.X.nnz:  # over 32 bits; blocksize allows this only for very narrow values
+        if most_values < rows.X.nnz:  # more than 32 bits count; blocksize allows this only for small values
             end = min(end, int(np.searchsorted(rows.X.indptr, most_values, side="right")) - 1)
         numbers: Any = rows.number
         stop = int(numbers[end]) if end < rows.n_rows else None
@@ -288,7 +289,7 @@ class _PieceBuilder:
         return end, stop
 
     def add(self, rows: RowBlock, first: int, end: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]) -> None:
-        """Add rows from `first` to `end`, and the quarantined rows among them."""
+        """Add rows from `first` to `end`, and bad rows among them."""
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
@@ -314,7 +315,7 @@ class _PieceBuilder:
             weight=None if options.weight is None else np.empty(0),
             kept={name: pa.array([], KEPT_TYPES[kind]) for name, kind in options.kept.items()},
         )
-        block = join_blocks([empty, *self._parts])  # copied, even where there is one part
+        block = join_blocks([empty, *self._parts])  # two blocks at least, so that rows are copied
         self._parts = []
         block.X.has_sorted_indices = block.X.has_canonical_format = True
         return block

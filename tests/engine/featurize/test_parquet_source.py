@@ -255,7 +255,7 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
     featurized(source, tmp_path / "there", client=cluster_client)
     assert dataset_state(tmp_path / "here") == dataset_state(tmp_path / "there")
     # each row group has bad labels; any of them may be reported first
-    with pytest.raises(ParquetError, match=r"row group \d+, row [01], column w: 0\.\d+, but the labels allowed are 0"):
+    with pytest.raises(ParquetError, match=r"row group \d+, row [01], column w: 0\.\d+, but the allowed labels are 0"):
         featurized(wide(table, label="w", labels=(0,)), tmp_path / "bad", client=cluster_client)
 
 

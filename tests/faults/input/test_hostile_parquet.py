@@ -87,7 +87,7 @@ def test_damaged__is_an_error_of_the_file(tmp_path, good):
         paths.append(tmp_path / f"{name}.parquet")
         paths[-1].write_bytes(content)
     for path, line in zip(paths, read_in_child(paths, good), strict=True):
-        assert line.startswith(f"ParquetError 2 {path}: damaged, or no Parquet file: "), line
+        assert line.startswith(f"ParquetError 2 {path}: damaged, or not a Parquet file: "), line
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def _address_space(good):
 @pytest.mark.fault("X-05")
 def test_declared_rows__are_not_trusted(monkeypatch, good):
     monkeypatch.setattr(parquet_files, "MOST_GROUP_ROWS", 19)
-    with pytest.raises(ParquetError, match="row group 0: the row group declares 20 rows; at most 19 are read"):
+    with pytest.raises(ParquetError, match="row group 0: the row group declares 20 rows, but at most 19 are read"):
         rows(ParquetSource(str(good)))
 
 

@@ -301,10 +301,10 @@ def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
     [
         ("label > 3", "filters are comparisons such as"),
         ([("label",)], "filters are comparisons such as"),
-        ([("label", "~", 1)], "'~' is no operator"),
+        ([("label", "~", 1)], "'~' is not an operator"),
         ([("label", "in", 1)], "takes a list of values"),
-        ([("label", "==", None)], "is no value to compare with"),
-        ([("label", "<", float("nan"))], "is no value to compare with"),
+        ([("label", "==", None)], "but a value is text, a finite number or a date"),
+        ([("label", "<", float("nan"))], "but a value is text, a finite number or a date"),
         ([("label", "<", "high")], "do not fit the columns"),
     ],
 )
@@ -366,7 +366,7 @@ def test_file__that_changes_is_refused(table, tmp_path):
         ({"features": ()}, "features is empty"),
         ({"features": ("a", "a")}, "features has 'a' twice"),
         ({"features": (1,)}, "must be the name of a column"),
-        ({"keep": ("label",)}, "shards have a column of that name"),
+        ({"keep": ("label",)}, "shards use this name for another column"),
         ({"keep": ("id",), "id": "key"}, "would both be the shards' column id"),
         ({"weight": ""}, "weight='' *, but it must be the name"),
         ({"features_as": "wide"}, "features_as='wide', but it must be one of"),
