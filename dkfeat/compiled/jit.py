@@ -58,7 +58,7 @@ def kernel(function: F) -> F:
     3.0
     """
     compiled = numba.njit(**_FLAGS)(function)
-    if not config.DISABLE_JIT and _cache_wanted():  # type: ignore[attr-defined]  # numba sets it from the environment
+    if not config.DISABLE_JIT and _is_cache_enabled():  # type: ignore[attr-defined]  # numba sets it from the environment
         with suppress(RuntimeError):  # no writeable folder or no source file: run without a cache
             compiled._cache = _Cache(function)
     return compiled
@@ -70,7 +70,7 @@ def inlined(function: F) -> F:
 
 
 def owned(array: NDArray, dtype: Any = None) -> NDArray:
-    """Return the array if it is contiguous, aligned and writeable, else such a copy.
+    """Return the array itself if it is contiguous, aligned and writeable, else a copy that is.
 
     numba compiles a loop for each layout of its arrays, also for read-only ones; this function gives them one layout.
 
@@ -97,7 +97,7 @@ def aligned(count: int, dtype: Any) -> NDArray:
     return memory[start : start + count * size].view(dtype)
 
 
-def _cache_wanted() -> bool:
+def _is_cache_enabled() -> bool:
     switch = os.environ.get("DKFEAT_JIT_CACHE", "1")
     if switch not in ("0", "1"):
         raise ValueError(
@@ -139,7 +139,7 @@ class _Entries:
 
 
 class _Cache(FunctionCache):
-    """numba's cache of a function with dkfeat's names of entries; disk errors cost time, but never end a run."""
+    """numba's cache of a function with dkfeat's names of entries; after disk errors, functions are compiled again."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)

@@ -1,7 +1,7 @@
 """Rows of a batch for the descent: products with weights, and additions to them.
 
-Sums over columns are float32 in a fixed order: four partial sums in turn, sixteen for dense rows of a single lane and
-for squared lengths.
+Sums over columns are float32 in a fixed order: values are added to four partial sums in turn, or to sixteen for dense
+rows of a single lane and for squared lengths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST, _MOST = 1e-30, 1e38
 
 
 class BatchRows(NamedTuple):
-    """Features of a batch, flat."""
+    """Features of a batch as flat arrays."""
 
     indptr: Any
     """Shape (n_rows + 1,), int64 or int32."""
@@ -91,7 +91,7 @@ def product(rows, begin, end, coef, n_lanes, at):
 
 @inlined
 def add(rows, begin, end, table, n_lanes, at, change):
-    """Add a change of 16 lanes, times the row's stored values, to their columns."""
+    """Add a change of 16 lanes to the columns of the row's stored values, multiplied by each value."""
     indices, values = rows.indices, rows.values
     sparse, constant = len(indices) > 0, len(values) == 0
     if constant:

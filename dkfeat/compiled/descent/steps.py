@@ -1,26 +1,27 @@
 """Stochastic gradient descent of many linear models side by side, one row after another.
 
-A *lane* is one linear model: one class against the rest, under one loss and one strength of the penalty. All lanes see
-the same rows in the same order, and the weights of a column lie side by side, ``[column][lane]``: a row is gathered
-once for all of them. Lanes come in blocks of 16, a cache line of float32; a single lane has a loop of its own.
+A *lane* is one linear model: one class against the rest, under one loss and one strength of the penalty. All lanes
+process the same rows in the same order, and the weights of a column are adjacent, ``[column][lane]``: a row is read
+once for all lanes. Lanes come in blocks of 16, a cache line of float32; a single lane has a loop of its own.
 
-The weights of a lane are ``scale * coef``. The l2 penalty changes `scale` alone, by the factor
-``1 / (1 + step_size * alpha)`` a row: the proximal step, which stays positive for penalties of any strength.
+The weights of a lane are ``scale * coef``. The l2 penalty changes `scale` alone: each row multiplies it by
+``1 / (1 + step_size * alpha)``. This is the proximal step, whose factor is positive for penalties of any strength.
 
-The mean of the weights over a window of rows costs nothing in columns that a row does not hold. With S the sum of the
+The mean of the weights over a window of rows takes no time in columns that a row does not have. With S the sum of the
 scales so far, the sum of the weights over the window is ``S * coef - lag``, if each change d of `coef` adds ``S * d``
 to `lag`, before the row's own scale is added to S. `end_window` ends a window.
 
-Steps are implicit: rows of any length and weight are safe. The step of a row x with score s and step size r, which its
-weight multiplies, is the t of
+Steps are implicit: rows of any length and weight are safe. For a row x with score s, and with r the step size times the
+row's weight, the step is the t that solves
 
     t = -r * slope(s + t * |x|²)
 
-with the slope of the loss where the row ends up, not where it was: the proximal step, as in Kulis and Bartlett (2010),
-"Implicit Online Learning", and near to that of Karampatziakis and Langford (2011), "Online Importance Weight Aware
-Updates". An explicit step takes the slope at s: for squared losses it overshoots, and diverges, where r * |x|² is above
-2. For small r both are the same. The logistic loss bends so little that an explicit step is safe for r * |x|² up to 4,
-and learns faster: there, slopes are taken at s, and beyond at ``s + t * (|x|² - 4 / r)``.
+with the slope of the loss at the score after the step, not before it. This is the proximal step of Kulis and Bartlett
+(2010), "Implicit Online Learning", and close to the step of Karampatziakis and Langford (2011), "Online Importance
+Weight Aware Updates". An explicit step takes the slope at s: for squared losses it overshoots, and diverges, if
+r * |x|² is above 2. For small r both steps are nearly equal. The curvature of the logistic loss is so small that an
+explicit step is safe for r * |x|² up to 4, and learns faster. Up to this limit its slopes are taken at s, and beyond it
+at ``s + t * (|x|² - 4 / r)``.
 
 Arithmetic is strict, and sums over columns are float32 in a fixed order. Equal rows in equal order give equal bits.
 """
@@ -39,9 +40,9 @@ from dkfeat.compiled.simd.vector import LANES, load, store
 HINGE, SQUARED_HINGE, LOG_LOSS, SQUARED_ERROR, HUBER = range(5)
 """Numbers of the losses."""
 
-_ENOUGH = 1e-3
-"""Relative size of the last correction, for step and score; Newton's method then has twice as many correct digits."""
-_MOST = 100
+_TOLERANCE = 1e-3
+"""Relative size of the last correction, for step and score; Newton's method doubles the correct digits with it."""
+_MAX_CORRECTIONS = 100
 """Maximum number of corrections; a few are usually enough."""
 _SAFE = 4.0
 """Inverse of the logistic loss's greatest curvature."""
@@ -53,18 +54,18 @@ def _log_step(margin, size, length):
         rest = math.exp(-abs(margin))
         return size * (rest / (1.0 + rest) if margin > 0.0 else 1.0 / (1.0 + rest))
     length -= _SAFE / size
-    # t = size / (1 + exp(margin + t * length)): Newton's method, from the side on which it never overshoots, that is
-    # from where the margin is 0 or, if the step cannot reach that, from the longest step; from 0 for margins above 0
+    # t = size / (1 + exp(margin + t * length)), by Newton's method from a start where it never overshoots: for a margin
+    # below 0 the step to margin 0, or the longest step if that is shorter; else 0
     step = 0.0
     if margin < 0.0:
         step = size if size * length <= -margin else -margin / length
-    for _ in range(_MOST):
+    for _ in range(_MAX_CORRECTIONS):
         reached = margin + step * length
         rest = math.exp(-abs(reached))
         share = rest / (1.0 + rest) if reached > 0.0 else 1.0 / (1.0 + rest)
         correction = (step - size * share) / (1.0 + size * length * share * (1.0 - share))
         step -= correction
-        if not abs(correction) * max(1.0, step * length) > _ENOUGH * step:
+        if not abs(correction) * max(1.0, step * length) > _TOLERANCE * step:
             break
     return step
 
@@ -80,7 +81,7 @@ def step_and_loss(kind, score, target, epsilon, size, length):
     score, target : float
         Targets of classes are -1 and 1.
     epsilon : float
-        Error at which the Huber loss turns from square to absolute.
+        Absolute error at which the Huber loss changes from quadratic to linear.
     size : float
         Step size times the row's weight, at least 0.
     length : float
@@ -128,7 +129,7 @@ class Targets(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """State of all lanes, float64 of shape (n_lanes,) unless noted; reset at the end of a window."""
+    """State of all lanes, float64 of shape (n_lanes,) unless noted; `end_window` resets scales and sums."""
 
     kinds: Any
     """Loss of each lane, int64."""
@@ -151,7 +152,7 @@ class Lanes(NamedTuple):
 
 @inlined
 def _move(lanes, lane, product, length, target, weight, epsilon, intercept_rate):
-    # one row in one lane, except the columns' weights; returns the changes of these and their lag for values of 1
+    # process a row in a lane, except the weights of columns; return the changes of weight and lag for a value of 1
     score = lanes.scales[lane] * product + lanes.intercepts[lane]
     size = lanes.step_sizes[lane] * weight
     step, loss = step_and_loss(lanes.kinds[lane], score, target, epsilon, size, length + intercept_rate)
@@ -176,17 +177,17 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
     start : int
         Row to begin with.
     lanes : Lanes
-        A multiple of 16; changed.
+        Their number is a multiple of 16; changed.
     n_outputs : int
         Lane ``v * n_outputs + o`` is output o of variant v.
     epsilon : float
-        Error at which the Huber loss turns from square to absolute.
+        Absolute error at which the Huber loss changes from quadratic to linear.
     intercept_rate : float
         Step of the intercept, as a share of the step of the weights.
     coef : ndarray of shape (n_columns * n_lanes,), float32
         Changed.
-    lag : ndarray of the same shape or of none, float32
-        Changed; without it, weights are not averaged.
+    lag : ndarray of the same shape, or empty, float32
+        Changed; if it is empty, weights are not averaged.
 
     Returns
     -------
@@ -273,7 +274,7 @@ def end_window(lanes, n_window, n_before, coef, lag, mean):
     n_window, n_before : int
         Rows of the window, at least 1, and rows before it.
     coef : ndarray of shape (n_columns * n_lanes,), float32
-    lag, mean : ndarrays of the same shape, or of none, float32
+    lag, mean : ndarrays of the same shape, or empty, float32
         On entry the mean is over all rows before the window; on return it includes the window.
     """
     n_lanes = len(lanes.kinds)

@@ -49,24 +49,24 @@ def multiply_6(x, at, step, table, begin, count, out, to, out_step):
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
 
 
-def multiply_listed(x, at, places, table, begin, count, out, to):
-    """Apply `multiply_1` with row ``places[at + k]`` of the table for ``x[at + k]``."""
+def multiply_listed(x, at, positions, table, begin, count, out, to):
+    """Apply `multiply_1` with row ``positions[at + k]`` of the table for ``x[at + k]``."""
     chosen = table[begin:]
     sums = out[to : to + TILE]
     for k in range(at, at + count):
-        sums += x[k] * chosen[places[k] * TILE : (places[k] + 1) * TILE]
+        sums += x[k] * chosen[positions[k] * TILE : (positions[k] + 1) * TILE]
 
 
 def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
     """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, with the sums in registers."""
     kind = f32x16.backend
     vectors = TILE // LANES
-    places = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
-    targets = [[builder.gep(place, [I64(v)]) for v in range(vectors)] for place in places]
+    pointers = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
+    targets = [[builder.gep(pointer, [I64(v)]) for v in range(vectors)] for pointer in pointers]
     sums = [[cgutils.alloca_once_value(builder, builder.load(target, align=4)) for target in row] for row in targets]
     with cgutils.for_range(builder, count) as loop:
-        place = builder.bitcast(weights_at(loop.index), kind.as_pointer())
-        weights = [builder.load(builder.gep(place, [I64(v)]), align=4) for v in range(vectors)]
+        pointer = builder.bitcast(weights_at(loop.index), kind.as_pointer())
+        weights = [builder.load(builder.gep(pointer, [I64(v)]), align=4) for v in range(vectors)]
         for row, totals in zip(rows, sums, strict=True):
             value = repeat(builder, kind, builder.load(row(loop.index)))
             for weight, total in zip(weights, totals, strict=True):
@@ -91,17 +91,17 @@ def _emit_rows(code: Code, *values: Any, n_rows: int) -> None:
 
 
 def _emit_listed(code: Code, *values: Any) -> None:
-    x, at, places, table, begin, count, out, to = values
+    x, at, positions, table, begin, count, out, to = values
     builder = code.builder
-    start, first_place = code.pointer(0, x, at, _F32), code.pointer(2, places, at, I64)
+    start, first_position = code.pointer(0, x, at, _F32), code.pointer(2, positions, at, I64)
     first_weight, output = code.pointer(3, table, begin, _F32), code.pointer(6, out, to, _F32)
 
     def weights_at(k):
-        column = builder.load(builder.gep(first_place, [k]))
-        later = builder.load(builder.gep(first_place, [builder.add(k, I64(AHEAD))]))
+        column = builder.load(builder.gep(first_position, [k]))
+        later = builder.load(builder.gep(first_position, [builder.add(k, I64(AHEAD))]))
         for line in range(0, TILE, LANES):
-            place = builder.add(builder.mul(later, I64(TILE)), I64(line))
-            emit_prefetch(builder, builder.gep(first_weight, [place]), for_write=False)
+            offset = builder.add(builder.mul(later, I64(TILE)), I64(line))
+            emit_prefetch(builder, builder.gep(first_weight, [offset]), for_write=False)
         return builder.gep(first_weight, [builder.mul(column, I64(TILE))])
 
     _emit(builder, [lambda k: builder.gep(start, [k])], weights_at, count, [output])
@@ -115,7 +115,7 @@ register(multiply_listed, _LISTED, _emit_listed, types.none)
 
 @kernel
 def multiply_dense(x, n_samples, n_columns, table, n_tiles, out, to, step):
-    """Add products of dense rows.
+    """Add products of dense rows and the table to `out`.
 
     Parameters
     ----------
@@ -133,24 +133,24 @@ def multiply_dense(x, n_samples, n_columns, table, n_tiles, out, to, step):
                 begin, count = (tile * n_columns + column) * TILE, min(_COLUMN_BLOCK, n_columns - column)
                 i = first
                 while i < last:
-                    at, place = i * n_columns + column, to + i * step + tile * TILE
+                    at, target = i * n_columns + column, to + i * step + tile * TILE
                     if i + _ROWS <= last:
-                        multiply_6(x, at, n_columns, table, begin, count, out, place, step)
+                        multiply_6(x, at, n_columns, table, begin, count, out, target, step)
                         i += _ROWS
                     else:
-                        multiply_1(x, at, n_columns, table, begin, count, out, place, step)
+                        multiply_1(x, at, n_columns, table, begin, count, out, target, step)
                         i += 1
 
 
 @kernel
-def multiply_sparse(indptr, places, values, n_columns, table, n_tiles, out, to, step):
-    """Add products of sparse rows.
+def multiply_sparse(indptr, positions, values, n_columns, table, n_tiles, out, to, step):
+    """Add products of sparse rows and the table to `out`.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_samples + 1,), int64
-    places : ndarray of shape (nnz + AHEAD,), int64
-        Columns of the table, ascending in a row; the last AHEAD are arbitrary.
+    positions : ndarray of shape (nnz + AHEAD,), int64
+        Position in the table of each value's column, ascending in a row; the last AHEAD are arbitrary.
     values : ndarray of shape (nnz,), float32
     n_columns, n_tiles : int
     table : ndarray of shape (n_tiles * n_columns * 64,), float32
@@ -161,8 +161,8 @@ def multiply_sparse(indptr, places, values, n_columns, table, n_tiles, out, to, 
     for tile in range(n_tiles):
         begin = tile * n_columns * TILE
         for i in range(indptr.shape[0] - 1):
-            at, place = indptr[i], to + i * step + tile * TILE
-            multiply_listed(values, at, places, table, begin, indptr[i + 1] - at, out, place)
+            at, target = indptr[i], to + i * step + tile * TILE
+            multiply_listed(values, at, positions, table, begin, indptr[i + 1] - at, out, target)
 
 
 _COLUMNS = 64

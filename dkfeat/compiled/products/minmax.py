@@ -65,16 +65,16 @@ def minmax_similarities(
             if position >= 0:
                 x = values[at]
                 start, stop = colptr[position], colptr[position + 1]
-                if stop - start == n_y:  # every row holds it: a loop over neighbours, which compiles to vectors
+                if stop - start == n_y:  # every row has it: a loop over contiguous values, which is vectorized
                     for j in range(bound):
                         y = column_values[start + j] * scales[j]
                         sums[j] += x if x < y else y
                     continue
-                for place in range(start, stop):
-                    j = rows[place]
+                for entry in range(start, stop):
+                    j = rows[entry]
                     if j >= bound:
                         break
-                    y = column_values[place] * scales[j]
+                    y = column_values[entry] * scales[j]
                     sums[j] += x if x < y else y
         for j in range(bound):
             total = x_totals[i] + y_totals[j] * scales[j]

@@ -1,4 +1,4 @@
-"""Products of signed sums: features of rows under random signs, with no table of weights.
+"""Products of signed sums: features of rows under random signs, without a table of weights.
 
 Components are in blocks of 16, in descending order of degree. Block b has as many levels as its first component has
 factors, with 16 factors each, starting at factor ``starts[b]``; lane l of level j is factor j of component 16 b + l. A
@@ -33,14 +33,14 @@ _CHUNK = 8 * LANES
 _ENTRIES = 1 << GROUP
 _LOOKUPS = COLUMNS // GROUP
 _SUMS, _CELLS = _LOOKUPS * _ENTRIES * LANES, COLUMNS * LANES
-ROOM = _SUMS + _CELLS
+SCRATCH_SIZE = _SUMS + _CELLS
 """Number of float32 that `multiply_dense_signs` needs for intermediate values."""
 
 f32, u64 = np.float32, np.uint64
 
 
 def load_mask(words, offset):
-    """Lanes that the bits of ``words[offset]``, a uint16, mark, from the lowest."""
+    """Make a mask of 16 lanes from the bits of ``words[offset]``, a uint16; the lowest bit is lane 0."""
     return (words[offset] >> np.arange(LANES, dtype=np.uint16)) & 1 == 1
 
 
@@ -104,13 +104,13 @@ class Features(NamedTuple):
     """Flat: component c of row i is ``values[to + i * step + c]``; components are the last columns of a row."""
     to: int
     step: int
-    spoilt: NDArray[np.uint8]
+    overflowed: NDArray[np.uint8]
     """Shape (n_samples,): set to 1 for rows with a feature that overflows, otherwise unchanged."""
 
 
 @kernel
 def multiply_dense_signs(
-    x, multipliers, n_columns, first_column, last_column, signs, components, features, room, totals
+    x, multipliers, n_columns, first_column, last_column, signs, components, features, scratch, totals
 ):
     """Process a range of columns of dense rows; the call with the last columns writes the features.
 
@@ -121,22 +121,22 @@ def multiply_dense_signs(
         Factors of the rows.
     n_columns : int
     first_column, last_column : int
-        Range of columns, from a multiple of 64, exclusive of the last: 0 to n_columns, or parts of it in order.
+        Range of columns, without the last: 0 to n_columns, or its parts in order; the first is a multiple of 64.
     signs : ndarray of shape (ceil((last_column - first_column) / 64) * n_factors,), uint64
         Transposed signs of these columns.
     components : Components
     features : Features
-    room : ndarray of shape (ROOM,), float32
+    scratch : ndarray of shape (SCRATCH_SIZE,), float32
         Buffer for intermediate values, aligned to 64 bytes; otherwise look-ups take twice the time.
     totals : ndarray of shape (16 * n_factors,), float32
         Buffer for the sums of 16 rows if one call processes all columns. Otherwise of shape (ceil(n_samples / 16) * 16
         * n_factors,), with the sums of all rows from the previous call. Aligned to 64 bytes.
     """
     starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
-    out, to, step, spoilt = features
+    out, to, step, overflowed = features
     n_samples, n_components = multipliers.shape[0], step - to
     low, high = starts[first_block] - origin, starts[last_block] - origin
-    sums, cells = room[:_SUMS], room[_SUMS:]
+    sums, cells = scratch[:_SUMS], scratch[_SUMS:]
     lanes = np.empty(LANES, np.float32)
     zero = splat(f32(0))
     stride = 0 if first_column == 0 and last_column == n_columns else n_factors
@@ -183,43 +183,43 @@ def multiply_dense_signs(
                     feature = feature * (load(totals, held + (at + j * LANES) * LANES) * scale)
                 bad = bad + feature * zero
                 store(cells, lane * LANES, feature)
-            for row in range(n_rows):  # a row's features go out side by side
-                place = to + (first + row) * step + component
+            for row in range(n_rows):  # write the features of a row next to each other
+                target = to + (first + row) * step + component
                 for lane in range(width):
-                    out[place + lane] = cells[lane * LANES + row]
+                    out[target + lane] = cells[lane * LANES + row]
         store(lanes, 0, bad)
         for lane in range(n_rows):
             if lanes[lane] != f32(0):
-                spoilt[first + lane] = 1
+                overflowed[first + lane] = 1
 
 
 @kernel
 def multiply_sparse_signs(
-    indptr, places, fresh, values, multipliers, signs, components, features, totals, goes_on, ends
+    indptr, positions, is_group_start, values, multipliers, signs, components, features, totals, is_continued, is_last
 ):
     """Process sparse rows, or a part of a single row; the call with the last part writes the features.
 
     Parameters
     ----------
     indptr : ndarray of shape (n_samples + 1,), int64
-    places : ndarray of shape (nnz,), int64
-        Rows of the table `signs`; columns ascend in a row.
-    fresh : ndarray of shape (nnz,), bool
+    positions : ndarray of shape (nnz,), int64
+        Row of the table `signs` for each value; columns ascend in a row.
+    is_group_start : ndarray of shape (nnz,), bool
         True for the first entry of a row in its group of columns.
     values : ndarray of shape (nnz,), float32
     multipliers : ndarray of shape (n_samples,), float32
-    signs : ndarray of shape (n_places * n_factors / 16,), uint16
+    signs : ndarray of shape (n_positions * n_factors / 16,), uint16
         Packed signs.
     components : Components
     features : Features
     totals : ndarray of shape (n_factors,), float32
         Buffer for the sums of a row.
-    goes_on, ends : bool
-        True if `totals` holds sums of earlier columns of a single row, and if this part is its last. A part of a row
-        begins with the first entry of a group.
+    is_continued, is_last : bool
+        True if `totals` holds the sums of earlier columns of a single row, and True if this part is the row's last
+        one. A part of a row begins with the first entry of a group.
     """
     starts, degrees, scales, constants, first_block, last_block, n_factors, origin = components
-    out, to, step, spoilt = features
+    out, to, step, overflowed = features
     n_words = n_factors // LANES
     low, high = starts[first_block] - origin, starts[last_block] - origin
     n_components = step - to
@@ -230,7 +230,7 @@ def multiply_sparse_signs(
         for chunk in range(low // _CHUNK * _CHUNK, high, _CHUNK):
             word = chunk // LANES
             t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = zero
-            if goes_on:
+            if is_continued:
                 t0, t1 = load(totals, chunk), load(totals, chunk + LANES)
                 t2, t3 = load(totals, chunk + 2 * LANES), load(totals, chunk + 3 * LANES)
                 t4, t5 = load(totals, chunk + 4 * LANES), load(totals, chunk + 5 * LANES)
@@ -239,7 +239,7 @@ def multiply_sparse_signs(
             for at in range(indptr[i], indptr[i + 1]):
                 value = values[at] * multiplier
                 plus, minus = splat(value), splat(-value)
-                w = places[at] * n_words + word
+                w = positions[at] * n_words + word
                 s0 = select(load_mask(signs, w), minus, plus)
                 s1 = select(load_mask(signs, w + 1), minus, plus)
                 s2 = select(load_mask(signs, w + 2), minus, plus)
@@ -248,7 +248,7 @@ def multiply_sparse_signs(
                 s5 = select(load_mask(signs, w + 5), minus, plus)
                 s6 = select(load_mask(signs, w + 6), minus, plus)
                 s7 = select(load_mask(signs, w + 7), minus, plus)
-                if fresh[at]:
+                if is_group_start[at]:
                     t0, t1, t2, t3 = t0 + p0, t1 + p1, t2 + p2, t3 + p3
                     t4, t5, t6, t7 = t4 + p4, t5 + p5, t6 + p6, t7 + p7
                     p0, p1, p2, p3, p4, p5, p6, p7 = s0, s1, s2, s3, s4, s5, s6, s7
@@ -263,7 +263,7 @@ def multiply_sparse_signs(
             store(totals, chunk + 5 * LANES, t5 + p5)
             store(totals, chunk + 6 * LANES, t6 + p6)
             store(totals, chunk + 7 * LANES, t7 + p7)
-        if not ends:
+        if not is_last:
             continue
         bad = zero
         for block in range(first_block, last_block):
@@ -283,4 +283,4 @@ def multiply_sparse_signs(
         store(lanes, 0, bad)
         for lane in range(LANES):
             if lanes[lane] != f32(0):
-                spoilt[i] = 1
+                overflowed[i] = 1

@@ -3,8 +3,8 @@
 The mathematics libraries of systems differ in the last bit, so a feature map whose codes must agree between machines
 cannot use them. Both logarithms write ``x = 2**e * (1 + f)`` with ``1 + f`` in [0.707, 1.415) by integer operations
 on the bit pattern, then evaluate a minimax polynomial with separate products and sums. Errors stay below 1 ulp
-(measured, see the tests; 2 ulp is promised); log(1) is 0. In float64 log(0) is -inf, the log of a negative number is
-NaN, and subnormals are decomposed as integers, so that the results do not depend on a flush to zero.
+(measured, see the tests; 2 ulp is guaranteed); log(1) is 0. In float64 log(0) is -inf, the log of a negative number is
+NaN, and subnormals are decomposed as integers, so that the results do not depend on whether a CPU flushes them to zero.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dkfeat.compiled.simd.vector import bits_of, float_of, floor, select, splat,
 
 f32, f64, i64, u32 = np.float32, np.float64, np.int64, np.uint32
 
-# float32: log(1 + f) = f + f**2 Q(f) with relative error 2**-27.3; the powers of Q are summed as even and odd ones.
+# float32: log(1 + f) = f + f**2 Q(f) with relative error 2**-27.3; even and odd powers of Q are summed separately.
 _C0, _C1, _C2 = f32(-0.5), f32(0.3333333134651184), f32(-0.2500082552433014)
 _C3, _C4, _C5 = f32(0.20001237094402313), f32(-0.16623146831989288), f32(0.1420135349035263)
 _C6, _C7, _C8 = f32(-0.13161973655223846), f32(0.12765531241893768), f32(-0.07634587585926056)
 _ONE, _QUARTER = f32(1), f32(0.25)
-# The exponent is used as e * 2**23, as it sits in the bit pattern; ln 2 in two parts, e times the first is exact.
+# The exponent stays multiplied by 2**23, as in the bit pattern; log(2) is in two parts, and e times the first is exact.
 _LN2_HIGH, _LN2_LOW = f32(0.693145751953125 * 2.0**-23), f32(1.428606765330187e-06 * 2.0**-23)
 _OFFSET, _EXPONENT = u32(0x3F3504F3), u32(0xFF800000)
 
 
 @inlined
 def _log_of_parts(f, e):
-    # log(1 + f) + e / 2**23 log 2 with 1 + f in [0.707, 1.415)
+    # log(1 + f) + (e / 2**23) * log(2), with 1 + f in [0.707, 1.415)
     z = f * f
     even = splat(_C0) + z * (splat(_C2) + z * (splat(_C4) + z * (splat(_C6) + z * splat(_C8))))
     odd = splat(_C1) + z * (splat(_C3) + z * (splat(_C5) + z * splat(_C7)))

@@ -3,8 +3,8 @@
 J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 
 Every random number that a row's features depend on is a function of ``(seed, coordinate, component, stream)``: the seed
-is the key, the rest the counter. A stream is one use of randomness, so that two uses never share a number. The numbers
-of streams are part of what a seed means: none is ever reused or changed.
+is the key, the rest the counter. Each use of random numbers has its own stream, so that two uses never share a number.
+The numbers of streams are part of the meaning of a seed: none is ever reused or changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dkfeat.compiled.simd.vector import count_up, interleave, multiply_low, spla
 STREAM_GCWS = 0
 """Parameters of consistent weighted sampling and the mixed code of a coordinate."""
 STREAM_CODE_SHIFT = 1
-"""Shift between the codes of positive and negative coordinates, one a component."""
+"""Shift between the codes of positive and negative coordinates, one for each component."""
 STREAM_DENSE = 16
 """Gaussian entries of a dense projection."""
 STREAM_CIRCULANT = 17
@@ -37,15 +37,15 @@ STREAM_PHASE = 23
 STREAM_LANDMARK = 48
 """Numbers of the rows that are the landmarks of Nyström features."""
 STREAM_LAPLACE_DENSE = 40
-"""Positive entries of a dense projection."""
+"""Positive entries of a dense projection of Laplace features."""
 STREAM_LAPLACE_CIRCULANT = 41
 """First columns of circulant matrices of positive entries."""
 STREAM_LAPLACE_MIXTURE = 42
-"""Choice among these circulants for each column."""
+"""Choice of the circulant of positive entries from which a column takes its weights."""
 STREAM_MACLAURIN_DEGREE = 32
 """Degrees of random Maclaurin features."""
 STREAM_MACLAURIN_SIGN = 33
-"""Their random signs."""
+"""Random signs of random Maclaurin features."""
 STREAM_MACLAURIN_INNER = 34
 """Seeds of the inner maps of compositional kernels."""
 STREAM_MACLAURIN_SAMPLE = 35
@@ -54,7 +54,7 @@ STREAM_HELD_OUT = 56
 """Choice of the rows that are held out of training."""
 
 
-# Multipliers and the steps of the key, from the paper's Table 2; words travel in uint64, where products fit.
+# Multipliers and the steps of the key, from the paper's Table 2; words are held in uint64, in which their products fit.
 _MULTIPLY_0, _MULTIPLY_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _STEP_0, _STEP_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _WORD, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -63,7 +63,7 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 @inlined
 def philox(c0, c1, c2, c3, k0, k1):
-    """Four random words of one counter.
+    """Compute four random words from a counter.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def _half_of_lanes(c0, c1, c2, c3, k0, k1):
-    # The high half of a lane holds leftovers of products: multiply_low ignores it, and interleave drops it.
+    # The high half of a lane holds bits of earlier products: multiply_low ignores it, and interleave drops it.
     half, m0, m1 = splat64(_HALF), splat64(_MULTIPLY_0), splat64(_MULTIPLY_1)
     for _ in range(10):
         p0, p1 = multiply_low(m0, c0), multiply_low(m1, c2)
@@ -96,7 +96,7 @@ def _half_of_lanes(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def philox_lanes(coordinate, component, stream, seed):
-    """Four random words of one coordinate for 16 components in a row.
+    """Compute four random words of one coordinate for each of 16 consecutive components.
 
     Parameters
     ----------

@@ -10,9 +10,9 @@ turns, taken as a signed number.
 
 Exponential, mean 1: ``-log(1 - u)`` with ``u = ((x_i >> 1) | 1) * 2**-31``, precise near 0 as well.
 
-Lévy, scale 1/2: ``1 / (2 Z**2)`` of a standard Gaussian Z. Box and Muller's transform makes two of two words:
-``1 / (4 E sin(pi/2 v)**2)`` and ``1 / (4 E cos(pi/2 v)**2)``, with E exponential of x0 and v uniform of x1 gives i = 0
-and 1, that of (x2, x3) gives i = 2 and 3. Numbers lie between 0.011 and 1.1e27: none is infinite, and the law has a
+Lévy, scale 1/2: ``1 / (2 Z**2)`` of a standard Gaussian Z. Box and Muller's transform makes two numbers from two words:
+with E exponential from x0 and v uniform from x1, ``1 / (4 E sin(pi/2 v)**2)`` is i = 0 and ``1 / (4 E cos(pi/2 v)**2)``
+is i = 1; x2 and x3 give i = 2 and 3. Numbers lie between 0.011 and 1.1e27: none is infinite, and the law has a
 probability below 2**-31 beyond these limits.
 
 Signs are packed: one Philox call gives 128, one bit each. A superblock is 2,048 signs of one coordinate. With
@@ -52,7 +52,7 @@ TILE = 4 * LANES
 
 f32, u32, u64 = np.float32, np.uint32, np.uint64
 _GAUSSIAN, _EXPONENTIAL, _LEVY = range(3)
-_ALL = u32(1 << 31)
+_TWO_31 = u32(1 << 31)
 
 
 @inlined
@@ -77,14 +77,14 @@ def _box_muller(x, y):
 def _exponential(x):
     k = _odd(x)
     step = splat(f32(2.0**-31))
-    return minus_log_complement_lanes(to_float(k) * step, to_float(splat(_ALL) - k) * step)
+    return minus_log_complement_lanes(to_float(k) * step, to_float(splat(_TWO_31) - k) * step)
 
 
 @inlined
 def _levy_pair(x, y):
     k = _odd(y)
     step = splat(f32(2.0**-33))
-    sine, cosine = sine_of_quarter(to_float(k) * step), sine_of_quarter(to_float(splat(_ALL) - k) * step)
+    sine, cosine = sine_of_quarter(to_float(k) * step), sine_of_quarter(to_float(splat(_TWO_31) - k) * step)
     e, quarter = _exponential(x), splat(f32(0.25))
     return quarter / (e * (sine * sine)), quarter / (e * (cosine * cosine))
 
@@ -151,7 +151,7 @@ class Law:
         first : int, default=0
             First component, a multiple of 64.
         out : ndarray of shape (n_coordinates, n_components), float32, C order, or None
-            Filled, for n_components that is a multiple of 64.
+            Filled if given; n_components must then be a multiple of 64.
 
         Returns
         -------
@@ -176,7 +176,7 @@ levy = Law(_LEVY)
 SUPERBLOCK = 2048
 """Number of signs of a coordinate drawn at a time."""
 COLUMNS = 64
-"""Coordinates whose signs of one factor are a word of `turned_signs`."""
+"""Number of coordinates whose signs of one factor are one word of `transposed_signs`."""
 _WORDS = SUPERBLOCK // 32
 
 _WORD, _HALF_WORD, _LAST = u64(0xFFFFFFFF), u64(32), u64(31)
@@ -219,7 +219,7 @@ def packed_signs(coordinates: NDArray[np.int64], first: int, count: int, stream:
 
 
 @kernel
-def _turn(table, n_columns, n_words, turned):
+def _transpose(table, n_columns, n_words, transposed):
     square = np.empty(COLUMNS, np.uint64)
     n_factors = n_words * 32
     for block in range(-(-n_columns // COLUMNS)):
@@ -242,10 +242,10 @@ def _turn(table, n_columns, n_words, turned):
                 width >>= 1
                 mask ^= mask << u64(width)
             to = block * n_factors + word * 32
-            turned[to : to + COLUMNS] = square
+            transposed[to : to + COLUMNS] = square
 
 
-def turned_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
+def transposed_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Transpose packed signs to words of 64 coordinates, for dense rows.
 
     Parameters
@@ -255,13 +255,13 @@ def turned_signs(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
     Returns
     -------
-    turned : ndarray of shape (ceil(n_columns / 64), n_factors), uint64
-        Bit ``c % 64`` of ``turned[c // 64, f]`` is bit ``f % 32`` of ``table[c, f // 32]``; 0 beyond the last column.
+    transposed : ndarray of shape (ceil(n_columns / 64), n_factors), uint64
+        Bit ``c % 64`` of ``transposed[c // 64, f]`` is bit ``f % 32`` of ``table[c, f // 32]``; 0 for further columns.
     """
     n_columns, n_words = table.shape
-    turned = np.empty((-(-n_columns // COLUMNS), n_words * 32), np.uint64)
-    _turn(table.reshape(-1), n_columns, n_words, turned.reshape(-1))
-    return turned
+    transposed = np.empty((-(-n_columns // COLUMNS), n_words * 32), np.uint64)
+    _transpose(table.reshape(-1), n_columns, n_words, transposed.reshape(-1))
+    return transposed
 
 
 @kernel

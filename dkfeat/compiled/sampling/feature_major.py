@@ -1,7 +1,7 @@
 """Logarithms of sparse rows in feature-major order: for each coordinate that occurs, its rows in order.
 
-A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Columns are
-numbers up to 2**40 and nothing is allocated by their size.
+A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Column
+numbers go up to 2**40; memory depends on the number of entries, not of columns.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dkfeat.compiled.random.elementary import log_scalar
 from dkfeat.compiled.simd.vector import LANES
 
 AHEAD = 16
-"""Entries of padding at the end of `FeatureMajor.places`, for loops that look ahead."""
+"""Entries of padding at the end of `FeatureMajor.offsets`, for loops that prefetch."""
 
 _ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level cache
-_USES = 32  # entries of a coordinate in a block of rows that pay for reading its parameters again
+_USES = 32  # mean entries of a coordinate in a block of rows: enough to read its parameters again
 _SMALLEST_TABLE = 1 << 16  # slots of a hash table
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
 _WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -64,19 +64,19 @@ def signed_logs(values: NDArray, power: float = 1.0) -> tuple[NDArray[np.float32
 
 
 class FeatureMajor(NamedTuple):
-    """Entries of some rows, by block of rows, then coordinate, then row."""
+    """Entries of some rows, sorted by block of rows, coordinate and row."""
 
     coordinates: NDArray[np.int64]
     """Shape (n_present,): the coordinates that occur, ascending."""
     starts: NDArray[np.int64]
     """Shape (n_blocks, n_present + 1): coordinate q has entries starts[s, q] to starts[s, q + 1] in block s."""
-    places: NDArray[np.int32]
+    offsets: NDArray[np.int32]
     """Shape (2 * (nnz + AHEAD),): item 2 p is 16 times the row of entry p."""
     logs: NDArray[np.float32]
-    """The same memory: item 2 p + 1 is the logarithm of entry p."""
+    """View of the same memory: item 2 p + 1 is the logarithm of entry p."""
 
 
-def turn(
+def transpose_rows(
     indptr: NDArray[np.int64], columns: NDArray[np.integer], negative: NDArray[np.bool_], logs: NDArray[np.float32]
 ) -> FeatureMajor:
     """Transpose rows to feature-major order.
@@ -100,16 +100,16 @@ def turn(
         coordinates = _rank_by_hashing(columns, negative, ranks)
     block_rows = min(n_rows, max(_ROWS_IN_L1, _USES * n_rows * len(coordinates) // max(nnz, 1)))
     starts = np.empty((-(-n_rows // block_rows), len(coordinates) + 1), np.int64)
-    places = aligned(2 * (nnz + AHEAD), np.int32)
-    places[2 * nnz :] = 0
-    turned_logs = places.view(np.float32)
-    _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs)
-    return FeatureMajor(coordinates, starts, places, turned_logs)
+    offsets = aligned(2 * (nnz + AHEAD), np.int32)
+    offsets[2 * nnz :] = 0
+    transposed_logs = offsets.view(np.float32)
+    _scatter(indptr, ranks, logs, block_rows, starts, offsets, transposed_logs)
+    return FeatureMajor(coordinates, starts, offsets, transposed_logs)
 
 
 @kernel
 def _rank_by_counting(columns, negative, n_keys, ranks):
-    # rank of each entry's coordinate, and the coordinates, by a table of all possible ones
+    # write the rank of each entry's coordinate and return the coordinates, with a table of all possible ones
     rank_of = np.zeros(n_keys, np.int32)
     for p in range(columns.shape[0]):
         rank_of[2 * np.int64(columns[p]) + negative[p]] = 1
@@ -129,7 +129,7 @@ def _rank_by_counting(columns, negative, n_keys, ranks):
 
 
 def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDArray[np.int64]:
-    # the same by a hash table of those that occur, if a table of all coordinates would be too large
+    # `_rank_by_counting` with a hash table of the coordinates that occur, if a table of all would be too large
     size = _SMALLEST_TABLE
     while True:
         keys = np.full(size, -1, np.int64)
@@ -150,7 +150,7 @@ def _find_slots(columns, negative, keys, slots):
     mask, free = u64(keys.shape[0] - 1), keys.shape[0] // 2
     for p in range(columns.shape[0]):
         key = 2 * np.int64(columns[p]) + negative[p]
-        # products of 32-bit halves by odd constants, folded: no product leaves 64 bits
+        # products of 32-bit halves by odd constants, folded: no product exceeds 64 bits
         h = (u64(key) & _WORD) * _ODD_1 ^ ((u64(key) >> _HALF_WORD) + u64(1)) * _ODD_2
         h = (h >> _HALF_WORD ^ h) & _WORD
         h = (h * _ODD_2) >> _HALF_WORD ^ h * _ODD_1
@@ -168,7 +168,7 @@ def _find_slots(columns, negative, keys, slots):
 
 
 @kernel
-def _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs):
+def _scatter(indptr, ranks, logs, block_rows, starts, offsets, transposed_logs):
     n_rows, n_present = indptr.shape[0] - 1, starts.shape[1] - 1
     for s in range(starts.shape[0]):
         first_row, last_row = s * block_rows, min((s + 1) * block_rows, n_rows)
@@ -184,11 +184,11 @@ def _scatter(indptr, ranks, logs, block_rows, starts, places, turned_logs):
             total += count
         for row in range(first_row, last_row):
             for p in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
-                place = at[ranks[p]]
-                at[ranks[p]] = place + 1
-                places[2 * place] = row * LANES
-                turned_logs[2 * place + 1] = logs[p]
-        # each item has moved to the begin of the next
+                position = at[ranks[p]]
+                at[ranks[p]] = position + 1
+                offsets[2 * position] = row * LANES
+                transposed_logs[2 * position + 1] = logs[p]
+        # each start has moved to the next one: move them back
         for q in range(n_present, 0, -1):
             at[q] = at[q - 1]
         at[0] = begin

@@ -1,11 +1,12 @@
 """Generalized consistent weighted sampling: tables of parameters, and the sweep of a tile of 16 components.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, Alg. 1. For each coordinate of a row
-with logarithm l of its magnitude, ``t = floor(l / r + beta)`` and ``a = log c - r (t + 1 - beta)``; the least a wins.
+with logarithm l of its magnitude, ``t = floor(l / r + beta)`` and ``a = log c - r (t + 1 - beta)``; the smallest a is
+sampled.
 
-A parameter is a pure function of (seed, coordinate, component): four words of Philox give r and c, each minus the
-logarithm of a product of two uniform numbers, beta, and the bits of a mixed code. Tables are made for the coordinates
-that a block holds and never sent or kept: q = 1 / r, r, beta and h = log c - r.
+A parameter is a pure function of (seed, coordinate, component): four words of Philox give r and c (each minus the
+logarithm of a product of two uniform numbers), beta, and the bits of a mixed code. Tables of q = 1 / r, r, beta and
+h = log c - r are made for the coordinates of a block, and neither sent nor kept.
 
 The sweep processes the rows of one coordinate after another. The accumulator of a row has the smallest a of its entries
 so far, and the code, and level if needed, of the sampled pair. Coordinates ascend and only a smaller a replaces the
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import aligned, inlined, kernel, owned
 from dkfeat.compiled.random.elementary import log_normal_lanes
 from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, STREAM_GCWS, draw_words, philox_lanes
-from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, turn
+from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, transpose_rows
 from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
 from dkfeat.compiled.simd.vector import (
     LANES,
@@ -137,12 +138,12 @@ def _parameters(table, q):
 
 
 @inlined
-def _sweep_codes(begin, end, places, logs, table, q, codes, best, kept):
-    # all rows of one coordinate
+def _sweep_codes(begin, end, offsets, logs, table, q, codes, best, kept):
+    # process all rows of one coordinate
     inverse, r, beta, h = _parameters(table, q)
     code = load(codes, q * LANES)
     for p in range(u64(begin), u64(end)):
-        row, ahead = np.intp(places[_TWO * p]), np.intp(places[_TWO * (p + _AHEAD)])
+        row, ahead = np.intp(offsets[_TWO * p]), np.intp(offsets[_TWO * (p + _AHEAD)])
         prefetch(best, ahead)
         prefetch(kept, ahead)
         t = floor(broadcast(logs, np.intp(_TWO * p + _ONE)) * inverse + beta)
@@ -153,12 +154,12 @@ def _sweep_codes(begin, end, places, logs, table, q, codes, best, kept):
 
 
 @inlined
-def _sweep_levels(begin, end, places, logs, table, q, codes, best, kept, levels):
-    # the same, keeping t as well
+def _sweep_levels(begin, end, offsets, logs, table, q, codes, best, kept, levels):
+    # `_sweep_codes` that also keeps t
     inverse, r, beta, h = _parameters(table, q)
     code = load(codes, q * LANES)
     for p in range(u64(begin), u64(end)):
-        row, ahead = np.intp(places[_TWO * p]), np.intp(places[_TWO * (p + _AHEAD)])
+        row, ahead = np.intp(offsets[_TWO * p]), np.intp(offsets[_TWO * (p + _AHEAD)])
         prefetch(best, ahead)
         prefetch(kept, ahead)
         prefetch(levels, ahead)
@@ -175,7 +176,7 @@ def _sweep_levels(begin, end, places, logs, table, q, codes, best, kept, levels)
 def sweep_tile(
     coordinates,
     starts,
-    places,
+    offsets,
     logs,
     component,
     seed,
@@ -193,7 +194,7 @@ def sweep_tile(
 
     Parameters
     ----------
-    coordinates, starts, places, logs
+    coordinates, starts, offsets, logs
         Fields of a `FeatureMajor`.
     component : int
         First component of the tile.
@@ -201,8 +202,10 @@ def sweep_tile(
     mode, i_bits, shifts
         As in `fill_tables`.
     with_levels : bool
-    table, codes : ndarrays of shape (at least min(CHUNK, n_present) * TABLE_ROW,) float32, and (... * 16,) as `kept`
-        Buffers.
+    table : ndarray of shape (at least min(CHUNK, n_present) * TABLE_ROW,), float32
+        Buffer.
+    codes : ndarray of shape (at least min(CHUNK, n_present) * 16,), of the dtype of `kept`
+        Buffer.
     best : ndarray of shape (n_rows * 16,), float32
         Smallest a of each row and component; inf for a row without entries.
     kept : ndarray of shape (n_rows * 16,), uint8, uint16 or uint32
@@ -221,9 +224,9 @@ def sweep_tile(
             for q in range(first, last):
                 begin, end = starts[s, q], starts[s, q + 1]
                 if with_levels:
-                    _sweep_levels(begin, end, places, logs, table, q - first, codes, best, kept, levels)
+                    _sweep_levels(begin, end, offsets, logs, table, q - first, codes, best, kept, levels)
                 else:
-                    _sweep_codes(begin, end, places, logs, table, q - first, codes, best, kept)
+                    _sweep_codes(begin, end, offsets, logs, table, q - first, codes, best, kept)
 
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
@@ -356,7 +359,7 @@ def _groups(
         rows = slice(n_rows * g // n_groups, n_rows * (g + 1) // n_groups)
         part = indptr[rows.start : rows.stop + 1]
         entries = slice(part[0], part[-1])
-        yield rows, turn(part, columns[entries], negative[entries], logs[entries])
+        yield rows, transpose_rows(part, columns[entries], negative[entries], logs[entries])
 
 
 def _sweeps(

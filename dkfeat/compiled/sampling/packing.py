@@ -31,7 +31,7 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
     i_bits, t_bits : int
         Their sum is at most 18.
     component, n_live : int
-        First component of the tile, a multiple of 16, and number of components.
+        First component of the tile, a multiple of 16, and number of components in it.
     row_bytes : int
     packed : ndarray of shape (n_rows * row_bytes,), uint8
         The bytes of these components are written.
@@ -58,14 +58,14 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
 
 @kernel
 def pack_bytes(kept, component, row_bytes, packed):
-    """Copy 16 codes of 8 bits, for which this is equivalent to `pack_tile`."""
+    """Copy 16 codes of 8 bits each, which writes the same bytes as `pack_tile`."""
     for row in range(packed.shape[0] // row_bytes):
         store(packed, row * row_bytes + component, load(kept, row * LANES))
 
 
 @kernel
 def one_hot_columns(
-    packed: NDArray[np.uint8], empty: NDArray[np.bool_], n_components: int, bits: int, columns: NDArray[np.int64]
+    packed: NDArray[np.uint8], empty: NDArray[np.bool_], n_components: int, bits: int, columns: NDArray[np.integer]
 ) -> None:
     """Fill `columns` with ``component * 2^bits + code``, row after row, without empty rows.
 

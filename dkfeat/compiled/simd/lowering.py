@@ -1,4 +1,8 @@
-"""Groups of vectors f64x8: functions that numba lowers to LLVM's instructions, with NumPy twins for a disabled JIT."""
+"""Functions of groups of vectors f64x8, which numba lowers to LLVM's instructions.
+
+A group is the real parts of some vectors of complex numbers, then their imaginary parts. If the JIT is disabled, the
+functions are plain NumPy, with equal results.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +45,13 @@ def transposed(group):
     return group.reshape(2, WIDTH, WIDTH).swapaxes(1, 2).reshape(-1, WIDTH)
 
 
-def _places(array: Any, at: Any, step: Any, size: int) -> Any:
+def _load_parts(array: Any, at: Any, step: Any, size: int) -> Any:
     return np.stack([array[at + i * step : at + i * step + WIDTH] for i in range(size)])
 
 
 def load_group(array: Any, at: Any, step: Any, size: int) -> Any:
     """Load the group of vectors at ``array[at]``, ``array[at + step]``, ..., with the JIT disabled."""
-    return np.concatenate([_places(array, at, step, size), _places(array, at + WIDTH, step, size)])
+    return np.concatenate([_load_parts(array, at, step, size), _load_parts(array, at + WIDTH, step, size)])
 
 
 def _loader(size: int) -> Callable:
@@ -66,16 +70,16 @@ def _emit_numbers(code: Code, array: Any, at: Any, step: Any, size: int) -> list
     return load_numbers(code, 0, array, at, step, size)
 
 
-def _dealer(size: int) -> Callable:
-    def deal(row, choice, at, step, first):
-        values, chosen = _places(row, at, step, size), _places(choice, at, step, size)
+def _choosing_loader(size: int) -> Callable:
+    def load_chosen(row, choice, at, step, first):
+        values, chosen = _load_parts(row, at, step, size), _load_parts(choice, at, step, size)
         return np.concatenate([np.where(chosen == k, values, np.float32(0)) for k in (first, first + 1)]).astype(float)
 
-    deal.__name__ = f"deal_{size}"
-    return deal
+    load_chosen.__name__ = f"load_chosen_{size}"
+    return load_chosen
 
 
-def _emit_deal(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any, size: int) -> list:
+def _emit_load_chosen(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any, size: int) -> list:
     builder, offsets, parts = code.builder, code.offsets(at, step, size), []
     values, chosen = code.load(0, row, offsets, F32X8), code.load(1, choice, offsets, I16X8)
     zero = ir.Constant(F32X8, [0.0] * WIDTH)
@@ -89,7 +93,7 @@ def _emit_deal(code: Code, row: Any, choice: Any, at: Any, step: Any, first: Any
     return parts
 
 
-deal_4, deal_8, deal_16 = (_dealer(size) for size in (4, 8, 16))
+load_chosen_4, load_chosen_8, load_chosen_16 = (_choosing_loader(size) for size in (4, 8, 16))
 """Functions that load a float32 row as a group: real parts if `choice` is `first`, imaginary if `first + 1`, else 0."""
 
 
@@ -122,8 +126,8 @@ def _emit_transposed(code: Code, group: list) -> list:
 
 def _emit_store(code: Code, array: Any, at: Any, step: Any, group: list) -> None:
     size = len(group) // 2
-    for real, imaginary, place in zip(group[:size], group[size:], code.offsets(at, step, size), strict=True):
-        code.store(array, [place, code.builder.add(place, I64(WIDTH))], [real, imaginary])
+    for real, imaginary, offset in zip(group[:size], group[size:], code.offsets(at, step, size), strict=True):
+        code.store(array, [offset, code.builder.add(offset, I64(WIDTH))], [real, imaginary])
 
 
 def _emit_store_single(code: Code, array: Any, at: Any, step: Any, vectors: list) -> None:
@@ -149,10 +153,10 @@ def _register_all() -> None:
     for size, load in zip((3, 4, 5, 8, 9, 16), (load_3, load_4, load_5, load_8, load_9, load_16), strict=True):
         kind = types.UniTuple(f64x8, 2 * size)
         register(load, (array, index, index), partial(_emit_numbers, size=size), kind)
-    for size, deal in zip((4, 8, 16), (deal_4, deal_8, deal_16), strict=True):
+    for size, load_chosen in zip((4, 8, 16), (load_chosen_4, load_chosen_8, load_chosen_16), strict=True):
         kind = types.UniTuple(f64x8, 2 * size)
-        emit = partial(_emit_deal, size=size)
-        register(deal, (array, array, index, index, index), emit, kind)
+        emit = partial(_emit_load_chosen, size=size)
+        register(load_chosen, (array, array, index, index, index), emit, kind)
     register(swapped, (group,), _emit_swapped, lambda x: x)
     register(transposed, (group,), _emit_transposed, lambda x: x)
     register(plus_mirrored, (group, group), _emit_plus_mirrored, lambda x, _: x)

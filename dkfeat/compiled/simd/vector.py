@@ -4,19 +4,19 @@ A loop with these vectors is written like the formula. LLVM splits each operatio
 AVX2, SSE or NEON. Operations are strict IEEE, products and sums are not fused, so every CPU gives the same bits.
 
 ====== ============================================== ==================================
-vector lanes                                          NumPy twin
+vector lanes                                          NumPy equivalent
 ====== ============================================== ==================================
 f32x16 float32                                        float32 array of shape (16,)
 u32x16 uint32, wrapping                               uint32 array of shape (16,)
 u16x16 uint16: only loaded, stored and selected       uint16 array of shape (16,)
 u8x16  uint8: only loaded, stored and selected        uint8 array of shape (16,)
-u64x8  uint64: half as many, for products of 32 bits  uint64 array of shape (8,)
+u64x8  uint64: eight lanes, for products of 32 bits   uint64 array of shape (8,)
 mask16 truth values, from comparisons                 bool array of shape (16,)
 ====== ============================================== ==================================
 
-Operators: ``+ - * /`` and ``< ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 and u64x8, ``< ==`` on
-u32x16, where a shift takes the same count for each lane from a vector. Both operands are vectors of one kind; `splat`
-and `splat64` make one of a scalar.
+Operators: ``+ - * /`` and ``< ==`` on f32x16; ``+ - * & | ^ << >>`` on u32x16 and u64x8; ``< ==`` on
+u32x16. Both operands are vectors of one type, also the count of a shift; `splat` and `splat64` make a vector from a
+scalar.
 
 Every function here is plain NumPy, which runs if the JIT is disabled. Inside a compiled loop, numba replaces it by the
 LLVM instructions registered below it. Arrays are flat and offsets count elements; bounds are not checked.
@@ -80,7 +80,7 @@ class Code(NamedTuple):
         return self.builder.bitcast(self.builder.gep(data, [at]), kind.as_pointer())
 
     def offsets(self, at: Any, step: Any, size: int) -> list:
-        """Offsets `at`, `at` + `step`, ... ."""
+        """Compute the offsets `at`, `at` + `step`, ... ."""
         offsets = [at]
         for _ in range(size - 1):
             offsets.append(self.builder.add(offsets[-1], step))
@@ -199,13 +199,13 @@ def _of_array(array: Any, *_: Any) -> Any:
     return _OF_ELEMENT[array.dtype]
 
 
-def _none_for_its_vector(array, _, vector):
+def _none_if_matching(array, _, vector):
     return types.none if vector == _OF_ELEMENT[array.dtype] else None
 
 
 register(load, (types.Array, types.intp), _emit_load, _of_array)
 register(broadcast, (types.Array, types.intp), _emit_broadcast, _of_array)
-register(store, (types.Array, types.intp, Vector), _emit_store, _none_for_its_vector)
+register(store, (types.Array, types.intp, Vector), _emit_store, _none_if_matching)
 register(prefetch, (types.Array, types.intp), _emit_prefetch, types.none)
 
 
@@ -250,7 +250,7 @@ register(splat64, (types.uint64,), lambda code, value: repeat(code.builder, u64x
 
 
 def count_up(step):
-    """Vector u64x8 of 0, `step`, ... , 7 `step`, for a uint64 `step`."""
+    """Make a u64x8 of 0, `step`, ... , 7 `step`, for a uint64 `step`."""
     return np.arange(LANES // 2, dtype=np.uint64) * step
 
 

@@ -1,7 +1,8 @@
-r"""Circular convolutions of rows with mixtures of real vectors, in float64; the period is a power of two.
+r"""Circular convolutions of rows with several real vectors, one chosen for each column, in float64.
 
-The columns of a row are distributed to m rows x_0 ... x_{m-1}, which are convolved with vectors r_0 ... r_{m-1} and
-added: :math:`\sum_s r_s * x_s`. One complex transform serves two of them, because :math:`\mathrm{Re}[(x_0 + i x_1) *
+The period is a power of two. A row is split into m vectors x_0 ... x_{m-1}: x_s has the columns whose `choice` is s,
+and zeros elsewhere. They are convolved with vectors r_0 ... r_{m-1} and added: :math:`\sum_s r_s * x_s`. One complex
+transform computes two of these convolutions, because :math:`\mathrm{Re}[(x_0 + i x_1) *
 (r_0 - i r_1)] = r_0 * x_0 + r_1 * x_1`.
 
 The first step splits a transform into a few blocks. Each block then passes through all further steps, including the
@@ -28,7 +29,7 @@ from dkfeat.compiled.structured.fourier import (
     plus,
     split,
     split_block,
-    split_dealt,
+    split_chosen,
     split_last,
     splits_of,
     times,
@@ -37,7 +38,7 @@ from dkfeat.compiled.structured.fourier import (
 SMALLEST = 256
 """Smallest period."""
 _GAP = 16
-"""Number of float64 between blocks of the first split; with strides of a power of two they would share cache sets."""
+"""Number of float64 between blocks of the first split; with a power of two as stride, they would share cache sets."""
 
 
 @kernel
@@ -65,7 +66,7 @@ def _convolve(x, n_features, choice, spectra, splits, scratch, singles, out, to,
             padded[:n_features] = row
             row = padded
         for pair in range(n_pairs):
-            split_dealt(row, choice, 2 * pair, work, stride, count, radix, roots)
+            split_chosen(row, choice, 2 * pair, work, stride, count, radix, roots)
             for block in range(radix - 1, -1, -1):
                 at = block * stride
                 split_block(work, at, size, splits)
@@ -154,14 +155,14 @@ def convolve_rows(
 @inlined
 def _add(x, at, factors, first, weight, out, to, count):
     if count > 0:
-        sums, values, some = out[to : to + count], x[at + first : at + first + count], factors[first : first + count]
+        sums, values, scales = out[to : to + count], x[at + first : at + first + count], factors[first : first + count]
         for k in range(count):
-            sums[k] += weight * (some[k] * values[k])
+            sums[k] += weight * (scales[k] * values[k])
 
 
 @kernel
-def add_shifted(x, sizes, factors, places, weights, out, to, width, step):
-    """Add ``weights[q] * factors[j] * x[i, j]`` to ``out[i, (places[q] + j) % n]`` for all i, j and q.
+def add_shifted(x, sizes, factors, shifts, weights, out, to, width, step):
+    """Add ``weights[q] * factors[j] * x[i, j]`` to ``out[i, (shifts[q] + j) % n]`` for all i, j and q.
 
     Parameters
     ----------
@@ -169,8 +170,8 @@ def add_shifted(x, sizes, factors, places, weights, out, to, width, step):
     sizes : tuple of int
         n_samples, n_columns and the period n, at least n_columns.
     factors : ndarray of shape (n_columns,), float32
-    places : ndarray of shape (n_weights,), int64
-        From 0 to n - 1.
+    shifts : ndarray of shape (n_weights,), int64
+        Number of columns by which each weight shifts the row, 0 to n - 1.
     weights : ndarray of shape (n_weights,), float32
     out : ndarray, flat, float32
         Column p of row i is ``out[to + i * step + p]``; columns from `width` on are not written.
@@ -179,8 +180,8 @@ def add_shifted(x, sizes, factors, places, weights, out, to, width, step):
     n_samples, n_columns, n = sizes
     for i in range(n_samples):
         row, target = i * n_columns, to + i * step
-        for q in range(places.shape[0]):
-            place, weight = places[q], weights[q]
-            _add(x, row, factors, 0, weight, out, target + place, min(n_columns, width - place))
-            around = n - place
-            _add(x, row, factors, around, weight, out, target, min(n_columns - around, width))
+        for q in range(shifts.shape[0]):
+            shift, weight = shifts[q], weights[q]
+            _add(x, row, factors, 0, weight, out, target + shift, min(n_columns, width - shift))
+            wrapped = n - shift
+            _add(x, row, factors, wrapped, weight, out, target, min(n_columns - wrapped, width))

@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import aligned, inlined
 from dkfeat.compiled.simd.lowering import (
     WIDTH,
-    deal_4,
-    deal_8,
-    deal_16,
     f64x8,
     load_3,
     load_4,
@@ -31,6 +28,9 @@ from dkfeat.compiled.simd.lowering import (
     load_8,
     load_9,
     load_16,
+    load_chosen_4,
+    load_chosen_8,
+    load_chosen_16,
     load_group,
     load_numbers,
     store,
@@ -91,7 +91,7 @@ def _turn(x: Any, sixteenths: int) -> Any:
 
 
 def _across(numbers: list) -> list:
-    """Transform of 1, 2 or 4 numbers."""
+    """Transform 1, 2 or 4 numbers."""
     if len(numbers) == 1:
         return numbers
     if len(numbers) == 2:
@@ -162,8 +162,8 @@ def turned(group, roots, at):
     return np.stack(_each(_product, list(group), list(others)))
 
 
-def _run(formula: Callable) -> Callable:
-    """Emit the instructions of a formula on groups."""
+def _emitter(formula: Callable) -> Callable:
+    """Return a function that emits the instructions of a formula on groups."""
 
     def emit(code: Code, *groups: list) -> list:
         return [x.value for x in formula(*([_Emitted(code.builder, x) for x in group] for group in groups))]
@@ -173,15 +173,15 @@ def _run(formula: Callable) -> Callable:
 
 def _emit_turned(code: Code, group: list, roots: Any, at: Any) -> list:
     others = load_numbers(code, 1, roots, at, I64(2 * WIDTH), len(group) // 2 - 1)
-    return _run(partial(_each, _product))(code, group, others)
+    return _emitter(partial(_each, _product))(code, group, others)
 
 
 def _register_all() -> None:
     group, array, index = types.UniTuple, types.Array, types.intp
-    register(fourier, (group,), _run(_transform), lambda x: x)
-    register(fourier_half, (group,), _run(_transform_half), lambda x: types.UniTuple(f64x8, x.count - 2))
-    register(times, (group, group), _run(partial(_each, _product)), lambda x, _: x)
-    register(plus, (group, group), _run(partial(_each, _sum)), lambda x, _: x)
+    register(fourier, (group,), _emitter(_transform), lambda x: x)
+    register(fourier_half, (group,), _emitter(_transform_half), lambda x: types.UniTuple(f64x8, x.count - 2))
+    register(times, (group, group), _emitter(partial(_each, _product)), lambda x, _: x)
+    register(plus, (group, group), _emitter(partial(_each, _sum)), lambda x, _: x)
     register(turned, (group, array, index), _emit_turned, lambda x, *_: x)
 
 
@@ -224,40 +224,40 @@ def splits_of(n: int) -> Splits:
 def split(work, at, step, count, radix, roots, root):
     """Split a block in place by `radix` into blocks of `count` vectors, `step` apart."""
     for t in range(count):
-        place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
+        offset, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
         if radix == 16:
-            store(work, place, step, turned(fourier(load_16(work, place, step)), roots, turn))
+            store(work, offset, step, turned(fourier(load_16(work, offset, step)), roots, turn))
         elif radix == 8:
-            store(work, place, step, turned(fourier(load_8(work, place, step)), roots, turn))
+            store(work, offset, step, turned(fourier(load_8(work, offset, step)), roots, turn))
         else:
-            store(work, place, step, turned(fourier(load_4(work, place, step)), roots, turn))
+            store(work, offset, step, turned(fourier(load_4(work, offset, step)), roots, turn))
 
 
 @inlined
 def _join(work, at, step, count, radix, roots, root):
     """Invert `split`, on numbers with swapped parts."""
     for t in range(count):
-        place, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
+        offset, turn = at + t * PAIR, root + t * (radix - 1) * PAIR
         if radix == 16:
-            store(work, place, step, fourier(turned(load_16(work, place, step), roots, turn)))
+            store(work, offset, step, fourier(turned(load_16(work, offset, step), roots, turn)))
         elif radix == 8:
-            store(work, place, step, fourier(turned(load_8(work, place, step), roots, turn)))
+            store(work, offset, step, fourier(turned(load_8(work, offset, step), roots, turn)))
         else:
-            store(work, place, step, fourier(turned(load_4(work, place, step), roots, turn)))
+            store(work, offset, step, fourier(turned(load_4(work, offset, step), roots, turn)))
 
 
 @inlined
-def split_dealt(row, choice, first, work, stride, count, radix, roots):
+def split_chosen(row, choice, first, work, stride, count, radix, roots):
     """Do the first split of a row, whose columns are distributed to circulants `first` and `first + 1`."""
     step = count * WIDTH
     for t in range(count):
-        place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
+        offset, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
         if radix == 16:
-            store(work, place, stride, turned(fourier(deal_16(row, choice, at, step, first)), roots, turn))
+            store(work, offset, stride, turned(fourier(load_chosen_16(row, choice, at, step, first)), roots, turn))
         elif radix == 8:
-            store(work, place, stride, turned(fourier(deal_8(row, choice, at, step, first)), roots, turn))
+            store(work, offset, stride, turned(fourier(load_chosen_8(row, choice, at, step, first)), roots, turn))
         else:
-            store(work, place, stride, turned(fourier(deal_4(row, choice, at, step, first)), roots, turn))
+            store(work, offset, stride, turned(fourier(load_chosen_4(row, choice, at, step, first)), roots, turn))
 
 
 @inlined
@@ -265,13 +265,13 @@ def join_half(work, stride, count, radix, roots, result):
     """Do the last step of the inverse on swapped numbers: real parts, from the first half of the blocks plus one."""
     step = count * WIDTH
     for t in range(count):
-        place, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
+        offset, at, turn = t * PAIR, t * WIDTH, t * (radix - 1) * PAIR
         if radix == 16:
-            store_single(result, at, step, fourier_half(turned(load_9(work, place, stride), roots, turn)))
+            store_single(result, at, step, fourier_half(turned(load_9(work, offset, stride), roots, turn)))
         elif radix == 8:
-            store_single(result, at, step, fourier_half(turned(load_5(work, place, stride), roots, turn)))
+            store_single(result, at, step, fourier_half(turned(load_5(work, offset, stride), roots, turn)))
         else:
-            store_single(result, at, step, fourier_half(turned(load_3(work, place, stride), roots, turn)))
+            store_single(result, at, step, fourier_half(turned(load_3(work, offset, stride), roots, turn)))
 
 
 @inlined

@@ -90,7 +90,7 @@ def _emit_across(code: Code, group: list) -> list:
 
 
 def _emit_within(code: Code, group: list) -> list:
-    # low + high and low - high are partner + (+-1) * own: the product is exact, so that fused and separate agree
+    # low + high and low - high are partner + (+-1) * vector: the product is exact, so a fused operation changes nothing
     builder = code.builder
     undefined = ir.Constant(_F32X16, ir.Undefined)
     vectors, step = list(group), 1
@@ -124,14 +124,14 @@ SMALLEST = LANES
 
 @inlined
 def _low_bits(source, at, factors, f, target, to, n):
-    """Multiply by factors and transform the lowest bits, up to eight; return the step of the next bit."""
+    """Multiply by factors and transform the lowest bits of the index, up to eight; return the step of the next bit."""
     if n >= 16 * LANES:
         for i in range(0, n, 16 * LANES):
             group = times(load_16(source, at + i, LANES), load_16(factors, f + i, LANES))
             store_group(target, to + i, LANES, across(within(group)))
         return 16 * LANES
     for i in range(0, n, LANES):
-        # two equal vectors: one alone is no group
+        # a group has at least two vectors: load the vector twice
         group = times(load_2(source, at + i, 0), load_2(factors, f + i, 0))
         store_group(target, to + i, 0, within(group))
     return LANES
@@ -211,7 +211,7 @@ def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> ND
 
 
 class FlatRows(NamedTuple):
-    """Dense or sparse rows, flat."""
+    """Dense or sparse rows as flat arrays."""
 
     indptr: NDArray[np.int64]
     """Shape (n_samples + 1,), or (0,) for dense rows."""
@@ -220,7 +220,7 @@ class FlatRows(NamedTuple):
     values: NDArray[np.float32]
     """Shape (nnz,), or (n_samples * width,) for dense rows."""
     width: int
-    """Columns."""
+    """Number of columns."""
 
 
 class FastfoodTables(NamedTuple):
@@ -284,15 +284,15 @@ def project_orthogonal(rows, signs, n, n_components, out):
     signs : tuple of 3 ndarrays of shape (n_blocks * n,), float32
         Diagonals of D1, D2 and D3, block after block; D3 acts first.
     """
-    row, turned = np.zeros(n, np.float32), np.empty(n, np.float32)
+    row, work = np.zeros(n, np.float32), np.empty(n, np.float32)
     for i in range(out.shape[0] // n_components):
         _take_row(rows, i, row)
         for first in range(0, n_components, n):
-            transform_at(row, 0, signs[2], first, turned, 0, n)
-            transform_at(turned, 0, signs[1], first, turned, 0, n)
+            transform_at(row, 0, signs[2], first, work, 0, n)
+            transform_at(work, 0, signs[1], first, work, 0, n)
             to = i * n_components + first
             if first + n <= n_components:
-                transform_at(turned, 0, signs[0], first, out, to, n)
+                transform_at(work, 0, signs[0], first, out, to, n)
             else:
-                transform_at(turned, 0, signs[0], first, turned, 0, n)
-                out[to : to + n_components - first] = turned[: n_components - first]
+                transform_at(work, 0, signs[0], first, work, 0, n)
+                out[to : to + n_components - first] = work[: n_components - first]

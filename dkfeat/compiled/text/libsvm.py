@@ -7,7 +7,7 @@ The grammar, bytes of whole lines that end in LF or CR LF::
     blanks   = (space | tab)+            comment = "#" anything but NUL and lone CR
     index    = digits                    number, value: see `dkfeat.compiled.text.decimals`
 
-Indices ascend strictly within a row. A value that is rounded to zero in the type of the values is not kept. Labels and
+Indices ascend strictly within a row. A value that rounds to zero in the dtype of the values is not kept. Labels and
 values are finite. Everything else is an error, returned as a status and the position of the token.
 """
 # ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
@@ -32,7 +32,7 @@ from dkfeat.compiled.text.decimals import (
 )
 
 PADDING = 16
-"""Bytes that must be allocated behind the last line end; their content does not matter."""
+"""Bytes that must be allocated after the last line end; their content does not matter."""
 
 # Statuses of parse_lines: three after which parsing can continue, then the errors.
 DONE, FULL, NEED_FLOAT = 0, 1, 2
@@ -135,7 +135,8 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
     rules : Rules
     cursor : ndarray of int64, shape (CURSOR_SIZE,)
         Position and counts; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` are the positions of the next byte, row,
-        value and label; `EMPTY_ROWS`, `LOWEST` and `HIGHEST` (index in the file, also of zeros) are totals.
+        value and label; `EMPTY_ROWS` counts rows without values, and `LOWEST` and `HIGHEST` are the smallest and the
+        largest index in the file, also of zeros.
     hint : ndarray of float64, shape (1,)
         Value of the number at ``cursor[HINT_AT]``, which the caller sets after `NEED_FLOAT`.
 
@@ -233,7 +234,7 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
             phase = _IN_FEATURES
 
         # One iteration per feature, starting at the end of a token. The usual forms are distinguished by predictable
-        # branches, so that the next word to load does not wait for the last one.
+        # branches, so that the CPU loads the next word before the current one is processed.
         while True:
             n, digits = count_digits(word_at(text, i + 1))
             if byte_at(text, i) == _BLANK and 0 < n < 8 and byte_at(text, i + 1 + n) == _COLON:

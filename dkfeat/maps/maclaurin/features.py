@@ -271,9 +271,9 @@ class MaclaurinFeatures(FeatureMap):
                 linear[row_of, rows.indices] = rows.data * factors[row_of]
             else:
                 np.multiply(rows, factors[:, None], out=linear)
-        spoilt = multiply_rows(rows, multipliers, s.draws, s.law.seed, features, s.n_exact)
-        if spoilt.any():
-            row = int(spoilt.argmax())
+        overflowed = multiply_rows(rows, multipliers, s.draws, s.law.seed, features, s.n_exact)
+        if overflowed.any():
+            row = int(overflowed.argmax())
             raise InputError(
                 f"a feature of row {row:,} (counted from 0) overflows float32: the row's values are too large for "
                 f"products of {int(s.draws.degrees[0])} sums of them; set normalize='l2', or a smaller scale",

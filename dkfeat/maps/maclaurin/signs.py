@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.products.signs import (
     GROUP,
-    ROOM,
+    SCRATCH_SIZE,
     Components,
     Features,
     multiply_dense_signs,
     multiply_sparse_signs,
 )
 from dkfeat.compiled.random.philox import STREAM_MACLAURIN_DEGREE, STREAM_MACLAURIN_SIGN, draw_words
-from dkfeat.compiled.random.tables import COLUMNS, SUPERBLOCK, packed_signs, turned_signs
+from dkfeat.compiled.random.tables import COLUMNS, SUPERBLOCK, packed_signs, transposed_signs
 from dkfeat.compiled.simd.vector import LANES
 from dkfeat.errors import ConfigError
 from dkfeat.projections.dense import columns_present
@@ -39,8 +39,9 @@ class Tile:
 
     first_block: int
     last_block: int
-    first: int
-    count: int
+    """End of the blocks, exclusive."""
+    first_superblock: int
+    n_superblocks: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -63,7 +64,7 @@ class Draws:
         """Return the arguments of the compiled loops for a tile."""
         degrees = np.zeros(len(self.scales), np.float32)
         degrees[: len(self.degrees)] = self.degrees
-        n_factors, origin = tile.count * SUPERBLOCK, tile.first * SUPERBLOCK
+        n_factors, origin = tile.n_superblocks * SUPERBLOCK, tile.first_superblock * SUPERBLOCK
         blocks = tile.first_block, tile.last_block
         return Components(self.starts, degrees, self.scales, self.constants, *blocks, n_factors, origin)
 
@@ -77,7 +78,7 @@ class DegreeLaw:
     terms: tuple[float, ...]
     """a_n R^(2n)."""
     radius: float
-    """R for rows before scaling."""
+    """Radius R of the rows before they are multiplied by `scale`."""
     n_components: int
     seed: int
 
@@ -102,9 +103,9 @@ def draw_degrees(law: DegreeLaw) -> Draws:
     uniform = ((words[:, 0].astype(np.uint64) << np.uint64(21) | words[:, 1] >> np.uint32(11)) + 0.5) * 2.0**-53
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, uniform, side="right")
-    certain = np.flatnonzero(weights)[-1]
+    highest = np.flatnonzero(weights)[-1]
     if abs(cumulative[-1] - 1) < 1e-9:  # a sum slightly below 1 is due to rounding
-        drawn = np.minimum(drawn, certain)
+        drawn = np.minimum(drawn, highest)
     shares, constants = np.zeros(len(terms) + 1), np.zeros(len(terms) + 1)
     for n in np.unique(drawn[drawn < len(terms)]).tolist():
         if terms[n] > 0:
@@ -116,7 +117,7 @@ def draw_degrees(law: DegreeLaw) -> Draws:
     order = np.argsort(-degrees, kind="stable")
     if int(degrees.sum()) > _MOST_FACTORS:
         raise ConfigError(
-            f"the drawn degrees have {int(degrees.sum()):,} factors in all, but at most {_MOST_FACTORS:,} are taken; "
+            f"the drawn degrees have {int(degrees.sum()):,} factors in all, but at most {_MOST_FACTORS:,} are allowed; "
             "choose a smaller n_components, degree or radius"
         )
     padding = np.zeros(-n_components % LANES, np.float32)
@@ -157,7 +158,7 @@ def multiply_rows(
     ----------
     X : ndarray in C order or canonical csr_matrix of shape (n_samples, n_features), float32
     multipliers : ndarray of shape (n_samples,), float32
-        Factors of the rows.
+        Number by which each row is multiplied first: 1, or 1 / norm.
     draws : Draws
     seed : int
     out : ndarray of shape (n_samples, to + n_components), float32
@@ -166,20 +167,20 @@ def multiply_rows(
 
     Returns
     -------
-    spoilt : ndarray of shape (n_samples,), uint8
+    overflowed : ndarray of shape (n_samples,), uint8
         1 for rows with a feature that overflows.
     """
-    spoilt = np.zeros(X.shape[0], np.uint8)
+    overflowed = np.zeros(X.shape[0], np.uint8)
     if not sp.issparse(X):
-        _multiply_dense(owned(X), multipliers, draws, seed, out, to, spoilt)
+        _multiply_dense(owned(X), multipliers, draws, seed, out, to, overflowed)
     elif X.nnz * _FULL >= X.shape[0] * X.shape[1] and X.shape[1] * LANES <= _CELLS:
         n_rows = _CELLS // X.shape[1]
         for first in range(0, X.shape[0], n_rows):
             rows = slice(first, first + n_rows)
-            _multiply_dense(X[rows].toarray(), multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
+            _multiply_dense(X[rows].toarray(), multipliers[rows], draws, seed, out[rows], to, overflowed[rows])
     else:
-        _multiply_sparse(X, multipliers, draws, seed, out, to, spoilt)
-    return spoilt
+        _multiply_sparse(X, multipliers, draws, seed, out, to, overflowed)
+    return overflowed
 
 
 def table_bytes(n_features: int, draws: Draws) -> int:
@@ -187,28 +188,28 @@ def table_bytes(n_features: int, draws: Draws) -> int:
     tiles = list(_tiles(draws))
     sizes = [n_features * _bytes(tile) for tile in tiles]
     kept = sum(sorted(size for size in sizes if size <= _WHOLE_BYTES)[-_KEPT:])
-    sums = 4 * LANES * SUPERBLOCK * max(tile.count for tile in tiles)
+    sums = 4 * LANES * SUPERBLOCK * max(tile.n_superblocks for tile in tiles)
     return 2 * kept + min(2 * max(sizes), _TABLE_BYTES) + sums + _DRAW_BYTES * len(draws.degrees)
 
 
-def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
+def _multiply_dense(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, overflowed: Any) -> None:
     n_samples, n_features = X.shape
-    room = aligned(ROOM, np.float32)
+    scratch = aligned(SCRATCH_SIZE, np.float32)
     for tile in _tiles(draws):
-        n_factors = tile.count * SUPERBLOCK
-        draw = _turned if _is_kept(n_features, tile) else _turned.__wrapped__
+        n_factors = tile.n_superblocks * SUPERBLOCK
+        draw = _transposed if _is_kept(n_features, tile) else _transposed.__wrapped__
         n_rows, n_columns = _dense_steps(n_samples, n_features, tile)
         n_held = n_rows if n_columns < n_features else LANES
         totals, components = aligned(n_held * n_factors, np.float32), draws.components(tile)
         for first in range(0, n_samples, n_rows):
             rows = slice(first, first + n_rows)
-            features = Features(out[rows].reshape(-1), to, out.shape[1], spoilt[rows])
+            features = Features(out[rows].reshape(-1), to, out.shape[1], overflowed[rows])
             for column in range(0, n_features, n_columns):
                 last = min(column + n_columns, n_features)
-                signs = draw(column, last, tile.first, tile.count, seed).reshape(-1)
+                signs = draw(column, last, tile.first_superblock, tile.n_superblocks, seed).reshape(-1)
                 values = X[rows].reshape(-1)
                 multiply_dense_signs(
-                    values, multipliers[rows], n_features, column, last, signs, components, features, room, totals
+                    values, multipliers[rows], n_features, column, last, signs, components, features, scratch, totals
                 )
                 del signs  # before the next table is drawn
 
@@ -222,34 +223,34 @@ def _dense_steps(n_samples: int, n_features: int, tile: Tile) -> tuple[int, int]
     n_columns = max(1, _TABLE_BYTES // (4 * _bytes(tile) * COLUMNS)) * COLUMNS
     if _is_kept(n_features, tile) or n_columns >= n_features:
         return max(1, n_samples), n_features
-    n_rows = min(_TABLE_BYTES // (2 * LANES * 4 * tile.count * SUPERBLOCK), -(-n_samples // LANES))
+    n_rows = min(_TABLE_BYTES // (2 * LANES * 4 * tile.n_superblocks * SUPERBLOCK), -(-n_samples // LANES))
     return max(1, n_rows) * LANES, n_columns
 
 
-def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, spoilt: Any) -> None:
+def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any, to: int, overflowed: Any) -> None:
     indptr, indices = X.indptr.astype(np.int64), X.indices.astype(np.int64)
     n_features = X.shape[1]
     groups = indices // GROUP
-    fresh = np.ones(len(indices), np.bool_)
-    fresh[1:] = groups[1:] != groups[:-1]
-    fresh[indptr[:-1][np.diff(indptr) > 0]] = True
+    is_group_start = np.ones(len(indices), np.bool_)
+    is_group_start[1:] = groups[1:] != groups[:-1]
+    is_group_start[indptr[:-1][np.diff(indptr) > 0]] = True
     tiles = list(_tiles(draws))
-    columns, places = np.empty(0, np.int64), indices
+    columns, positions = np.empty(0, np.int64), indices
     if X.shape[0] != 1 and any(not _is_kept(n_features, tile) for tile in tiles):
-        columns, places = columns_present(indices, n_features)
-        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES:  # never of no rows
+        columns, positions = columns_present(indices, n_features)
+        if len(columns) * max(_bytes(tile) for tile in tiles) > _TABLE_BYTES:  # X has two rows or more here
             half = X.shape[0] // 2
             for rows in (slice(0, half), slice(half, None)):
-                _multiply_sparse(X[rows], multipliers[rows], draws, seed, out[rows], to, spoilt[rows])
+                _multiply_sparse(X[rows], multipliers[rows], draws, seed, out[rows], to, overflowed[rows])
             return
-    values, features = owned(X.data), Features(out.reshape(-1), to, out.shape[1], spoilt)
+    values, features = owned(X.data), Features(out.reshape(-1), to, out.shape[1], overflowed)
 
     def multiply(tile: Tile, entries: slice, bounds: Any, at: Any, signs: Any, totals: Any) -> None:
         """Multiply the entries of all rows, or some entries of a single row."""
         multiply_sparse_signs(
             bounds,
             at,
-            fresh[entries],
+            is_group_start[entries],
             values[entries],
             multipliers,
             signs.reshape(-1).view(np.uint16),
@@ -262,25 +263,32 @@ def _multiply_sparse(X: Any, multipliers: Any, draws: Draws, seed: int, out: Any
 
     everything = slice(0, len(indices))
     for tile in tiles:
-        totals = np.empty(tile.count * SUPERBLOCK, np.float32)
+        totals = np.empty(tile.n_superblocks * SUPERBLOCK, np.float32)
         # tables are not assigned to a variable, so that each is freed before the next one is drawn
         if _is_kept(n_features, tile):
-            multiply(tile, everything, indptr, indices, _packed(n_features, tile.first, tile.count, seed), totals)
+            multiply(
+                tile,
+                everything,
+                indptr,
+                indices,
+                _packed(n_features, tile.first_superblock, tile.n_superblocks, seed),
+                totals,
+            )
         elif X.shape[0] != 1:
-            multiply(tile, everything, indptr, places, _drawn(columns, tile, seed), totals)
+            multiply(tile, everything, indptr, positions, _drawn(columns, tile, seed), totals)
         else:
-            for entries in _parts(fresh, _TABLE_BYTES // _bytes(tile)):
+            for entries in _parts(is_group_start, _TABLE_BYTES // _bytes(tile)):
                 at = indices[entries]
-                bounds, places = np.array([0, len(at)]), np.arange(len(at))
-                multiply(tile, entries, bounds, places, _drawn(at, tile, seed), totals)
+                bounds, positions = np.array([0, len(at)]), np.arange(len(at))
+                multiply(tile, entries, bounds, positions, _drawn(at, tile, seed), totals)
 
 
-def _parts(fresh: NDArray[np.bool_], most: int) -> Iterator[slice]:
+def _parts(is_group_start: NDArray[np.bool_], most: int) -> Iterator[slice]:
     """Split the entries of a row between groups of columns, into parts of at most `most` entries; at least one part."""
-    first, n_entries = 0, len(fresh)
+    first, n_entries = 0, len(is_group_start)
     while first + most < n_entries:
         last = first + most
-        while not fresh[last]:
+        while not is_group_start[last]:
             last -= 1
         yield slice(first, last)
         first = last
@@ -302,7 +310,7 @@ def _tiles(draws: Draws) -> Iterator[Tile]:
 
 def _bytes(tile: Tile) -> int:
     """Compute the size of the signs of one column, in bytes."""
-    return tile.count * SUPERBLOCK // 8
+    return tile.n_superblocks * SUPERBLOCK // 8
 
 
 def _is_kept(n_features: int, tile: Tile) -> bool:
@@ -310,7 +318,7 @@ def _is_kept(n_features: int, tile: Tile) -> bool:
 
 
 def _drawn(columns: NDArray[np.int64], tile: Tile, seed: int) -> NDArray[np.uint32]:
-    return packed_signs(columns, tile.first, tile.count, STREAM_MACLAURIN_SIGN, seed)
+    return packed_signs(columns, tile.first_superblock, tile.n_superblocks, STREAM_MACLAURIN_SIGN, seed)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -319,5 +327,5 @@ def _packed(n_features: int, first: int, count: int, seed: int) -> NDArray[np.ui
 
 
 @lru_cache(maxsize=_KEPT)
-def _turned(column: int, last: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
-    return turned_signs(packed_signs(np.arange(column, last), first, count, STREAM_MACLAURIN_SIGN, seed))
+def _transposed(column: int, last: int, first: int, count: int, seed: int) -> NDArray[np.uint64]:
+    return transposed_signs(packed_signs(np.arange(column, last), first, count, STREAM_MACLAURIN_SIGN, seed))

@@ -7,13 +7,13 @@ import scipy.sparse as sp
 from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.products.signs import (
     GROUP,
-    ROOM,
+    SCRATCH_SIZE,
     Components,
     Features,
     multiply_dense_signs,
     multiply_sparse_signs,
 )
-from dkfeat.compiled.random.tables import packed_signs, turned_signs
+from dkfeat.compiled.random.tables import packed_signs, transposed_signs
 
 N_COLUMNS, N_COMPONENTS, OFFSET = 70, 21, 3
 DEGREES = np.array([3] * 5 + [2] * 6 + [1] * 8 + [0, 0])
@@ -38,26 +38,29 @@ def some_rows(density):
 
 def dense(X, multipliers, *cuts):
     """Features of dense rows, taken in parts of their columns."""
-    out, spoilt = np.zeros((len(X), OFFSET + N_COMPONENTS), np.float32), np.zeros(len(X), np.uint8)
+    out, overflowed = np.zeros((len(X), OFFSET + N_COMPONENTS), np.float32), np.zeros(len(X), np.uint8)
     totals = aligned((32 if cuts else 16) * 2048, np.float32)  # of all 19 rows, or of 16 at a time
     for first, last in itertools.pairwise([0, *cuts, N_COLUMNS]):
         multiply_dense_signs(
-            X.reshape(-1), multipliers, N_COLUMNS, first, last, turned_signs(TABLE[first:last]).reshape(-1), COMPONENTS,
-            Features(out.reshape(-1), OFFSET, out.shape[1], spoilt), aligned(ROOM, np.float32), totals,
+            X.reshape(-1), multipliers, N_COLUMNS, first, last, transposed_signs(TABLE[first:last]).reshape(-1),
+            COMPONENTS, Features(out.reshape(-1), OFFSET, out.shape[1], overflowed), aligned(SCRATCH_SIZE, np.float32),
+            totals,
         )  # fmt: skip
-    return out, spoilt
+    return out, overflowed
 
 
 def sparse(X, multipliers):
     held = sp.csr_matrix(X)
     indptr, columns = held.indptr.astype(np.int64), held.indices.astype(np.int64)
-    fresh = np.array([at in indptr or columns[at] // GROUP != columns[at - 1] // GROUP for at in range(held.nnz)], bool)
-    out, spoilt = np.zeros((len(X), OFFSET + N_COMPONENTS), np.float32), np.zeros(len(X), np.uint8)
+    is_group_start = np.array(
+        [at in indptr or columns[at] // GROUP != columns[at - 1] // GROUP for at in range(held.nnz)], bool
+    )
+    out, overflowed = np.zeros((len(X), OFFSET + N_COMPONENTS), np.float32), np.zeros(len(X), np.uint8)
     multiply_sparse_signs(
-        indptr, columns, fresh, held.data, multipliers, TABLE.reshape(-1).view(np.uint16), COMPONENTS,
-        Features(out.reshape(-1), OFFSET, out.shape[1], spoilt), np.empty(2048, np.float32), False, True,
+        indptr, columns, is_group_start, held.data, multipliers, TABLE.reshape(-1).view(np.uint16), COMPONENTS,
+        Features(out.reshape(-1), OFFSET, out.shape[1], overflowed), np.empty(2048, np.float32), False, True,
     )  # fmt: skip
-    return out, spoilt
+    return out, overflowed
 
 
 @pytest.mark.parametrize("density", [0.02, 0.4, 1.0])
@@ -69,10 +72,10 @@ def test_sign_products__are_products_of_signed_sums(density):
     for component, degree in enumerate(DEGREES):
         factors = [STARTS[component // 16] - 2048 + 16 * j + component % 16 for j in range(degree)]
         wanted[:, component] = CONSTANTS[component] * (sums[:, factors] * SCALES[component]).prod(axis=1)
-    found, spoilt = dense(X, multipliers)
+    found, overflowed = dense(X, multipliers)
     assert np.abs(found[:, OFFSET:] - wanted).max() < 1e-5 * np.abs(wanted).max()
     assert not found[:, :OFFSET].any()
-    assert not spoilt.any()
+    assert not overflowed.any()
     for same, marks in (sparse(X, multipliers), dense(X, multipliers, 64)):
         assert np.array_equal(same, found)
         assert not marks.any()

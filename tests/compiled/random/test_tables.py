@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from dkfeat.compiled.jit import kernel
 from dkfeat.compiled.random.elementary import cosine_of_turns
-from dkfeat.compiled.random.tables import exponentials, levy, normals, packed_signs, signs_of_samples, turned_signs
+from dkfeat.compiled.random.tables import exponentials, levy, normals, packed_signs, signs_of_samples, transposed_signs
 from dkfeat.compiled.simd.vector import LANES, load, store
 from tests.reference.gcws import draw
 from tests.reference.laplace import exponential_weight, levy_weight
@@ -220,7 +220,7 @@ def test_packed_signs__are_fair_and_uncorrelated():
 @pytest.mark.parametrize("n_columns", [1, 63, 64, 130])
 def test_turned_signs__hold_the_same_bits(n_columns):
     table = packed_signs(np.arange(n_columns), 0, 1, SIGN, 1)
-    turned = turned_signs(table)
+    turned = transposed_signs(table)
     assert turned.shape == (-(-n_columns // 64), 2048)
     bits = np.unpackbits(np.ascontiguousarray(turned.T).view(np.uint8), axis=1, bitorder="little")  # factor, column
     assert np.array_equal(1 - 2 * bits[:, :n_columns].T.astype(int), unpacked(table))

@@ -4,7 +4,7 @@ import pytest
 
 from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.sampling import feature_major
-from dkfeat.compiled.sampling.feature_major import AHEAD, signed_logs, turn
+from dkfeat.compiled.sampling.feature_major import AHEAD, signed_logs, transpose_rows
 
 
 def random_entries(n_rows, n_features, seed=0):
@@ -24,7 +24,7 @@ def test_turn__holds_every_entry_in_order(n_features, rows_in_l1, monkeypatch):
     monkeypatch.setattr(feature_major, "_ROWS_IN_L1", rows_in_l1)
     monkeypatch.setattr(feature_major, "_USES", 1)
     indptr, columns, negative, logs = random_entries(60, n_features)
-    turned = turn(indptr, columns, negative, logs)
+    turned = transpose_rows(indptr, columns, negative, logs)
     keys = 2 * columns + negative
     assert np.array_equal(turned.coordinates, np.unique(keys))
     rows = np.repeat(np.arange(60), np.diff(indptr))
@@ -32,20 +32,20 @@ def test_turn__holds_every_entry_in_order(n_features, rows_in_l1, monkeypatch):
     for s, starts in enumerate(turned.starts):
         for q, key in enumerate(turned.coordinates):
             entries = np.arange(starts[q], starts[q + 1])
-            places = turned.places[2 * entries] // 16
+            places = turned.offsets[2 * entries] // 16
             assert (np.diff(places) > 0).all()
             found += [(s, place, key, log) for place, log in zip(places, turned.logs[2 * entries + 1], strict=True)]
     blocks = {row: s for s, row, _, _ in found}
     assert sorted(entry[1:] for entry in found) == sorted(zip(rows, keys, logs, strict=True))
     assert [blocks[row] for row in sorted(blocks)] == sorted(blocks.values())
-    assert len(turned.places) == 2 * (len(columns) + AHEAD)
+    assert len(turned.offsets) == 2 * (len(columns) + AHEAD)
 
 
 def test_turn__part_of_a_larger_matrix():
     indptr, columns, negative, logs = random_entries(20, 50)
     entries = slice(indptr[5], indptr[11])
-    part = turn(indptr[5:12], columns[entries], negative[entries], logs[entries])
-    fresh = turn(indptr[5:12] - indptr[5], columns[entries], negative[entries], logs[entries])
+    part = transpose_rows(indptr[5:12], columns[entries], negative[entries], logs[entries])
+    fresh = transpose_rows(indptr[5:12] - indptr[5], columns[entries], negative[entries], logs[entries])
     for one, other in zip(part, fresh, strict=True):
         assert np.array_equal(one[: 2 * len(columns[entries])], other[: 2 * len(columns[entries])])
 
@@ -54,9 +54,11 @@ def test_turn__part_of_a_larger_matrix():
 def test_turn__dense_rows_are_cut_into_blocks():
     n_rows = 2000
     indptr, columns = np.arange(0, 10 * n_rows + 1, 10), np.tile(np.arange(10), n_rows)
-    turned = turn(indptr, columns, np.zeros(10 * n_rows, bool), np.zeros(10 * n_rows, np.float32))
+    turned = transpose_rows(indptr, columns, np.zeros(10 * n_rows, bool), np.zeros(10 * n_rows, np.float32))
     assert turned.starts.shape == (6, 11)
-    wide = turn(indptr, np.arange(10 * n_rows), np.zeros(10 * n_rows, bool), np.zeros(10 * n_rows, np.float32))
+    wide = transpose_rows(
+        indptr, np.arange(10 * n_rows), np.zeros(10 * n_rows, bool), np.zeros(10 * n_rows, np.float32)
+    )
     assert wide.starts.shape == (1, 10 * n_rows + 1)
 
 
@@ -74,10 +76,10 @@ def test_turn__hashed_coordinates_have_the_ranks_of_small_ones(smallest, monkeyp
     monkeypatch.setattr(feature_major, "_SMALLEST_TABLE", smallest)
     indptr, columns, negative, logs = random_entries(80, 300)
     far = np.sort(np.random.default_rng(1).integers(0, 2**40 // 300, 300)) + np.arange(300) * (2**40 // 300)
-    near, wide = turn(indptr, columns, negative, logs), turn(indptr, far[columns], negative, logs)
+    near, wide = transpose_rows(indptr, columns, negative, logs), transpose_rows(indptr, far[columns], negative, logs)
     assert np.array_equal(wide.coordinates, 2 * far[near.coordinates // 2] + near.coordinates % 2)
     assert np.array_equal(wide.starts, near.starts)
-    assert np.array_equal(wide.places, near.places)
+    assert np.array_equal(wide.offsets, near.offsets)
 
 
 def test_signed_logs__float32_and_float64_agree():

@@ -10,7 +10,7 @@ from dkfeat.compiled.simd import vector as simd
 from dkfeat.compiled.simd.vector import LANES
 from tests.compiled.simd.inspection import assembly
 
-jit = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares compiled vectors with their NumPy twins")
+jit = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares compiled vectors with their NumPy equivalents")
 
 FLOATS = np.array([0, -0.0, 1, -1, 0.5, -2.5, 3e38, 1e-40, np.inf, -np.inf, 7, 1.5, 2**24, -3, 9, 1e-3], np.float32)
 OTHERS = np.array([1, 0, 1, 2, -0.5, 2.5, 2, 1e-40, 1, 3, 7, -1.5, 1, 3, np.nan, 1e3], np.float32)
@@ -19,7 +19,7 @@ COUNTS = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 30, 12, 13, 14, 15], np.uin
 
 
 def both(function, *arrays):
-    """Result of ``function(*vectors)`` compiled, which must be that of the NumPy twins."""
+    """Result of ``function(*vectors)`` compiled, which must be that of the NumPy equivalents."""
     out = np.zeros_like(function(*arrays))
 
     @numba.njit

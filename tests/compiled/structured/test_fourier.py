@@ -4,13 +4,13 @@ import pytest
 from numba.core import config
 
 from dkfeat.compiled.simd.lowering import (
-    deal_4,
     load_3,
     load_4,
     load_5,
     load_8,
     load_9,
     load_16,
+    load_chosen_4,
     plus_mirrored,
     store,
     store_single,
@@ -90,7 +90,7 @@ def test_deal__puts_numbers_where_they_were_chosen():
     choice = (np.arange(32) % 3).astype(np.uint16)
 
     def run(row, choice, out):
-        store(out, 0, 16, deal_4(row, choice, 0, 8, 1))
+        store(out, 0, 16, load_chosen_4(row, choice, 0, 8, 1))
 
     found = complex_of(load_4(both(run, row, choice), 0, 16)).ravel()
     assert np.array_equal(found, np.where(choice == 1, row, 0) + 1j * np.where(choice == 2, row, 0))

@@ -9,13 +9,13 @@ def test_shifts__add_up_to_a_circular_convolution(n_columns, n, width):
     rng = np.random.default_rng(1)
     x, weights = rng.random((3, n_columns), np.float32), rng.random(4).astype(np.float32)
     factors = rng.integers(-1, 2, n_columns).astype(np.float32)
-    places = np.array([0, n - 1, n // 2, 0])
+    shifts = np.array([0, n - 1, n // 2, 0])
     out = np.ones((3, width + 4), np.float32)
-    add_shifted(x.ravel(), (3, n_columns, n), factors, places, weights, out.reshape(-1), 2, width, width + 4)
+    add_shifted(x.ravel(), (3, n_columns, n), factors, shifts, weights, out.reshape(-1), 2, width, width + 4)
     expected = np.ones((3, n))
-    for place, weight in zip(places, weights, strict=True):
+    for shift, weight in zip(shifts, weights, strict=True):
         for j in range(n_columns):
-            expected[:, (place + j) % n] += weight * factors[j] * x[:, j]
+            expected[:, (shift + j) % n] += weight * factors[j] * x[:, j]
     assert np.allclose(out[:, 2 : 2 + width], expected[:, :width], rtol=1e-6)
     assert (out[:, :2] == 1).all()
     assert (out[:, 2 + width :] == 1).all()

@@ -15,10 +15,10 @@ from dkfeat.compiled.text.decimals import (
     ROUNDED,
     UNDECIDED,
     as_float,
-    bit_length_gap,
     count_digits,
     eight_digits,
     high_product,
+    leading_zeros,
     read_number,
     trailing_zeros,
     word_at,
@@ -44,7 +44,7 @@ def product(a, b):
 
 @kernel
 def gaps(word):
-    return trailing_zeros(word), bit_length_gap(word)
+    return trailing_zeros(word), leading_zeros(word)
 
 
 @kernel
