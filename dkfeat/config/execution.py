@@ -16,9 +16,9 @@ from dkfeat.messages import nearest
 class PlacementConfig(Settings):
     """Scheduler and workers of a run.
 
-    At most one of `scheduler`, `scheduler_file` and `cluster` is given. Without any of them, the first of these that
-    applies: worker processes, if `n_workers` or `memory_limit` is given; the active `distributed.Client`; Dask's
-    configuration; threads of this process.
+    At most one of `scheduler`, `scheduler_file` and `cluster` may be given. If none is, tasks run on the first of these
+    that exists: worker processes, if `n_workers` or `memory_limit` is given; the active `distributed.Client`; the
+    scheduler of Dask's configuration; threads of this process.
     """
 
     scheduler: str | None = None
@@ -34,7 +34,7 @@ class PlacementConfig(Settings):
     threads_per_worker: Positive | None = None
     """Threads in each worker process."""
     memory_limit: int | str | None = None
-    """Memory of each worker process, as in 4GiB. Left out: an equal share of the machine's."""
+    """Memory of each worker process, as in 4GiB. Left out: an equal share of the machine's memory."""
     in_flight: Positive | None = None
     """Tasks submitted to the scheduler at a time. Left out: twice the threads."""
 
@@ -63,7 +63,7 @@ class ExecutionConfig(PlacementConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultsConfig(PlacementConfig):
-    """Settings that hold where no command line, job file or argument says otherwise."""
+    """Settings that apply unless a command line, job file or argument overrides them."""
 
     blocksize: int | str | None = None
     """Bytes of text, or of Parquet rows in memory, that a task reads at a time; for new data sets."""
@@ -73,7 +73,7 @@ class DefaultsConfig(PlacementConfig):
     def __post_init__(self) -> None:
         given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(map(_dashed, given))} are given, but tasks run in one place; set one")
+            raise ConfigError(f"{' and '.join(map(_dashed, given))} are given, but a run has one scheduler; set one")
         Settings.__post_init__(self)
 
     @classmethod
@@ -142,7 +142,7 @@ class ClusterConfig(Settings):
     memory_limit: int | str | None = None
     """Bytes for each worker process, as a number or with a unit as in "8GiB"."""
     start_seconds: float = 300.0
-    """Seconds to wait for the first worker; work begins with it, whenever the others come."""
+    """Seconds to wait for the first worker; tasks start when it has connected, and other workers may come later."""
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -151,7 +151,7 @@ class ClusterConfig(Settings):
 
     @property
     def n_threads(self) -> int | None:
-        """Threads of all workers once they have come, if the settings state it."""
+        """Number of threads of all workers together; None if the settings do not state it."""
         workers = getattr(self, "n_workers", None)
         return None if workers is None or self.threads_per_worker is None else workers * self.threads_per_worker
 
@@ -166,9 +166,7 @@ class ClusterConfig(Settings):
         given = {name: value for name, value in sizes.items() if value is not None}
         for name in given:
             if not hasattr(self, name):
-                raise ConfigError(
-                    f"{name} is no setting of a cluster of kind {self.kind!r}; its file says how large it is"
-                )
+                raise ConfigError(f"a cluster of kind {self.kind!r} has no setting {name}; set its size in its file")
         return replace(self, **given)
 
 
@@ -177,7 +175,7 @@ class LocalClusterConfig(ClusterConfig):
     """Worker processes on this machine, as `n_workers` without a cluster file starts them."""
 
     kind: Literal["local"] = "local"
-    """This kind."""
+    """Kind of the cluster."""
     n_workers: Positive | None = None
     """Worker processes; left out: one for each core."""
 
@@ -186,18 +184,18 @@ class LocalClusterConfig(ClusterConfig):
 class SlurmClusterConfig(ClusterConfig):
     """Workers as jobs of SLURM, by dask-jobqueue; the scheduler runs beside dkfeat.
 
-    Keys that dask-jobqueue has too mean what they mean there; those left out are taken from Dask's configuration,
-    ``jobqueue.slurm``.
+    Keys with names of dask-jobqueue have the meaning that they have there; if left out, they are taken from
+    ``jobqueue.slurm`` in Dask's configuration.
     """
 
     kind: Literal["slurm"] = "slurm"
-    """This kind."""
+    """Kind of the cluster."""
     n_workers: Positive
     """Worker processes in all, at least 1."""
     threads_per_worker: Positive
     memory_limit: int | str
     workers_per_job: Positive = 1
-    """Worker processes in each SLURM job, which asks for the threads and the memory of all of them."""
+    """Worker processes in each SLURM job; a job requests the threads and memory of all its workers."""
     queue: str | None = None
     """Partition."""
     account: str | None = None
@@ -217,20 +215,20 @@ class SlurmClusterConfig(ClusterConfig):
     job_script_prologue: tuple[str, ...] = ()
     """Shell commands before a worker starts, such as "module load gcc"."""
     encrypt: bool = True
-    """Speak TLS with a certificate made for this cluster alone: without it, whoever reaches the scheduler over the
-    network can run code as you."""
+    """Use TLS with a certificate made for this cluster only; without TLS, anyone who can connect to the scheduler can
+    run code as you."""
     shared_temp_directory: str | None = None
     """Folder that all nodes see, where workers find the certificate; left out: the one in which dkfeat runs."""
     dashboard_address: str | None = None
     """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
 
     def __post_init__(self) -> None:
-        # the base's own: with slots, super() without arguments would look for a class that was replaced
+        # not super(): with slots, dataclass replaces the class that super() without arguments refers to
         ClusterConfig.__post_init__(self)
         if isinstance(self.walltime, int):
             raise ConfigError(
-                f"walltime={self.walltime}, a number; put it in quotes, as in '02:00:00': without them YAML reads that "
-                "as 7200 seconds, and SLURM takes a number for minutes"
+                f"walltime={self.walltime}, a number; put it in quotes, as in '02:00:00': without quotes YAML reads "
+                "02:00:00 as the number 7200, which SLURM takes as minutes"
             )
 
 
@@ -239,7 +237,7 @@ class KubernetesClusterConfig(ClusterConfig):
     """Pods that the Dask operator starts, by dask-kubernetes."""
 
     kind: Literal["kubernetes"] = "kubernetes"
-    """This kind."""
+    """Kind of the cluster."""
     image: str
     """Container image with the same versions of Python, Dask and dkfeat as here."""
     n_workers: Positive
@@ -247,9 +245,9 @@ class KubernetesClusterConfig(ClusterConfig):
     threads_per_worker: Positive
     memory_limit: int | str
     namespace: str | None = None
-    """Left out: the current one."""
+    """Namespace of the pods; left out: the current one."""
     name: str | None = None
-    """Of the Dask cluster; left out: one is made up."""
+    """Name of the Dask cluster; left out: a generated one."""
     env: Mapping[str, Any] | None = None
     """Environment variables of the pods. For secrets, use a custom resource."""
     resource_seconds: int = 60
@@ -261,9 +259,9 @@ class SSHClusterConfig(ClusterConfig):
     """Workers on hosts that are reached by SSH."""
 
     kind: Literal["ssh"] = "ssh"
-    """This kind."""
+    """Kind of the cluster."""
     hosts: tuple[str, ...]
-    """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` says otherwise."""
+    """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` names another."""
     scheduler_host: str | None = None
     """Host of the scheduler."""
     workers_per_host: Positive = 1
@@ -271,7 +269,7 @@ class SSHClusterConfig(ClusterConfig):
     remote_python: str | None = None
     """Python on the hosts; left out: the path of this one."""
     connect_options: Mapping[str, Any] | None = None
-    """Keywords of `asyncssh.connect`, such as username; ``~/.ssh/config``, keys and the agent are used as ssh does."""
+    """Keywords of `asyncssh.connect`, such as username; ``~/.ssh/config``, keys and the agent are used as by ssh."""
     protocol: Literal["tcp", "tls"] = "tcp"
     """With "tls", the certificates of Dask's configuration are used, from the same paths on all hosts."""
     local_directory: str | None = None
@@ -281,7 +279,7 @@ class SSHClusterConfig(ClusterConfig):
 
     @property
     def n_threads(self) -> int | None:
-        """Threads of all workers once they have come, if the settings state it."""
+        """Number of threads of all workers together; None if the settings do not state it."""
         threads = self.threads_per_worker
         return None if threads is None else len(self.hosts) * self.workers_per_host * threads
 

@@ -15,7 +15,7 @@ from dkfeat.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(Settings):
-    """Source files and the options for reading them, those of ``LibsvmSource`` and ``ParquetSource``, same defaults."""
+    """Source files, and the options of ``LibsvmSource`` and ``ParquetSource`` for them, with the same defaults."""
 
     urlpath: str | tuple[str, ...]
     """Path, glob or fsspec URL, or several."""
@@ -108,7 +108,7 @@ class FeaturizeConfig(Settings):
     layout: Literal["codes", "sparse", "dense"] | None = None
     """Layout of the features in shards. Left out: the map's own."""
     on_bad_row: Literal["raise", "quarantine"] = "raise"
-    """At a bad row, end the run, or store the row apart; ``dkfeat quarantine DIR`` lists such rows."""
+    """If a row is bad, end the run, or store the row separately for ``dkfeat quarantine DIR`` to list."""
     max_bad_rows: int | float | str = 0.01
     """Bad rows allowed with quarantine: a number such as 100, or a share such as 1% or 0.01."""
     on_changed_source: Literal["raise", "keep"] = "raise"
@@ -118,9 +118,7 @@ class FeaturizeConfig(Settings):
 
     def __post_init__(self) -> None:
         if self.map is None and self.like is None:
-            raise ConfigError(
-                "neither `map` nor `like` is given; name a feature map or a folder whose settings are taken over"
-            )
+            raise ConfigError("neither `map` nor `like` is given; name a feature map, or a folder whose map is used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ class PredictConfig(Settings):
     storage_options: Mapping[str, Any] | None = None
     """Options for `shards` and `model` at a URL; a credential is given as ``env:NAME``, the name of a variable."""
     target_options: Mapping[str, Any] | None = None
-    """Options for `out` at a URL, likewise."""
+    """Options for `out` at a URL; credentials as in `storage_options`."""
 
     def __post_init__(self) -> None:
         one_of("source", self.source, "shards", self.shards)

@@ -48,9 +48,9 @@ class Settings:
         Parameters
         ----------
         mapping : mapping of str to plain values
-            As YAML or JSON give them.
+            Values as YAML or JSON gives them.
         place : str
-            Path of keys that leads here, for error messages.
+            Path of keys to these settings, for error messages.
 
         Raises
         ------
@@ -74,13 +74,13 @@ class Settings:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values that `from_mapping` reads back to an equal object."""
-        declared = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass, this base is none
+        declared = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass, but not this base class
         return {item.name: _plain(getattr(self, item.name)) for item in declared}
 
 
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
-    """Put a file or a path of keys before the text of a ConfigError, unless it begins with it already."""
+    """Put a file or a path of keys before the text of a ConfigError, unless the text already begins with it."""
     try:
         yield
     except ConfigError as error:
@@ -99,7 +99,7 @@ def one_of(name: str, value: Any, other: str, other_value: Any) -> None:
     """Check that exactly one of two settings is given."""
     if (value is None) == (other_value is None):
         which = "neither" if value is None else "both"
-        raise ConfigError(f"{which} of `{name}` and `{other}` given; name the rows by one of them")
+        raise ConfigError(f"{which} of `{name}` and `{other}` given; give exactly one of them")
 
 
 def _read(value: Any, hint: Any, path: str) -> Any:
@@ -191,7 +191,7 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     Returns
     -------
     content
-        Usually keys and values; an empty file gives no keys.
+        Usually a mapping; an empty one for an empty file.
 
     Raises
     ------

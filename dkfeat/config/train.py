@@ -16,7 +16,7 @@ REAL_LOSSES = ("squared_error", "huber")
 """Losses for regression, the default first."""
 DEFAULT_C = (0.01, 0.1, 1.0, 10.0, 100.0)
 C_TEXT = ",".join(f"{C:g}" for C in DEFAULT_C)
-"""The same as the command line takes it."""
+"""The value of `DEFAULT_C` as the command line takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class SGD(Settings):
     alpha : float or sequence of float, default=1e-6
         Strength of the l2 penalty, above 0; several are trained together, and the best is kept. It is
         ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Averaging and the bounded number of steps regularise more
-        than the penalty: increase it for noisy labels. The best model on held-out rows is kept, of equal ones that with
-        the larger alpha. ``model.training["grid"]`` records all.
+        than the penalty: increase it for noisy labels. The best model on held-out rows is kept, or of equal ones that
+        with the largest alpha. ``model.training["grid"]`` has the scores of all.
     epochs : int, optional
         Passes over the shards; by default enough for 150,000 rows per class, but between 5 and 40.
     average : bool, default=True
@@ -44,7 +44,7 @@ class SGD(Settings):
         count t times.
     patience : int, optional
         Stop after this many successive epochs without a better held-out score. The model of the best epoch is then
-        returned. By default all epochs are trained and the last one counts.
+        returned. By default all epochs are trained, and the model of the last one is returned.
     validation_fraction : float, optional
         Share of the rows held out to choose among models; by default 0.1 if there is a choice. It is in (0, 1), and
         replaces validation shards. The choice of rows depends only on the seed and the position of a row in the source.
@@ -116,8 +116,8 @@ class Liblinear(Settings):
         ``LinearSVC``, or for "log_loss" ``LogisticRegression(solver="liblinear")``; several classes are trained one
         against the rest, and the intercept is penalised as weights are.
     C : float or sequence of float, default=(0.01, 0.1, 1, 10, 100)
-        Weight of the losses against the penalty, or several to try, above 0. The one that does best on the held-out
-        rows, of equals the smallest, is then fitted to all rows.
+        Weight of the losses against the penalty, or several to try, above 0. The model is fitted to all rows with the
+        value that scores best on the held-out rows, or of equal ones with the smallest.
     validation_fraction : float, default=0.1
         Share of the rows that is held out to choose, in (0, 1).
 
@@ -213,9 +213,9 @@ class TrainConfig(Settings):
     task: Literal["auto", "classification", "regression"] = "auto"
     """Kind of labels; auto: classes, unless the loss is one for regression."""
     solver: SGD | Liblinear = field(default_factory=SGD)
-    """Name of the solver, sgd or liblinear; its options are keys beside it."""
+    """Name of the solver, sgd or liblinear; its options are keys of the same mapping."""
     class_weight: str | Mapping[str, Any] | None = None
-    """"balanced", or weights by label; None: 1."""
+    """"balanced", or weights by label; None: weight 1 for all."""
     checkpoint: str | None = None
     """Local folder in which the state is saved every 30 s, and from which an interrupted training continues."""
     resume: bool = True
@@ -227,7 +227,7 @@ class TrainConfig(Settings):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
-        """Read settings from plain values, as `Settings.from_mapping` does; options of the solver stand beside it."""
+        """Read settings from plain values, as `Settings.from_mapping` does; they include the solver's options."""
         of_solver = [item.name for kind in SOLVERS.values() for item in fields(kind)]
         known = [item.name for item in fields(cls)] + of_solver
         options: dict[str, Any] = {}
@@ -252,12 +252,12 @@ class TrainConfig(Settings):
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """One value or several, as a tuple."""
+    """Return a tuple as it is, and any other value as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def as_grid(values: Any, name: str) -> tuple[float, ...]:
-    """Values of a parameter to try, ascending, each once; one number stands for itself.
+    """Values of a parameter to try, ascending and without duplicates; a single number gives one value.
 
     Examples
     --------

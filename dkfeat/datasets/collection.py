@@ -201,7 +201,7 @@ def fetch(
     address = _address(mirror)
     with locked(place):
         found = {
-            key: _File(info, file, place, f"{address}/{file.path}").bring(retry_seconds, progress)
+            key: _File(info, file, place, f"{address}/{file.path}").fetch(retry_seconds, progress)
             for key, file in wanted.items()
         }
     return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))
@@ -225,17 +225,17 @@ class _File:
     def __init__(self, info: DatasetInfo, file: DataFile, folder: Path, url: str) -> None:
         self._info, self._file, self._url = info, file, url
         self._path = folder / file.name
-        self._note = folder / f"{file.name}.json"
+        self._record_path = folder / f"{file.name}.json"
         self._part = folder / f"{file.name}.part"
 
-    def bring(self, retry_seconds: float, progress: Progress | None) -> Path:
+    def fetch(self, retry_seconds: float, progress: Progress | None) -> Path:
         """Fetch the file if it is missing, check it, and return its path."""
-        record = self._record()
+        record = self._read_record()
         if self._path.exists():
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
             if record is None:  # copied by hand, or the fetch was killed before it wrote the record
                 with suppress(PermissionError):  # a shared folder of another user: the file is checked each time
-                    self._keep(facts, {})
+                    self._write_record(facts, {})
             return self._path
         report = None if progress is None else partial(progress, self._file.name)
         download = Download(self._url, self._part, report)
@@ -248,19 +248,19 @@ class _File:
         try:
             what = f"it came from {shown_url(self._url)}; see {self._info.page}"
             if record is not None:
-                what += f", and if the collection has a new version, remove {self._note}"
+                what += f", and if the collection has a new version, remove {self._record_path}"
             facts = self._checked(self._part, record, what)
         except SourceError:
-            download.forget()  # complete, but wrong
+            download.forget()  # complete, but not the expected file
             raise
         self._part.replace(self._path)
-        self._keep(facts, version)
+        self._write_record(facts, version)
         download.forget()
         return self._path
 
-    def _record(self) -> dict[str, Any] | None:
+    def _read_record(self) -> dict[str, Any] | None:
         try:
-            text = self._note.read_bytes()
+            text = self._record_path.read_bytes()
         except FileNotFoundError:
             return None
         try:
@@ -268,7 +268,7 @@ class _File:
             return {"size": int(record["size"]), "sha256": str(record["sha256"]), "fetched": str(record["fetched"])}
         except (ValueError, TypeError, KeyError):
             raise SourceError(
-                f"{self._note} is damaged; remove it, and the file beside it is checked and recorded anew"
+                f"{self._record_path} is damaged; remove it, and the file beside it is checked and recorded again"
             ) from None
 
     def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
@@ -300,16 +300,16 @@ class _File:
         except (OSError, EOFError, lzma.LZMAError) as fault:
             raise SourceError(f"{self._path} cannot be decompressed: {fault}; {to_do}") from fault
 
-    def _keep(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
+    def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
         origin = {key: version.get(key) for key in ("url", "etag", "modified")}
         record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        create_whole(self._note, json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
+        create_whole(self._record_path, json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
 
     def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
-        there = download.bytes_there
-        kept = f"{there:,} bytes are here, and the same call goes on with them; " if there else ""
+        received = download.bytes_received
+        kept = f"{received:,} bytes have been received, and the same call continues after them; " if received else ""
         if download.has_response:
-            to_do = f"see {self._info.page} whether it has moved"
+            to_do = f"look at {self._info.page} for its current address"
         else:
-            to_do = f"is this machine online? If not, fetch it elsewhere and put it at {self._path}"
+            to_do = f"check the network of this machine, or download the file elsewhere and put it at {self._path}"
         return SourceError(f"{shown_url(self._url)} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")

@@ -102,13 +102,13 @@ def create_whole(path: Path, data: bytes) -> None:
 
 def _unusable(folder: Path, fault: OSError) -> SourceError:
     return SourceError(
-        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; give a folder of a local disk, by "
-        f"the variable {VARIABLE}, or for this call by `folder`"
+        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; set {VARIABLE}, or `folder` "
+        "for this call, to a folder on a local disk"
     )
 
 
-class _Response(OSError):
-    """Response of the server that is not the file."""
+class _ResponseError(OSError):
+    """Error for a response of the server that does not contain the file."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -134,7 +134,9 @@ class _Version:
 
 
 class Download:
-    """Download of a file into `part`, which a later download into the same file resumes, also in another process.
+    """Download of a file into `part`.
+
+    If it is interrupted, a later `Download` with the same `part` resumes it, also in another process.
 
     A partial file is resumed only if the rest is of the same version, by a strong ETag or the modification time. Only
     one download into a file may run at a time.
@@ -156,7 +158,7 @@ class Download:
         self._note = part.with_name(f"{part.name}.json")
 
     @property
-    def bytes_there(self) -> int:
+    def bytes_received(self) -> int:
         """Size of the partial file."""
         with suppress(FileNotFoundError):
             return self._part.stat().st_size
@@ -180,15 +182,15 @@ class Download:
             If `part` cannot be written.
         """
         progressed = time.monotonic()
-        while (version := self._version()) is None or self.bytes_there != version.size:
-            there = self.bytes_there
-            with retries.call("fetch", self._ask) as response, self._writing():
-                fault = self._keep(response)
+        while (version := self._version()) is None or self.bytes_received != version.size:
+            there = self.bytes_received
+            with retries.call("fetch", self._request) as response, self._writing():
+                fault = self._save(response)
             if fault is None:
                 break
-            if self.bytes_there > there:
+            if self.bytes_received > there:
                 progressed = time.monotonic()
-                logger.info("%s: %s; going on", shown_url(self._url), fault)
+                logger.info("%s: %s; resuming", shown_url(self._url), fault)
             elif time.monotonic() - progressed > retries.seconds:
                 raise fault
             else:
@@ -200,10 +202,10 @@ class Download:
         self._part.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
-    def _ask(self) -> Any:
+    def _request(self) -> Any:
         """Request the missing part, or the whole file if the partial one cannot be used."""
         headers = {"User-Agent": "dkfeat", "Accept-Encoding": "identity"}
-        version, there = self._version(), self.bytes_there
+        version, there = self._version(), self.bytes_received
         if version is not None and version.condition is not None and there:
             headers |= {"Range": f"bytes={there}-", "If-Range": version.condition}
         request = urllib.request.Request(self._url, headers=headers)
@@ -213,32 +215,33 @@ class Download:
             self.has_response = True
             fault.close()
             if fault.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not there:
-                raise _Response(fault.code, str(fault.reason)) from None
-            self.forget()  # it is shorter now
-            return self._ask()
+                raise _ResponseError(fault.code, str(fault.reason)) from None
+            self.forget()  # the file on the server is shorter now
+            return self._request()
         except urllib.error.URLError as fault:
             raise (fault.reason if isinstance(fault.reason, OSError) else fault) from None
         self.has_response = True
         return response
 
-    def _keep(self, response: Any) -> Exception | None:
+    def _save(self, response: Any) -> Exception | None:
         """Write the received data; return the error that interrupted it, if any."""
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-            version, there = self._version(), self.bytes_there
-            if version is None or not _goes_on(response, there, version):
+            version, there = self._version(), self.bytes_received
+            if version is None or not _continues(response, there, version):
                 self.forget()
-                return ConnectionError("the file has changed since it was begun")
-        else:  # all of it: the file has changed, or the server does not give parts
+                return ConnectionError("the file on the server has changed since its download began")
+        else:  # the whole file: it has changed, or the server does not support ranges
             self.forget()
             version, there = _version_of(self._url, response), 0
             create_whole(self._note, json.dumps(asdict(version)).encode())
-        self._check_room((version.size or 0) - there)
+        self._check_free_space((version.size or 0) - there)
         fault: Exception | None = None
         with self._part.open("ab") as file:
             while True:
                 if self._report is not None:
                     self._report(there, version.size)
-                try:  # what has come already: a slow line shows progress, and a kill loses little
+                # read1 returns the bytes received so far: a slow connection shows progress, and a kill loses little
+                try:
                     chunk = response.read1(CHUNK_BYTES)
                 except (OSError, http.client.HTTPException) as broken:
                     fault = broken
@@ -257,16 +260,16 @@ class Download:
         try:
             found = json.loads(self._note.read_bytes())
             version = _Version(**found)
-        except (OSError, ValueError, TypeError):  # there is none, or it was cut or changed
+        except (OSError, ValueError, TypeError):  # missing, truncated or changed
             return None
         return version if version.url == self._url else None
 
-    def _check_room(self, left: int) -> None:
+    def _check_free_space(self, left: int) -> None:
         free = shutil.disk_usage(self._part.parent).free
         if left > free:
             raise SourceError(
-                f"{self._part} needs {left:,} more bytes, but {free:,} are free there; make room, or name another "
-                f"folder by the variable {VARIABLE}"
+                f"{self._part} needs {left:,} more bytes, but {free:,} are free there; free disk space, or set "
+                f"{VARIABLE} to another folder"
             )
 
     @contextmanager
@@ -275,10 +278,10 @@ class Download:
             yield
         except SourceError:
             raise
-        except OSError as fault:  # those of the network are dealt with inside
+        except OSError as fault:  # of the file: `_save` handles errors of the network
             raise SourceError(
-                f"{self._part} cannot be written: {cause_of(fault)}; make room, or name another folder that "
-                f"can be written by the variable {VARIABLE}"
+                f"{self._part} cannot be written: {cause_of(fault)}; free disk space, or set {VARIABLE} to "
+                "another folder that is writable"
             ) from fault
 
 
@@ -289,7 +292,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
         if not newurl.startswith(allowed):
             fp.close()
-            raise _Response(code, f"leads to {shown_url(newurl)[:200]}, which is no {' or '.join(allowed)} address")
+            raise _ResponseError(
+                code, f"redirects to {shown_url(newurl)[:200]}, which is not an {' or '.join(allowed)} URL"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -303,7 +308,7 @@ def _version_of(url: str, response: Any) -> _Version:
     )
 
 
-def _goes_on(response: Any, there: int, version: _Version) -> bool:
+def _continues(response: Any, there: int, version: _Version) -> bool:
     """Return True if a partial response begins at the end of the partial file, and has the same version."""
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     etag = response.headers.get("ETag")

@@ -23,4 +23,4 @@ class Check:
     to_do: str = ""
     """Advice; empty if there is nothing to do."""
     exit_code: int = 0
-    """Exit status of a run that meets this failure; 0 if there is none."""
+    """Exit status of a run that fails for this reason; 0 unless `state` is "fail"."""

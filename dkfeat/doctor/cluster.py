@@ -24,8 +24,8 @@ ANSWER_SECONDS = 10.0
 """Time that a scheduler may take to answer."""
 TASK_SECONDS = 120.0
 """Time that a worker may take for a small task; it may have to compile."""
-SAME = ("dask", "distributed", "numpy", "cloudpickle")
-"""Packages of which processes that talk to each other had better have one version."""
+SAME_VERSION = ("dask", "distributed", "numpy", "cloudpickle")
+"""Packages that should have the same version in all processes of a cluster."""
 SHOWN = 3
 
 
@@ -35,34 +35,38 @@ def check_cluster(address: str | None, scheduler_file: str | None = None) -> Ite
     Parameters
     ----------
     address : str or None
-        Such as "tcp://10.0.0.1:8786".
+        Address of the scheduler, such as "tcp://10.0.0.1:8786".
     scheduler_file : str, optional
-        The file with the address, where `address` is None.
+        File with the address; used if `address` is None.
     """
     try:
         with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
             if address is None:
                 address = read_address(str(scheduler_file))
-            # Dask's own table of versions has packages in it that no run needs
+            # Dask's own warning also covers packages that no run needs
             unwarned = warnings.catch_warnings(action="ignore", category=VersionMismatchWarning)
             with unwarned, connect(address) as client:
                 yield _scheduler(client, address)
                 yield from _workers(client)
     except DkfeatError as error:
         lost = isinstance(error, ClusterError)
-        to_do = "is it running, and can this machine reach that address? `dask scheduler` prints it" if lost else ""
+        to_do = (
+            "check that it runs at that address, which `dask scheduler` prints, and that this machine can reach it"
+            if lost
+            else ""
+        )
         yield Check("scheduler", "fail", str(error), to_do, exit_code=error.exit_code)
 
 
 def facts_of_process() -> dict[str, str]:
-    """Versions that have to be the same, or had better be, in all processes of a run."""
+    """Versions that must be, or should be, the same in all processes of a run."""
     from dkfeat.doctor.loops import digest_of_samples
 
     return {
         "dkfeat": dkfeat.__version__,
         "samples": digest_of_samples(),
         "python": platform.python_version(),
-        **{name: version(name) for name in SAME},
+        **{name: version(name) for name in SAME_VERSION},
     }
 
 
@@ -119,14 +123,18 @@ def _workers(client: Client) -> Iterator[Check]:
     others = [
         f"{address}: {key} {facts[key]}, here {here[key]}"
         for address, facts in found.items()
-        for key in ("python", *SAME)
+        for key in ("python", *SAME_VERSION)
         if facts[key] != here[key]
     ]
     if others:
-        to_do = "give all processes the same versions; Dask does not promise that others work"
+        to_do = "install the same versions for all processes; Dask supports no others"
         yield Check("workers", "warn", _some(others), to_do)
         return
-    yield Check("workers", "ok", "each ran a task: dkfeat, Python, Dask and NumPy are as here, and so are samples")
+    yield Check(
+        "workers",
+        "ok",
+        "each ran a task: samples and the versions of dkfeat, Python, Dask and NumPy are the same as here",
+    )
 
 
 def _some(texts: list[str]) -> str:

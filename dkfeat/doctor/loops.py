@@ -131,6 +131,6 @@ def _bits(digest: str) -> Check:
         "same bits",
         "fail",
         "this CPU gives other samples than other machines do",
-        "do not mix its shards with those of others, and report this with the line of the CPU",
+        "do not combine its shards with those of other machines; report this, with the line of the check cpu",
         exit_code=1,
     )

@@ -29,7 +29,7 @@ DISTRIBUTION = "dkfeat"
 FOR_DEVELOPERS = {"test", "lint", "bench", "docs"}
 """Extras that no run needs."""
 NOTED = ("numpy", "scipy", "scikit-learn", "numba", "pyarrow", "dask", "distributed", "fsspec")
-"""Packages whose version is shown: results may depend on them, or reports of faults."""
+"""Packages whose versions are shown, because results or reports of faults may depend on them."""
 
 
 def check_installation() -> Iterator[Check]:
@@ -42,7 +42,7 @@ def check_installation() -> Iterator[Check]:
         yield Check(
             "packages",
             "warn",
-            "dkfeat is not installed, only found on Python's path: what it needs is not known",
+            "dkfeat is not installed, only found on Python's path: its requirements are not known",
             "in a clone of its repository: pip install .",
         )
         return
@@ -77,8 +77,8 @@ def _extras(wanted: list[Requirement]) -> Check:
     if missing:
         found += f"; not installed: {', '.join(missing)}"
     if old:
-        return Check("extras", "warn", "; ".join(old), "upgrade them, or do without what they do")
-    return Check("extras", "ok", found, "as you need them: pip install 'dkfeat[NAME]'" if missing else "")
+        return Check("extras", "warn", "; ".join(old), "upgrade them, or do not use these extras")
+    return Check("extras", "ok", found, "if you need them: pip install 'dkfeat[NAME]'" if missing else "")
 
 
 def _problem(need: Requirement) -> str:
@@ -91,7 +91,7 @@ def _problem(need: Requirement) -> str:
 
 
 LEAST_BYTES_A_CORE = 512 << 20
-"""Memory that a task of the default block size and its process need, with room to spare."""
+"""Memory that a task of the default block size and its process need, with a margin."""
 LEAST_DISK_BYTES = 1 << 30
 
 
@@ -108,7 +108,7 @@ def _threads() -> Check:
     pools = sorted({f"{pool['internal_api']} {pool['num_threads']} threads" for pool in threadpool_info()})
     found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
     if any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info()):
-        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: threads of libraries crowd the cores that this process may use"
+        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: libraries start more threads than this process has cores"
         return Check("threads", "warn", found, to_do)
     return Check("threads", "ok", found)
 
@@ -124,9 +124,9 @@ def _memory() -> Check:
 
 
 def _disk() -> Check:
-    """Check the folder that workers may use for files of their own."""
+    """Check the folder for temporary files of workers."""
     folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    to_do = "name a folder on a local disk with room: DASK_TEMPORARY_DIRECTORY=/scratch"
+    to_do = "name a folder on a local disk with free space: DASK_TEMPORARY_DIRECTORY=/scratch"
     try:
         with tempfile.NamedTemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
@@ -143,13 +143,13 @@ NAME = "settings"
 
 
 def check_settings() -> Iterator[Check]:
-    """Check the keys under ``dkfeat`` of Dask's configuration, and at the cluster file that they name."""
+    """Check the keys under ``dkfeat`` of Dask's configuration, and the cluster file that they name."""
     try:
         defaults = read_defaults()
         if defaults.cluster is not None:
             as_cluster(defaults.cluster)
     except ConfigError as error:
-        to_do = "mend it there; `dkfeat config show` shows the places that are read"
+        to_do = "correct it there; `dkfeat config show` lists the files that are read"
         yield Check(NAME, "fail", str(error), to_do, exit_code=error.exit_code)
         return
     found = origins()
@@ -162,7 +162,7 @@ def check_settings() -> Iterator[Check]:
 
 
 def default_scheduler() -> tuple[str | None, str | None]:
-    """Return the default scheduler's address or file; None if runs are on this machine by default."""
+    """Return the default scheduler's address and file; None for each that is not set."""
     try:
         defaults = read_defaults()
     except ConfigError:  # `check_settings` reports it

@@ -1,4 +1,4 @@
-"""Check of a folder or URL for data sets: create, exclusively, list, read, delete and lock."""
+"""Check of the storage operations of a run in a folder or URL: exclusive create, list, read, delete and lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dkfeat.messages import show_bytes
 
 NAME = "store"
 RETRY_SECONDS = 5.0
-"""Default time for which requests are retried."""
+"""Default time in seconds for which requests are retried."""
 PROBE = "dkfeat-doctor-"
 """Prefix of the name of the temporary folder."""
 
@@ -38,14 +38,14 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
     options : mapping, optional
         Storage options of a URL.
     """
-    own = f"{PROBE}{uuid4().hex}"
-    secretless = hider(options or {})
+    subfolder = f"{PROBE}{uuid4().hex}"
+    hide_secrets = hider(options or {})
 
     def hide(text: str) -> str:
-        return secretless(text.replace(f"/{own}", ""))  # nobody has to know of it
+        return hide_secrets(text.replace(f"/{subfolder}", ""))  # messages name the user's folder, not the temporary one
 
     try:
-        with _scratch(url, own, options) as scratch:
+        with _scratch(url, subfolder, options) as scratch:
             yield _operations(scratch, where=shown_url(url), is_exclusive=(options or {}).get("exclusive_create", True))
     except DkfeatError as error:
         yield _failed(hide(str(error)), error.exit_code)
@@ -54,12 +54,14 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
 
 
 @contextmanager
-def _scratch(url: str, own: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
+def _scratch(url: str, subfolder: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
     """Make a temporary folder in the storage to check, and delete it with its content."""
     target = open_storage(url, options)
     target.check_writable()
     if not isinstance(target, LocalStorage):
-        scratch: Storage = open_storage(f"{target.url}/{own}", {"retry_seconds": RETRY_SECONDS, **(options or {})})
+        scratch: Storage = open_storage(
+            f"{target.url}/{subfolder}", {"retry_seconds": RETRY_SECONDS, **(options or {})}
+        )
         try:
             yield scratch
         finally:
@@ -71,7 +73,7 @@ def _scratch(url: str, own: str, options: Mapping[str, Any] | None) -> Iterator[
     folder = Path(target.url)
     while not folder.exists():
         folder = folder.parent
-    scratch = open_storage(folder / own)
+    scratch = open_storage(folder / subfolder)
     try:
         scratch.prepare()
         yield scratch
@@ -81,7 +83,7 @@ def _scratch(url: str, own: str, options: Mapping[str, Any] | None) -> Iterator[
 
 def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     began = time.perf_counter()
-    scratch.probe()  # creates a file, and again, which has to fail
+    scratch.probe()  # creates a file twice; the second call must fail
     name, data = f"{META}/{PROBE}{uuid4().hex}", uuid4().bytes
     scratch.create(name, data)
     if scratch.read(name) != data:
@@ -96,7 +98,7 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     seconds = time.perf_counter() - began
     if not is_exclusive:
         found = f"{where}: create, read, list and delete work; exclusive create was not tried"
-        to_do = "see yourself to it that one run at a time writes there, or leave exclusive_create=false out"
+        to_do = "make sure that only one run at a time writes there, or remove exclusive_create=false"
         return Check(NAME, "warn", found, to_do)
     free = scratch.free_bytes()
     room = "" if free is None else f"; {show_bytes(free)} free"
@@ -122,5 +124,8 @@ def _holder() -> dict[str, Any]:
 
 
 def _failed(found: str, exit_code: int = CommitError.exit_code) -> Check:
-    to_do = "a run needs a place where it may create, read, list and delete; choose another, or mend this one"
+    to_do = (
+        "a run must be able to create, read, list and delete files there; choose another folder or URL, or correct the "
+        "permissions"
+    )
     return Check(NAME, "fail", found, to_do, exit_code=exit_code)

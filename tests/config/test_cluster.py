@@ -74,7 +74,7 @@ def test_sized__stands_in_place_of_the_file():
     assert config.sized(n_workers=3, threads_per_worker=None) == LocalClusterConfig(n_workers=3, memory_limit="1GiB")
     with pytest.raises(ConfigError, match="n_workers=0"):
         config.sized(n_workers=0)
-    with pytest.raises(ConfigError, match="n_workers is no setting of a cluster of kind 'ssh'"):
+    with pytest.raises(ConfigError, match="a cluster of kind 'ssh' has no setting n_workers"):
         read_cluster({"kind": "ssh", "hosts": ["a"]}).sized(n_workers=3)
 
 

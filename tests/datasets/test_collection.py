@@ -97,7 +97,7 @@ def test_broken_connection__is_gone_on_with(server, by):
 def test_broken_connection__of_an_earlier_process_is_gone_on_with(server, folder):
     server.files[PATH] = Kept(TRAIN, cuts=[500_000, 0, 0, 0, 0, 0, 0, 0, 0])
     with pytest.raises(
-        SourceError, match=r"ended after 500,000 of .* 500,000 bytes are here, and the same call goes on"
+        SourceError, match=r"ended after 500,000 of .* 500,000 bytes have been received, and the same call continues"
     ):
         train_of(server, retry_seconds=0)
     assert left_in(folder) == [".lock", "toy.scale.part", "toy.scale.part.json"]
@@ -172,13 +172,15 @@ def test_redirect__is_followed_and_keeps_the_range(server):
 
 def test_redirect__to_another_protocol_is_refused(server):
     server.files[PATH] = Kept(b"", redirect="ftp://127.0.0.1/x")
-    with pytest.raises(SourceError, match=r"302: leads to ftp://127.0.0.1/x, which is no http:// or https:// address"):
+    with pytest.raises(
+        SourceError, match=r"302: redirects to ftp://127.0.0.1/x, which is not an http:// or https:// URL"
+    ):
         train_of(server)
 
 
 def test_not_found__names_the_page_to_look_at(server, folder):
     del server.files[PATH]
-    with pytest.raises(SourceError, match=r"404: Not Found; see https://www.csie.ntu.edu.tw/.*multiclass.html whether"):
+    with pytest.raises(SourceError, match=r"404: Not Found; look at https://www.csie.ntu.edu.tw/.*multiclass.html for"):
         train_of(server)
     assert len(server.requests) == 1
     assert left_in(folder) == [".lock"]
@@ -193,7 +195,7 @@ def test_server__in_trouble_is_asked_again(server):
 
 
 def test_offline__says_so_and_takes_a_file_put_there(folder):
-    with pytest.raises(SourceError, match=r"refused; .*; is this machine online") as error:
+    with pytest.raises(SourceError, match=r"refused; .*; check the network of this machine") as error:
         fetch("toy", part="train", mirror="http://127.0.0.1:9", retry_seconds=0)
     place = re.search(r"put it at (\S+)$", str(error.value))[1]
     assert place == str(folder / "toy.scale")

@@ -44,7 +44,7 @@ def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
         try:
             get_worker()
         except ValueError:  # here
-            return dict.fromkeys(("dkfeat", "samples", "python", *cluster.SAME), "")
+            return dict.fromkeys(("dkfeat", "samples", "python", *cluster.SAME_VERSION), "")
         raise ModuleNotFoundError("No module named 'dkfeat'")
 
     monkeypatch.setattr(cluster, "facts_of_process", facts)

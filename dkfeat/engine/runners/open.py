@@ -193,7 +193,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         check_integer(run.in_flight, "in_flight", low=1)
     given = [name for name in WHERE_OPTIONS if getattr(run, name) is not None]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} are given, but tasks run in one place; choose one")
+        raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; choose one")
     if client is None and not given and run.n_workers is None and run.memory_limit is None:
         client = _active_client()
     run = fill_where(run, elsewhere=client is not None)
