@@ -65,7 +65,7 @@ class KillInEpochs(WorkerPlugin):
     name: str = "kill in epochs"
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
-        run, show = EpochTask.__call__, Descent.show
+        run, run_batch = EpochTask.__call__, Descent.run_batch
         epoch = -1
 
         def noted(task, *arguments):
@@ -73,11 +73,11 @@ class KillInEpochs(WorkerPlugin):
             epoch = task.epoch
             return run(task, *arguments)
 
-        def shown(descent, *rows):
-            show(descent, *rows)
+        def killing(descent, *rows):
+            run_batch(descent, *rows)
             if epoch in self.epochs:
                 with suppress(FileExistsError):
                     (Path(self.folder) / str(epoch)).touch(exist_ok=False)
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        EpochTask.__call__, Descent.show = noted, shown
+        EpochTask.__call__, Descent.run_batch = noted, killing
