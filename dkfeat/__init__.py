@@ -15,8 +15,8 @@ __version__ = "0.2.0"
 
 
 def _read_modules() -> dict[str, str]:
-    """Read the module of each public name; for a name that is itself a module it is dkfeat."""
-    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")  # from an archive too
+    """Read from the stub file the module of each public name; the module of a public submodule is dkfeat."""
+    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")  # also if dkfeat is imported from a zip archive
     imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
     return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
 

@@ -19,11 +19,12 @@ class RowBlock:
 
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
-    From shards the features as stored: PackedCodes, csr_matrix or ndarray; None if only other columns were read."""
+    In blocks read from shards, the features as stored: PackedCodes, csr_matrix or ndarray; None if only other columns
+    were read."""
     y: Any
-    """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. From shards with
-    lists of labels their indicator matrix, csr_matrix of shape (n_rows, n_classes). None if there are no labels, or
-    they were not read."""
+    """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. In blocks read
+    from shards with lists of labels, their indicator matrix, csr_matrix of shape (n_rows, n_classes). None if there are
+    no labels, or they were not read."""
     label_offsets: NDArray[np.int64] | None = None
     """Multi-label only: row i has the labels ``y[label_offsets[i]:label_offsets[i + 1]]``."""
     qid: NDArray[np.int64] | None = None
@@ -148,7 +149,7 @@ class Split:
 
     @property
     def is_compressed(self) -> bool:
-        """True if the length of any of its text is only found by reading."""
+        """True if any of its files is compressed, so that the length of the text is known only after reading."""
         return any(file.compression is not None for file in self.files)
 
     @property

@@ -32,7 +32,7 @@ Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 def canonical_json(value: object) -> str:
-    """Return a text of plain JSON values; two texts are equal if and only if the values are.
+    """Serialize plain JSON values to text; two texts are equal if and only if their values are.
 
     Keys are sorted, there are no blanks, integers stay integers and floats are written by ``float.hex``
     inside ``{"float": ...}``, so 1 and 1.0 differ and no digit is lost.
@@ -84,7 +84,7 @@ def _plain(value: object) -> object:
             raise TypeError(f"canonical JSON needs string keys, got {list(value)!r}")
         if list(value) == ["float"]:
             raise ValueError(
-                "canonical JSON keeps mappings with the single key 'float' for numbers; name the key otherwise"
+                "canonical JSON reserves mappings with the single key 'float' for numbers; use another key"
             )
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
@@ -94,7 +94,7 @@ def _plain(value: object) -> object:
 
 MAX_BYTES = 512 << 20
 _BATCH = 1000
-LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bits; counts have a limit of their own
+LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 64) - 1  # seeds need all 64 bits; `Count` has a lower limit
 
 
 def dumps(value: object) -> bytes:
@@ -230,11 +230,11 @@ def check_fields(record: object, what: str) -> None:
     Raises
     ------
     ShardError
-        As for `typed`.
+        If a field has another type or is out of range; the message names `what` and the field.
     """
     try:
         with _CONVERTING:
-            kind = _fields_of(type(record))  # type: ignore[arg-type]  # mypy holds classes to be without hash
+            kind = _fields_of(type(record))  # type: ignore[arg-type]  # mypy considers classes unhashable
             msgspec.convert(record, kind, from_attributes=True)
     except msgspec.ValidationError as fault:
         raise ShardError(f"{what}: {str(fault)[:200]}") from None

@@ -95,7 +95,7 @@ class ParseError(SourceError, ValueError):
     reason : str
         Expected and found content.
     path : str
-        Source file, as it is opened; what may be secret in a URL is left out.
+        Source file as it is opened, without possible secrets of a URL.
     line, column : int or None
         1-based line in the decompressed file and 1-based byte column of the token.
     offset : int or None
@@ -129,7 +129,7 @@ class ParquetError(SourceError, ValueError):
     reason : str
         Expected and found content.
     path : str
-        Source file, as it is opened; what may be secret in a URL is left out.
+        Source file as it is opened, without possible secrets of a URL.
     row_group : int or None
         Row group, counted from 0.
     row : int or None

@@ -40,10 +40,10 @@ def page(title: str, parts: Sequence[str]) -> str:
     return render("page.html", title=title, parts=parts)
 
 
-def picture(png: bytes, what: str) -> str:
-    """HTML of a PNG image; `what` is its text for people who cannot see it."""
+def picture(png: bytes, alt: str) -> str:
+    """HTML of a PNG image; `alt` is its text for people who cannot see it."""
     data = base64.b64encode(png).decode("ascii")
-    return f'<figure><img alt="{_escape(what)}" src="data:image/png;base64,{data}"></figure>'
+    return f'<figure><img alt="{_escape(alt)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> str:
@@ -88,14 +88,14 @@ def card(
     return render("card.html", title=title, facts=facts, note=note, details=details or {}, pictures=pictures or {})
 
 
-def sparkline(values: Sequence[float], what: str, *, width: int = 240, height: int = 28) -> str:
+def sparkline(values: Sequence[float], alt: str, *, width: int = 240, height: int = 28) -> str:
     """SVG of small bars in the colour of the text, which shows the shape of many numbers at a glance.
 
     Parameters
     ----------
     values : sequence of float
         At least 0. Beyond 60 values a bar is the mean of neighbours.
-    what : str
+    alt : str
         Text for people who cannot see it.
     width, height : int
         Pixels.
@@ -114,7 +114,7 @@ def sparkline(values: Sequence[float], what: str, *, width: int = 240, height: i
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     top, step = max(means) or 1.0, min(width / n, 12.0)
     bars = [(place * step, max(1.0, height * mean / top)) for place, mean in enumerate(means)]
-    return render("sparkline.html", width=step * n, height=height, bars=bars, bar=0.8 * step, what=what)
+    return render("sparkline.html", width=step * n, height=height, bars=bars, bar=0.8 * step, alt=alt)
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ def close(name: str, known: Sequence[str]) -> str | None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun, in the plural unless it is one.
+    """Write a number with its noun, in the plural unless the number is 1.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def meant(name: str, known: Sequence[str]) -> str:
-    """End of a message that has listed the known names: the one that is near, if one is.
+    """End of a message that has listed the known names: suggests the nearest one, if any is near.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def nearest(name: str, known: Sequence[str], what: str) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """Size in the binary units that options such as `blocksize` are given in.
+    """Size in binary units, as options such as `blocksize` take it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Seeds: roots of all random numbers, integers of 64 bits."""
+"""Seeds of all random numbers: integers of 64 bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_seed(random_state: Any) -> int:
     Parameters
     ----------
     random_state : int, None, numpy.random.RandomState or numpy.random.Generator
-        An integer in [0, 2**64) stands for itself. None draws a seed from the operating system. A generator of numpy
+        An integer in [0, 2**64) is used unchanged. None draws a seed from the operating system. A generator of numpy
         gives its next 64 bits, and so advances.
 
     Returns

@@ -141,7 +141,7 @@ def check_rows(X: Any, *, first_row: int = 0) -> None:
     ----------
     X : ndarray or sparse matrix of shape (n_samples, n_features), float32 or float64
     first_row : int
-        Number of its first row in the caller's array, for error messages.
+        Number of the first row in the caller's array, for error messages.
 
     Examples
     --------
@@ -170,9 +170,9 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     X : array or sparse matrix or array of shape (n_samples, n_features)
         Numbers of any real dtype, any order, any sparse format. Duplicate entries are summed.
     name : str
-        The caller's name for it.
+        The caller's name for the array.
     first_row : int
-        Number of its first row in the caller's array, for error messages.
+        Number of the first row in the caller's array, for error messages.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     """
     is_sparse = sp.issparse(X)
     if not is_sparse:
-        if hasattr(X, "__dask_graph__") and sp.issparse(X._meta):  # numpy would make an object of it
+        if hasattr(X, "__dask_graph__") and sp.issparse(X._meta):  # numpy would make an array of one object
             raise InputError(
                 f"{name} is a Dask array of sparse blocks where rows in memory are needed; for kernels call "
                 "dkfeat.gram, else compute the blocks one by one"
@@ -226,7 +226,7 @@ def _canonical(X: Any, name: str) -> sp.csr_matrix:
 
 def _dense_to_csr(X: NDArray[Any]) -> sp.csr_matrix:
     n_samples, n_features = X.shape
-    held = np.flatnonzero((X != 0).ravel())  # the comparison first: numpy finds True three times faster than numbers
+    held = np.flatnonzero((X != 0).ravel())  # numpy finds nonzero booleans three times faster than nonzero numbers
     row_starts = np.arange(n_samples + 1) * n_features
     indptr = np.searchsorted(held, row_starts)
     index_dtype = np.int32 if max(n_features, len(held)) <= _INT32_MAX else np.int64

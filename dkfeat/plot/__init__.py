@@ -1,7 +1,7 @@
 """Pictures of kernel estimates, feature maps, codes and shards, drawn on matplotlib axes.
 
 Each function takes plain arrays, or an object of dkfeat that holds them, and an optional `ax`; it draws there, or on a
-figure of its own, and returns the axes, so that titles, limits and colours stay yours. Needs the extra ``plot``.
+figure of its own, and returns the axes, so that you can change titles, limits and colours. Needs the extra ``plot``.
 """
 
 from dkfeat.plot.codes import code_entropy, code_histogram, shard_sizes

@@ -62,7 +62,7 @@ def code_histogram(
     Raises
     ------
     dkfeat.errors.ConfigError
-        The argument holds no codes, or matplotlib is not installed.
+        If the argument holds no codes, or matplotlib is not installed.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def code_entropy(
     Parameters
     ----------
     codes, features, bits, max_rows, ax
-        As for `code_histogram`.
+        See `code_histogram`.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def code_entropy(
     Raises
     ------
     dkfeat.errors.ConfigError
-        The argument holds no codes, or matplotlib is not installed.
+        If the argument holds no codes, or matplotlib is not installed.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
     """Convert the argument to plain codes, without rows that have no features."""
     if isinstance(codes, PackedCodes):
         if features is None:
-            raise ConfigError("packed codes came without their map; pass features=, the map whose encode made them")
+            raise ConfigError("packed codes need their map; pass as features= the map whose encode made them")
         return _unpacked([codes], features)
     if hasattr(codes, "batches"):
         if codes.spec["output"]["layout"] != "codes":
@@ -161,8 +161,8 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
     values = np.asarray(codes)
     if values.ndim != 2 or not values.size or values.dtype.kind not in "iu" or values.min() < 0:
         raise ConfigError(
-            f"codes of shape {values.shape} and dtype {values.dtype} came, but they must be integers from 0, of shape "
-            "(n_rows, n_components); a data set or what encode(X) gives will do too"
+            f"codes have shape {values.shape} and dtype {values.dtype}, but they must be integers from 0, of shape "
+            "(n_rows, n_components); a data set and the result of encode(X) are accepted too"
         )
     needed = max(1, int(values.max()).bit_length())
     n_bits = needed if bits is None else check_integer(bits, "bits", low=needed, high=18)
@@ -209,7 +209,7 @@ def shard_sizes(
         A data set, its manifest, or plain sizes in `unit`.
     unit : {"rows", "bytes"}, default="rows"
     ax : matplotlib.axes.Axes or None
-        Where to draw; None makes a figure.
+        Axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -218,7 +218,7 @@ def shard_sizes(
     Raises
     ------
     dkfeat.errors.ConfigError
-        The unit is unknown, or matplotlib is not installed.
+        If the unit is unknown, or matplotlib is not installed.
 
     Examples
     --------

@@ -76,13 +76,15 @@ def _checked(
     exact: Any, estimates: Any, deviations: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
     if estimates is None:
-        raise ValueError("exact values came without estimates; pass both, or what features.kernel_pairs(X) gives")
+        raise ValueError(
+            "estimates are missing; pass them beside the exact values, or pass the result of features.kernel_pairs(X)"
+        )
     arrays = [np.asarray(values, dtype=np.float64) for values in (exact, estimates)]
     arrays += [] if deviations is None else [np.asarray(deviations, dtype=np.float64)]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or not arrays[0].size:
         listed = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"arrays of shapes {listed} came, but they must be of one shape and hold a pair or more")
+        raise ValueError(f"arrays have the shapes {listed}, but they must have one shape and at least one element")
     true, found, *rest = (array.reshape(-1) for array in arrays)
     return true, found, rest[0] if rest else None
 

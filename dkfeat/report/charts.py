@@ -41,7 +41,7 @@ LOOK = STYLE | {
 WIDTH, HEIGHT = 4.8, 2.8
 
 
-def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_label: str, what: str) -> str:
+def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_label: str, caption: str) -> str:
     """Step chart with one step for each pair of neighbouring `edges`, and the mean.
 
     Examples
@@ -60,10 +60,10 @@ def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_lab
         axes.set(xlabel=x_label, xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * max(values) or 1))
         axes.yaxis.set_major_formatter(_short())
 
-    return _figure(paint, title, what)
+    return _figure(paint, title, caption)
 
 
-def columns(title: str, edges: Sequence[float], values: Sequence[float], x_label: str, what: str) -> str:
+def columns(title: str, edges: Sequence[float], values: Sequence[float], x_label: str, caption: str) -> str:
     """Chart of vertical bars, one for each pair of neighbouring `edges`."""
 
     def paint(axes: Any) -> None:
@@ -73,10 +73,10 @@ def columns(title: str, edges: Sequence[float], values: Sequence[float], x_label
         axes.margins(x=0)
         axes.yaxis.set_major_formatter(_short())
 
-    return _figure(paint, title, what)
+    return _figure(paint, title, caption)
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float], str], what: str) -> str:
+def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float], str], caption: str) -> str:
     """Chart of horizontal bars, each with a name before and a value after it.
 
     Examples
@@ -96,10 +96,10 @@ def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float]
         axes.spines[:].set_visible(False)
         axes.grid(visible=False)
 
-    return _figure(paint, title, what, height=0.15 + 0.23 * len(values))
+    return _figure(paint, title, caption, height=0.15 + 0.23 * len(values))
 
 
-def estimates(title: str, pairs: KernelPairs, kept: NDArray[np.int64], what: str) -> str:
+def estimates(title: str, pairs: KernelPairs, kept: NDArray[np.int64], caption: str) -> str:
     """Chart of kernel estimates against exact values, a dot for each of the `kept` pairs, with the theoretical band."""
 
     def paint(axes: Any) -> None:
@@ -115,7 +115,7 @@ def estimates(title: str, pairs: KernelPairs, kept: NDArray[np.int64], what: str
         slack = 0.03 * (ends[1] - ends[0]) or 0.5
         axes.set(xlabel=f"exact {pairs.kernel}", ylabel="estimate", ylim=(ends[0] - slack, ends[1] + slack))
 
-    return _figure(paint, title, what, height=4.2)
+    return _figure(paint, title, caption, height=4.2)
 
 
 def _short() -> Any:
@@ -124,7 +124,7 @@ def _short() -> Any:
     return EngFormatter(sep="")
 
 
-def _figure(paint: Callable[[Any], None], title: str, what: str, height: float = HEIGHT) -> str:
+def _figure(paint: Callable[[Any], None], title: str, caption: str, height: float = HEIGHT) -> str:
     """HTML of a chart, drawn by `paint` on matplotlib axes, with its caption."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -141,4 +141,4 @@ def _figure(paint: Callable[[Any], None], title: str, what: str, height: float =
     for color, variable in COLORS.items():
         inside = inside.replace(color, variable)
     box = f"0 0 {72 * WIDTH:g} {72 * height:g}"
-    return render("chart.html", title=title, what=what, box=box, inside=inside)
+    return render("chart.html", title=title, caption=caption, box=box, inside=inside)

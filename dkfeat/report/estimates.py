@@ -153,7 +153,7 @@ def sample_rows(
         encoded.append(RowBlock(X=held, y=np.zeros(entry.rows)).take(taken))
     if not X:
         named = f"{resolved.patterns[0]}" if resolved.patterns else "the source"
-        raise SpecConflictError(f"{named}: no split of it that was looked at is what the shards were made from")
+        raise SpecConflictError(f"{named}: none of the splits that were read is still what the shards were made from")
     stacked = sparse.csr_matrix(sparse.vstack(X)) if sparse.issparse(X[0]) else np.concatenate(X)
     return RowSample(X=stacked, encoded=join_blocks(encoded).X, n_shards=len(X))
 
@@ -179,19 +179,19 @@ def estimate_kernel(
 ) -> tuple[Estimates | None, str]:
     """Compare estimates with the exact kernel on rows of the source; None and the reason if that is not possible.
 
-    Logs are not trusted, like the folder that they are in: of the sources that they name, no URL is opened, no tree is
-    searched, and only files in the manifest are read.
+    Logs are not trusted, since others may write to their folder: of the sources that logs name, no URL is opened, no
+    tree is searched, and only files in the manifest are read.
     """
     if rows < 2:
-        return None, "Not asked for."
+        return None, "Not requested."
     given = source is not None
     remembered = next((log.sources for log in reversed(logs) if log.sources), ())
     if not given and not remembered:
-        return None, "No log says where the source is; give it to the report too."
+        return None, "No log names the source; give it to the report too."
     if not given and any(is_url(place) or "**" in place for place in remembered):
         return (
             None,
-            f"The source is {', '.join(remembered)[:200]}; give it to the report too, and it is read from there.",
+            f"The source is {', '.join(remembered)[:200]}; give it to the report too, so that it may be read.",
         )
     try:
         sample = sample_rows(
@@ -206,7 +206,7 @@ def estimate_kernel(
         pairs = features.kernel_pairs(sample.X, n_rows=sample.X.shape[0])
     except (DkfeatError, OSError, ValueError) as error:
         if given and isinstance(error, SourceNotFoundError | ConfigError):
-            raise  # a mistake in the call, not a source that went away
+            raise  # a mistake in the call, not a source that was removed
         return None, f"The source cannot be compared: {error}"
     same = sample.is_made_by(features)
     return Estimates(pairs=pairs, n_rows=sample.X.shape[0], n_shards=sample.n_shards, same=same), ""

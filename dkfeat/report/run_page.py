@@ -26,8 +26,8 @@ MOST_SOURCES, MOST_RUNS, MOST_BARS, MOST_DOTS, SPEED_STEPS = 50, 30, 120, 1500, 
 def log_values(logs: Sequence[RunLog], last: RunLog | None, draws: bool) -> dict[str, Any]:
     """Values of the section on speed: charts of the last and of the longest run, a table of runs, errors."""
     shown = logs[-MOST_RUNS:][::-1]
-    note = f"{counted(len(logs), 'run')}, the newest first{_cut(len(logs), MOST_RUNS)}"
-    note += "; found are shards that an earlier run had left" if any(log.found for log in shown) else ""
+    note = f"{counted(len(logs), 'run')}, the newest first{_limit_note(len(logs), MOST_RUNS)}"
+    note += "; found: shards that an earlier run had made" if any(log.found for log in shown) else ""
     stages = [] if last is None else [(stage, last) for stage in last.stages]
     if logs:
         longest = max(logs, key=lambda log: 0.0 if log.main_stage is None else log.main_stage.seconds)
@@ -70,10 +70,10 @@ def _speed(stage: StageLog, log: RunLog) -> str:
     )
     edges = np.linspace(0.0, max(stage.seconds, seconds[-1]), n + 1)
     speeds = np.diff(np.interp(edges, seconds, rows)) / np.diff(edges)
-    what = f"Rows a second since the stage began; the run ended {log.outcome} at {log.ended[:19].replace('T', ' ')}"
-    what += f"; {log.found:,} of {log.shards:,} shards were there already" if log.found else ""
+    caption = f"Rows a second since the stage began; the run ended {log.outcome} at {log.ended[:19].replace('T', ' ')}"
+    caption += f"; {log.found:,} of {log.shards:,} shards were there already" if log.found else ""
     title = f"Speed of {stage.stage}, batch {log.batch:,}, rows/s"
-    return charts.steps(title, edges / unit, speeds.tolist(), name, f"{what}.")
+    return charts.steps(title, edges / unit, speeds.tolist(), name, f"{caption}.")
 
 
 def data_values(data: ShardDataset | None, draws: bool) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def data_values(data: ShardDataset | None, draws: bool) -> dict[str, Any]:
     measured = {"rows": [entry.rows for entry in manifest.shards], "bytes": [entry.size for entry in manifest.shards]}
     return {
         "sources": sources,
-        "source_note": files + _cut(len(manifest.sources), MOST_SOURCES),
+        "source_note": files + _limit_note(len(manifest.sources), MOST_SOURCES),
         "settings": _settings(data),
         "shards": [_columns(name, values) for name, values in measured.items() if draws and values],
         "shard_facts": [_quantiles(name, values) for name, values in measured.items() if values],
@@ -105,14 +105,14 @@ def _settings(data: ShardDataset) -> dict[str, object]:
     versions = run.get("versions")
     shown = {
         "map": f"{made.get('map')} version {made.get('version')}",
-        "parameters": _words(made.get("params", {})),
+        "parameters": _parameters(made.get("params", {})),
         "seed": made.get("seed"),
-        "input": _words(spec["input"]),
+        "input": _parameters(spec["input"]),
         "layout": f"{spec['output']['layout']}, {spec['output']['row_bytes']:,} bytes a row before Parquet",
         "piece": f"{show_bytes(int(spec['split']['blocksize']))}, at most {spec['split']['max_piece_rows']:,} rows",
         "fingerprint": manifest.spec_fp,
         "last commit": f"batch {manifest.number:,}, {run.get('ended')}, on {run.get('host')}",
-        "versions": _words(versions) if isinstance(versions, Mapping) else "",
+        "versions": _parameters(versions) if isinstance(versions, Mapping) else "",
         "arithmetic": run.get("numeric_env"),
     }
     return {name: str(value) for name, value in shown.items() if value not in ("", None)}
@@ -122,9 +122,9 @@ def _columns(name: str, values: Sequence[int]) -> str:
     n = min(len(values), MOST_BARS)
     bounds = [len(values) * place // n for place in range(n + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
-    what = "A bar is a shard." if n == len(values) else f"A bar is the mean of about {len(values) // n:,} shards."
+    caption = "A bar is a shard." if n == len(values) else f"A bar is the mean of about {len(values) // n:,} shards."
     title = f"{name.capitalize()} of the shards"
-    return charts.columns(title, bounds, means, "shard, in the source's order", what)
+    return charts.columns(title, bounds, means, "shard, in the source's order", caption)
 
 
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
@@ -138,11 +138,11 @@ def estimate_values(found: Estimates | None, draws: bool) -> dict[str, Any]:
         return {"estimates": [], "estimate_facts": {}}
     pairs = found.pairs
     kept = np.random.default_rng(0).permutation(len(pairs))[:MOST_DOTS]
-    what = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
-    what += "" if pairs.deviations is None else "; the band is two standard errors by theory"
+    caption = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
+    caption += "" if pairs.deviations is None else "; the band is two standard errors by theory"
     title = "Estimates against the exact kernel"
     theory = f", {pairs.note}" if pairs.note and pairs.deviations is not None else pairs.note
-    same = "made again, they are those of the shards" if found.same else "made again, they differ from the shards"
+    same = "computed again, equal to those in the shards" if found.same else "computed again, not equal to the shards"
     within = pairs.share_within
     facts = {
         "kernel": pairs.kernel,
@@ -150,21 +150,21 @@ def estimate_values(found: Estimates | None, draws: bool) -> dict[str, Any]:
         "root mean squared error": f"{pairs.error:.4g}",
         "by theory": theory if pairs.expected_error is None else f"{pairs.expected_error:.4g}{theory}",
         "mean error": f"{found.mean_error:+.4g}",
-        "within the band": None if within is None else f"{within:.1%} of pairs, about 95% if all is well",
+        "within the band": None if within is None else f"{within:.1%} of pairs, about 95% are expected",
         "features": same,
     }
     return {
-        "estimates": [charts.estimates(title, pairs, kept, f"{what}.")] if draws else [],
+        "estimates": [charts.estimates(title, pairs, kept, f"{caption}.")] if draws else [],
         "estimate_facts": {name: value for name, value in facts.items() if value is not None},
     }
 
 
-def _words(values: Mapping[str, Any]) -> str:
+def _parameters(values: Mapping[str, Any]) -> str:
     shown = ((key, value) for key, value in values.items() if value is not None)
     return ", ".join(f"{key}={str(value)[:80]}" for key, value in shown)
 
 
-def _cut(there: int, most: int) -> str:
+def _limit_note(there: int, most: int) -> str:
     return f"; {most:,} of them are shown" if there > most else ""
 
 
@@ -213,14 +213,14 @@ class Labels:
 
     def chart(self, n_shards: int) -> str:
         """SVG of the counts, or of the histogram."""
-        what = self.describe(n_shards)
+        caption = self.describe(n_shards)
         if not self.counts:
-            return charts.columns("Rows by label", self.edges, self.histogram, "label", what)
+            return charts.columns("Rows by label", self.edges, self.histogram, "label", caption)
 
         def show(count: float) -> str:
             return f"{count:,.0f} ({count / max(1, self.rows):.1%})"
 
-        return charts.bars("Rows by label", self.most_frequent(), show, what)
+        return charts.bars("Rows by label", self.most_frequent(), show, caption)
 
 
 def label_values(labels: Labels | None, data: ShardDataset | None, draws: bool) -> dict[str, Any]:

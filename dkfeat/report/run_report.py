@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
 STATES = {
-    "running": "a run is writing to it",
-    "damaged": "committed shards are missing",
-    "unfinished": "a batch was left half-way; the same run again goes on",
+    "running": "a run holds the lock",
+    "damaged": "committed shards are missing or have another size; repeat the run to write them again",
+    "unfinished": "a batch was interrupted; repeat the run to finish it",
     "empty": "nothing is committed",
     "complete": "all that was planned is committed",
 }
@@ -49,7 +49,7 @@ class RunReport:
     data: ShardDataset | None
     """Committed rows; None before the first commit."""
     logs: tuple[RunLog, ...]
-    """Logs of the runs, oldest first; a run without a log is missing."""
+    """Logs of the runs, oldest first; runs without a log are left out."""
     labels: Labels | None
     """Counts of labels; None if nothing is committed or rows have no labels."""
     bad_rows: tuple[QuarantinedRow, ...]

@@ -63,7 +63,7 @@ def test_kernel_estimates__take_what_a_map_gives(axes):
 
 @pytest.mark.parametrize(
     ("exact", "estimates", "message"),
-    [([1.0], None, "without estimates"), ([1.0, 2.0], [1.0], "shapes"), ([], [], "hold a pair")],
+    [([1.0], None, "estimates are missing"), ([1.0, 2.0], [1.0], "shapes"), ([], [], "at least one element")],
 )
 def test_kernel_estimates__refuse_what_is_no_pair(axes, exact, estimates, message):
     with pytest.raises(ValueError, match=message):
@@ -135,7 +135,7 @@ def test_codes__of_a_data_set_are_those_of_its_map(data, axes):
         (np.ones((2, 2)), "must be integers from 0"),
         (np.array([[-1]]), "must be integers from 0"),
         (np.empty((0, 3), int), "must be integers from 0"),
-        (GCWSFeatures(4, random_state=0).fit(np.eye(2)).encode(np.eye(2)), "without their map"),
+        (GCWSFeatures(4, random_state=0).fit(np.eye(2)).encode(np.eye(2)), "need their map"),
     ],
 )
 def test_codes__refuse_what_holds_none(axes, codes, message):
