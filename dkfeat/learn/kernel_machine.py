@@ -38,8 +38,8 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
     C : float or sequence of float, default=(0.01, 0.1, 1, 10, 100)
         Weight of the losses against the penalty, above 0, or several values, of which the best is chosen.
     validation_fraction : float, default=0.1
-        Share of the rows that is held out to choose if there are several candidates. The best one (of equal ones the
-        first mapping and the smallest C) is then fitted to all rows.
+        Share of the rows that is held out to choose among several candidates. The best one (of equal ones the one with
+        the first mapping and the smallest C) is then fitted to all rows.
     random_state : int, default=0
         Seed of the held-out rows, at least 0.
     memory_limit : int or None, default=None

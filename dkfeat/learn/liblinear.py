@@ -1,4 +1,4 @@
-"""Linear classifiers by LIBLINEAR on shards or rows in memory, with C chosen on rows that a seed holds out."""
+"""Linear classifiers by LIBLINEAR on shards or rows in memory, with C chosen on held-out rows drawn by a seed."""
 
 from __future__ import annotations
 
@@ -270,8 +270,8 @@ def try_grid(
 def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bool, grid: bool) -> int:
     """Compute the peak memory of a fit in bytes, including the rows.
 
-    LIBLINEAR copies every value that is not 0 into a record of 16 bytes, column and float64, beside the float64 rows.
-    With a grid, the rows that are not held out are copied.
+    LIBLINEAR copies every nonzero value into a record of 16 bytes (column and float64), in addition to the float64
+    rows. With a grid, the rows that are not held out are copied.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bo
         Number of values that the rows store.
     n_classes : int
     sparse : bool
-        True for CSR rows, of 12 bytes a value.
+        True for CSR rows, which take 12 bytes for each value.
     grid : bool
         True if several values of C are tried.
     """

@@ -147,13 +147,13 @@ class Predictions:
     n_rows: int
     """Number of rows with a prediction."""
     n_known: int
-    """Number of rows whose label is one of the model's."""
+    """Number of rows whose label is among the model's classes."""
     n_correct: int
     """Number of rows whose prediction is their label."""
 
     @property
     def accuracy(self) -> float | None:
-        """Share of correct predictions among the rows whose label is one of the model's; None without such rows."""
+        """Share of correct predictions among the `n_known` rows; None if there are none."""
         return self.n_correct / self.n_known if self.n_known else None
 
 
@@ -166,13 +166,13 @@ def predict_file(
 ) -> Predictions:
     """Predict for the rows of a source, in this process, and write the labels into one file.
 
-    A file `out` appears when all rows have a prediction; after an error it is as before. Memory is bounded by the block
-    size, not by the source.
+    A file `out` is created or replaced when all rows have a prediction; an error leaves it unchanged. Memory is bounded
+    by the block size, not by the source.
 
     Parameters
     ----------
     model : LinearModel
-        Model whose map transforms the rows; they are read with the input options of its training rows.
+        Model whose map transforms the rows, which are read with the input options of its training rows.
     source, storage_options
         As in `dkfeat.predict`.
     out : str, path or text stream, optional

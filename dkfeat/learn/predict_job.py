@@ -78,7 +78,7 @@ class PredictJob(Job):
 
 
 def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict[str, Any]:
-    """Return all settings that determine the bytes of predictions, as plain JSON values, with the hash of the model."""
+    """Return all settings that determine the bytes of predictions, with the hash of the model, as plain JSON values."""
     mapping = source.to_mapping()
     spec = {
         "format": 1,
@@ -109,7 +109,7 @@ def piece_rows(model: LinearModel, *, scores: bool) -> int:
 
 
 def _row_bytes(model: LinearModel, *, scores: bool) -> int:
-    """Bytes of a row while it is scored: its features, its scores in both precisions, its predictions."""
+    """Return the bytes of a row while it is scored: its features, its scores in both precisions, its predictions."""
     n_outputs = model.coef.shape[0]
     lists_a_row = (scores and model.task != "regression") * (2 if model.has_probabilities else 1)
     kept = _ORIGIN_BYTES + 4 * n_outputs * lists_a_row + (8 * n_outputs if model.task == "multilabel" else 0)

@@ -115,7 +115,7 @@ class Score:
 
     @property
     def value(self) -> float | None:
-        """Score so far; None without rows, or for a regression whose labels are all equal."""
+        """Score of the rows so far; None without rows, or for a regression whose labels are all equal."""
         if self._regression:
             return 1 - self._error / self._labels.squared_deviations if self._labels.squared_deviations > 0 else None
         return self._hits / self.n_rows if self.n_rows else None

@@ -33,7 +33,7 @@ DEFAULT_MAPS = ("gcws", "nrff", "nystroem-gmm", "nystroem-rbf")
 DEFAULT_K = (32, 64, 128, 256, 512, 1024)
 DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 GAMMA_COMPONENTS = 256
-"""Gamma is chosen with the largest number of components up to this one, and used for all others."""
+"""Maximum number of components with which gamma is chosen; the chosen gamma is used for all numbers of components."""
 EXACT_ROWS = 3000
 """Maximum number of training rows for exact kernel machines if `exact` is "auto"."""
 

@@ -90,7 +90,7 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     X, y = parts[0]
     _check_labels(y)
     if test is None:
-        held = split_held_out(y, test_fraction, seed + 1)  # other rows than those that choose C
+        held = split_held_out(y, test_fraction, seed + 1)  # not the seed that draws the rows on which C is chosen
         X, y, X_test, y_test = X[~held], y[~held], X[held], y[held]
     else:
         X_test, y_test = parts[1]
@@ -164,7 +164,7 @@ TIMED_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSettings:
-    """Settings that determine, with the rows, all results of a comparison except times."""
+    """Settings that, together with the rows, determine all results of a comparison except times."""
 
     C: tuple[float, ...]
     gamma: tuple[float, ...]
@@ -181,7 +181,7 @@ def fit_linear(rows: ComparedRows, settings: FitSettings) -> Result:
     n_rows, width = rows.X.shape
     _check_fit((n_rows, width), rows.X.nnz, rows.y, "LIBLINEAR on the raw rows", sparse=True)
     fitted, chosen = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings)
-    row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # column and value of 4 bytes each, or all values
+    row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # 4 bytes each for column and value, or all values dense
     accuracy = fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test)
     return Result(name="linear", accuracy=accuracy, row_bytes=round(row_bytes), **chosen)
 

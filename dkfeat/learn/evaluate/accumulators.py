@@ -90,7 +90,7 @@ class ScoreBins:
 
     @property
     def auc_error(self) -> float:
-        """Bound of the error of the area under the ROC curve that is computed from the bins; 0 if they are exact."""
+        """Bound on the error of the area under the ROC curve computed from the bins; 0 if the bins are exact."""
         pairs = float(self.positive.sum()) * float(self.negative.sum())
         if self.is_exact or not pairs:
             return 0.0
@@ -181,7 +181,7 @@ class LabelAccumulator(Accumulator):
     def __init__(self, model: LinearModel) -> None:
         super().__init__(model)
         self.cells: Counter[tuple[int, int]] = Counter()
-        """Number of rows by the positions of the true and the predicted label among the classes."""
+        """Number of rows by indices of the true and the predicted label in the classes."""
         self.n_without_probabilities = 0
         """Number of batches without probabilities."""
         self.calibration = np.zeros((3, CALIBRATION_BINS))
@@ -190,7 +190,7 @@ class LabelAccumulator(Accumulator):
         """Sums over rows."""
 
     def add(self, batch: Batch) -> None:
-        """Count rows; those with a label that is none of the classes are left out."""
+        """Count rows; rows whose label is not among the classes are left out."""
         classes = self.classes
         actual = np.minimum(np.searchsorted(classes, batch.y), len(classes) - 1)
         known = classes[actual] == batch.y
@@ -236,7 +236,7 @@ class ListAccumulator(Accumulator):
         """For each class: number of true positives, false positives and false negatives."""
 
     def add(self, batch: Batch) -> None:
-        """Count rows; those with labels beyond the classes, in a last column of the labels, are left out."""
+        """Count rows; rows with labels beyond the classes, counted in a last column of `y`, are left out."""
         y, width = batch.y, len(self.classes)
         known = np.asarray(y[:, width:].sum(axis=1)).ravel() == 0
         actual, predicted = y[known, :width] != 0, batch.predicted[known] != 0

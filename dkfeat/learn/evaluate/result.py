@@ -56,7 +56,7 @@ class Evaluation:
     """For each class: label, precision, recall, f1, support and, if there are curves, auc and average_precision; None
     if a value is not defined."""
     confusion: Sequence[tuple[int, int, int]] = ()
-    """Positions of the true and the predicted label among the classes, and number of rows; largest first."""
+    """Indices of the true and the predicted label in the classes, and number of rows; largest first."""
     curves: Mapping[str, Any] = field(default_factory=dict)
     """``roc`` (false and true positive rate) and ``precision_recall`` (recall and precision), as two lists each; for
     two classes the curves of the second class, else the mean over the classes."""

@@ -32,7 +32,7 @@ class Checkpoints:
 
     A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, followed by their SHA-256. It is
     written under a temporary name, flushed to disk and renamed, after the previous file has been renamed to
-    ``checkpoint.former``, so that one of the two is intact whenever the process is killed.
+    ``checkpoint.former``, so that one of the two files is intact whenever the process is killed.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | No
 
 
 def _is_intact(file: BinaryIO, stop: int) -> bool:
-    """Compare the SHA-256 of the first `stop` bytes with the one that follows them."""
+    """Return True if the SHA-256 of the first `stop` bytes is the one that follows them."""
     digest = hashlib.sha256()
     for start in range(0, stop, 1 << 20):
         digest.update(file.read(min(stop - start, 1 << 20)))

@@ -111,7 +111,7 @@ class Weights:
     intercept: NDArray[np.float64]
     """Shape (n_lanes,)."""
     mean_coef: NDArray[np.float32] | None
-    """Mean of `coef` over all steps so far, of the same shape; None if it is not computed."""
+    """Mean of `coef` over all steps so far, with the shape of `coef`; None if not computed."""
     mean_intercept: NDArray[np.float64]
     """Shape (n_lanes,)."""
     loss: NDArray[np.float64]

@@ -126,8 +126,8 @@ class Training:
     on_epoch : callable or None
         Function that receives the history entry of each epoch.
     averaging : callable or None
-        Function that returns the weights after an epoch, given those before it and its number; None: one descent in
-        this process runs over `rows`.
+        Function that returns the weights after an epoch, given the weights before it and the number of the epoch; None:
+        one descent in this process runs over `rows`.
     """
 
     rows: TrainingRows
