@@ -262,7 +262,7 @@ def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None 
 def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
     """Check that a scan has these files, and that none has changed since."""
     if [file.url for file in scan.files] != [file.url for file in files]:
-        raise ConfigError("the scan is of other files than the source has now; scan again")
+        raise ConfigError("the scan is of other files than the source now has; scan again")
     for scanned, file in zip(scan.files, files, strict=True):
         if scanned.identity != file.identity:
             raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")

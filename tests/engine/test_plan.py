@@ -14,7 +14,7 @@ def source(tiny_folder):
     return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=10_000)
 
 
-def settled(source):
+def resolved_source(source):
     return source.resolve(dkfeat.scan(source))
 
 
@@ -55,7 +55,7 @@ def test_plan__tells_what_featurize_then_does(source, tmp_path):
 
 
 def test_plan__settled_source_needs_no_scan(source):
-    plan = dkfeat.plan(settled(source), map=gcws())
+    plan = dkfeat.plan(resolved_source(source), map=gcws())
     assert not plan.needs_scan
     assert plan.n_rows is None
     assert plan.tasks[0].first_shard.startswith("part-000000-0000-")
@@ -75,7 +75,7 @@ def test_plan__sees_the_conflict_that_featurize_would(source, tmp_path):
 
 def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
     with pytest.raises(ConfigError, match="scan again"):
-        dkfeat.plan(settled(source), map=gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
+        dkfeat.plan(resolved_source(source), map=gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
 
 
 def test_plan__scan_of_a_file_that_changed_since_is_a_conflict(tmp_path):
@@ -96,7 +96,7 @@ def test_plan__scan_by_another_blocksize_than_the_target_leaves_rows_open(source
 
 
 def test_check__names_the_task_and_the_setting(source):
-    plan = dkfeat.plan(settled(source), map=gcws())
+    plan = dkfeat.plan(resolved_source(source), map=gcws())
     plan.check(None)
     plan.check(plan.projected_bytes)
     with pytest.raises(PlanError, match=r"split 0 of a\.svm needs up to .* lower blocksize") as caught:

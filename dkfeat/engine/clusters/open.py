@@ -275,8 +275,7 @@ def _closing(cluster: Any) -> Iterator[Any]:
     finally:
         try:
             cluster.close()
-        # these errors have no class in common either; the work is done, so a failed close is only logged and replaces
-        # no other error
+        # these errors have no class in common either; as the work is done, they are only logged, and replace no other
         except Exception as error:
             logger.warning("closing the cluster failed; check for workers that are still running: %r", error)
 

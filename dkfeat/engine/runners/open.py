@@ -238,7 +238,7 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     Parameters
     ----------
     run : ExecutionConfig
-        Settings; those that are None are omitted.
+        Settings; None stands for an omitted one.
     elsewhere : bool
         True if tasks run on an existing client; then only `in_flight` is filled in.
     """

@@ -158,7 +158,7 @@ def _run_tasks(
         note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
         reporter.note(note)
     if n_retries:
-        logger.warning("%s: %d requests to object stores failed and were made again", storage.url, n_retries)
+        logger.warning("%s: %d requests to object stores failed and were repeated", storage.url, n_retries)
     if source.labels is not None:  # declared labels are listed whether they occur or not
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
     return entries, labels

@@ -54,7 +54,7 @@ class TakeRows:
                 return sp.vstack(parts, format="csr")
         raise SpecConflictError(
             f"{split.title}: {first:,} rows were read, but it had more than {int(wanted[-1]):,} when it was scanned; "
-            "run again when nothing writes to it"
+            "run again when no other program writes to it"
         )
 
 

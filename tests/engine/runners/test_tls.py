@@ -48,17 +48,17 @@ def cluster(tmp_path_factory):
     """Certificates and the address of a scheduler with one worker."""
     folder = tmp_path_factory.mktemp("tls")
     ca = authority(folder / "ca")
-    place = folder / "scheduler.json"
+    scheduler_file = folder / "scheduler.json"
     scheduler, worker, _ = (shlex.split(line)[1:] for line in START.splitlines())
     scheduler[scheduler.index("scheduler.example")] = "127.0.0.1"
     scheduler[scheduler.index("8786")] = "0"
     program, environment = [sys.executable, "-m", "dask"], {"DASK_CONFIG": str(ca / "dask")}
-    processes = [start([*program, *scheduler, "--scheduler-file", str(place)], **environment)]
+    processes = [start([*program, *scheduler, "--scheduler-file", str(scheduler_file)], **environment)]
     try:
-        while not (place.exists() and place.read_text().endswith("}")):
+        while not (scheduler_file.exists() and scheduler_file.read_text().endswith("}")):
             assert processes[0].poll() is None, processes[0].communicate()
             time.sleep(0.05)
-        address = json.loads(place.read_text())["address"]
+        address = json.loads(scheduler_file.read_text())["address"]
         worker[worker.index(f"tls://{HOST}")] = address
         processes.append(start([*program, *worker, "--no-nanny", "--host", "127.0.0.1"], **environment))
         yield ca, address
@@ -87,7 +87,7 @@ def test_tls__featurize_through_it(cluster, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("case", "error", "told"),
+    ("case", "error", "message"),
     [
         ("no certificate", ConfigError, "set distributed.comm.tls.ca-file and distributed.comm.tls.client.cert"),
         ("missing file", ConfigError, "cannot be loaded: .*No such file"),
@@ -96,7 +96,7 @@ def test_tls__featurize_through_it(cluster, tmp_path, monkeypatch):
         ("foreign CA", ClusterError, "no Dask scheduler answers at tls://.*certificate"),
     ],
 )
-def test_tls__who_may_not_is_told(cluster, tmp_path, case, error, told):
+def test_tls__who_may_not_is_told(cluster, tmp_path, case, error, message):
     ca, address = cluster
     if case == "foreign CA":
         ca = authority(tmp_path / "foreign")
@@ -114,5 +114,5 @@ def test_tls__who_may_not_is_told(cluster, tmp_path, case, error, told):
         "distributed.comm.require-encryption": case != "not insisting",
         "distributed.comm.timeouts.connect": "5s",
     }
-    with dask.config.set(comm), pytest.raises(error, match=told), connect(address):
+    with dask.config.set(comm), pytest.raises(error, match=message), connect(address):
         pass

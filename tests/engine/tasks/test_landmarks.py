@@ -229,9 +229,9 @@ def test_source_without_rows__is_refused(tmp_path):
 
 def test_source_that_shrinks_after_the_scan__is_refused(source):
     scan = dkfeat.scan(source)
-    settled = source.resolve(scan)
+    scanned = source.resolve(scan)
     split = scan.splits[0]
-    task = landmarks.TakeRows(settled, {0: np.array([0, scan.rows_per_split[0]])})
+    task = landmarks.TakeRows(scanned, {0: np.array([0, scan.rows_per_split[0]])})
     with pytest.raises(SpecConflictError, match="rows were read, but it had more than"):
         task(split, lambda: False)
 

@@ -14,7 +14,7 @@ import dkfeat
 
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4 << 20
-SETTLED = {"n_features": 47_236, "zero_based": False, "label_dtype": "int64"}
+RESOLVED = {"n_features": 47_236, "zero_based": False, "label_dtype": "int64"}
 
 CHILD = """
 import sys, threading, time, psutil, dkfeat
@@ -64,8 +64,8 @@ def peak_bytes(folder, source):
 
 
 def projected_bytes(source):
-    settled = dkfeat.LibsvmSource(str(source), blocksize=BLOCK, **SETTLED)
-    return dkfeat.plan(settled, map=dkfeat.GCWSFeatures(512)).projected_bytes
+    resolved = dkfeat.LibsvmSource(str(source), blocksize=BLOCK, **RESOLVED)
+    return dkfeat.plan(resolved, map=dkfeat.GCWSFeatures(512)).projected_bytes
 
 
 @pytest.mark.slow

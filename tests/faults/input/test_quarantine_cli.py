@@ -60,9 +60,9 @@ def test_quarantine__lists_rows(made):
 
 def test_inspect__counts_bad_rows(made):
     folder, *_ = made
-    told = json.loads(run("inspect", folder / "out", "--json").stdout)
-    assert (told["bad_rows"], told["bad_rows_by_source"]) == (2, {"rows.svm": 2})
-    assert told["bad_rows_by_reason"] == {"bad label": 1, "bad value": 1}
+    output = json.loads(run("inspect", folder / "out", "--json").stdout)
+    assert (output["bad_rows"], output["bad_rows_by_source"]) == (2, {"rows.svm": 2})
+    assert output["bad_rows_by_reason"] == {"bad label": 1, "bad value": 1}
     assert "bad_rows" in run("inspect", folder / "out").stdout
 
 
@@ -85,17 +85,17 @@ def test_bad_row__names_the_option_that_sets_it_aside(tmp_path):
     path = tmp_path / "rows.svm"
     path.write_text("1 1:1\n1 9:nan\n")
     words = ("featurize", path, "--out", tmp_path / "out", "--scheduler", "synchronous", "--no-progress")
-    told = run(*words, status=2).stderr
-    assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", told)
-    told = run(*words, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
-    assert "max_line_bytes" in told
-    assert "quarantine" not in told
+    output = run(*words, status=2).stderr
+    assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", output)
+    output = run(*words, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
+    assert "max_line_bytes" in output
+    assert "quarantine" not in output
 
 
 def test_bad_row__where_none_is_set_aside_no_option_is_named(tmp_path):
     path = tmp_path / "rows.svm"
     path.write_text("1 1:1\n1 9:nan\n")
     assert "--on-bad-row quarantine" in run("plan", path, "--out", tmp_path / "out", "--scan", status=2).stderr
-    told = run("compare", path, "--out", tmp_path / "out", status=2).stderr
-    assert "rows.svm:2:3: " in told
-    assert "quarantine" not in told
+    output = run("compare", path, "--out", tmp_path / "out", status=2).stderr
+    assert "rows.svm:2:3: " in output
+    assert "quarantine" not in output

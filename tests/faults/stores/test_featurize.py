@@ -36,7 +36,7 @@ from tests.invariants import dataset_state
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 20_000
 """Bytes of a split; the tiny source has about five splits."""
-SETTLED = {"n_features": 300, "zero_based": False, "label_dtype": "int64"}
+RESOLVED = {"n_features": 300, "zero_based": False, "label_dtype": "int64"}
 """Options that a scan of the tiny source would find."""
 
 
@@ -61,7 +61,7 @@ def golden_remote(tiny_folder, store_address):
     options = {"key": KEY, "secret": SECRET, "endpoint_url": f"http://{store_address}"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        featurized(remote(calm, options, **SETTLED), calm.url(), target_options=options, scheduler="synchronous")
+        featurized(remote(calm, options, **RESOLVED), calm.url(), target_options=options, scheduler="synchronous")
     return calm.state()
 
 
@@ -170,7 +170,7 @@ def test_run__first_two_answers_of_each_kind_fail__is_identical(
     faults = [proxy.add(action, method=method, times=2) for method in ("GET", "HEAD", "PUT", "DELETE")]
     if action == "cut body":
         faults = faults[:1]
-    source = remote(bucket, options, **SETTLED)
+    source = remote(bucket, options, **RESOLVED)
     featurized(source, bucket.url(), target_options=options, scheduler="synchronous")
     assert [fault.seen for fault in faults] == [2] * len(faults)
     assert re.search(r"after [12] retries; \d+ by this process so far", caplog.text)
@@ -187,8 +187,8 @@ def test_run__each_shard_fails_at_first__is_identical(pattern, golden, bucket, o
         )
     run(pattern, bucket, options)
     assert bucket.state() == golden
-    told = re.search(r"out: (\d+) requests to object stores failed and were made again", caplog.text)
-    assert int(told[1]) >= len(golden[0])
+    retries = re.search(r"out: (\d+) requests to object stores failed and were repeated", caplog.text)
+    assert int(retries[1]) >= len(golden[0])
 
 
 @pytest.mark.slow
@@ -344,7 +344,7 @@ def test_source__changed_while_it_is_read__is_a_conflict(
     bucket.fill(tiny_folder)
     text = (tiny_folder / "b.svm").read_bytes()
     other = text.replace(b"1", b"2") if same_size else text + b"1 1:1\n"
-    source = remote(bucket, options, **SETTLED)
+    source = remote(bucket, options, **RESOLVED)
     changing(monkeypatch, bucket, "in/b.svm", other)
     with pytest.raises(SpecConflictError, match=r"in/b.svm has changed") as fault:
         featurized(source, tmp_path / "out", scheduler="synchronous")
@@ -354,7 +354,7 @@ def test_source__changed_while_it_is_read__is_a_conflict(
 @pytest.mark.slow
 def test_source__changed_before_a_resume__is_a_conflict(tiny_folder, bucket, options):
     bucket.fill(tiny_folder)
-    featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    featurized(remote(bucket, options, **RESOLVED), bucket.url(), target_options=options)
     bucket.put("in/a.svm", b"1 1:1\n")
     with pytest.raises(SpecConflictError, match=r"'a.svm' changed since manifest-000001.json was committed: .*etag"):
         featurized(remote(bucket, options), bucket.url(), target_options=options)
@@ -430,9 +430,9 @@ def test_target__that_is_neighbour_of_the_source__is_allowed(bucket, options):
 @pytest.mark.slow
 def test_batch__added_by_a_second_run__keeps_the_first(tiny_folder, bucket, options):
     bucket.put("in/a.svm", (tiny_folder / "a.svm").read_bytes())
-    first = featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    first = featurized(remote(bucket, options, **RESOLVED), bucket.url(), target_options=options)
     bucket.put("in/b.svm", (tiny_folder / "b.svm").read_bytes())
-    second = featurized(remote(bucket, options, **SETTLED), bucket.url(), target_options=options)
+    second = featurized(remote(bucket, options, **RESOLVED), bucket.url(), target_options=options)
     assert (first.number, second.number) == (1, 2)
     assert second.shards[: len(first.shards)] == first.shards
     bucket.assert_whole(committed=True)

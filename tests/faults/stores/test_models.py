@@ -76,8 +76,8 @@ def test_commands__take_a_model_at_a_url(features, bucket, proxy, tmp_path, monk
     assert json.loads(run("inspect", url, "--json", *store).stdout)["kind"] == "model"
     assert "all as saved" in run("verify", url, *store).stdout
     assert len(run("predict", url, rows, *store).stdout.splitlines()) == 120
-    told = json.loads(run("evaluate", url, features, "--json", *store, "--no-progress").stdout)
-    assert (told["rows"], told["accuracy"]) == (120, 1)
+    report = json.loads(run("evaluate", url, features, "--json", *store, "--no-progress").stdout)
+    assert (report["rows"], report["accuracy"]) == (120, 1)
     like = ("--like", url, "--target-option", f"endpoint_url={proxy.url}")
     run("featurize", rows, *like, "--out", tmp_path / "again", "--no-progress")
     mine, again = (next((folder / "data").iterdir()) for folder in (features, tmp_path / "again"))

@@ -197,13 +197,13 @@ def test_create__503_for_ever__ends_within_the_set_time(bucket, options, proxy):
 
 @pytest.mark.fault("S-10")
 @pytest.mark.parametrize(
-    ("action", "told"), [("403", "403 AccessDenied"), ("expired", "400 ExpiredToken"), (None, "404 NoSuchBucket")]
+    ("action", "message"), [("403", "403 AccessDenied"), ("expired", "400 ExpiredToken"), (None, "404 NoSuchBucket")]
 )
-def test_probe__lasting_fault__is_told_at_once(bucket, options, proxy, action, told):
+def test_probe__lasting_fault__is_told_at_once(bucket, options, proxy, action, message):
     storage = open_storage(bucket.url() if action else "s3://there-is-none/out", options)
     if action:
         proxy.add(action, method="PUT")
-    with pytest.raises(CommitError, match=told) as fault:
+    with pytest.raises(CommitError, match=message) as fault:
         storage.probe()
     assert fault.value.exit_code == 3
     assert "credentials are valid" in str(fault.value)

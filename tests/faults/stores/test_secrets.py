@@ -121,8 +121,8 @@ def test_commands__do_not_show_them(source, bucket, proxy, tmp_path):
         assert_clean(done.stdout, done.stderr)
         return done.returncode, done.stderr
 
-    told = dkfeat_command("featurize", *source.patterns, "--out", bucket.url(), "--n-components", 24)
-    assert told[0] == 0, told
+    output = dkfeat_command("featurize", *source.patterns, "--out", bucket.url(), "--n-components", 24)
+    assert output[0] == 0, output
     assert dkfeat_command("verify", bucket.url())[0] == 0
     proxy.add(403, method="GET")
     status, errors = dkfeat_command("inspect", bucket.url())

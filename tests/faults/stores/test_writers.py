@@ -79,12 +79,12 @@ def check_two_at_once(start, bucket, golden, barrier, *options, release=None):
     if release is not None:
         wait_for_first(both)
         release.touch()
-    told = [process.communicate(timeout=240)[1] for process in both]
+    outputs = [process.communicate(timeout=240)[1] for process in both]
     codes = [process.returncode for process in both]
-    assert sorted(codes) in ([0, 4], [0, 0]), told  # [0, 0] if one had ended before the other began
+    assert sorted(codes) in ([0, 4], [0, 0]), outputs  # [0, 0] if one had ended before the other began
     if 4 in codes:
         winner = both[codes.index(0)]
-        assert f"pid {winner.pid}, since" in told[codes.index(4)]
+        assert f"pid {winner.pid}, since" in outputs[codes.index(4)]
     assert bucket.state() == golden
     bucket.assert_whole(committed=True)
     return sorted(codes)
@@ -272,8 +272,8 @@ def test_lock__that_is_none_of_ours__is_left_alone(bucket, storage):
 @pytest.mark.fault("C-05")
 def test_commit__twelve_processes_race__one_wins(start, bucket, golden, tmp_path):
     process = start("--copies", 12, "--barrier", tmp_path / "race")
-    told, errors = process.communicate(timeout=240)
-    assert sorted(map(int, told.split())) == [0] + [4] * 11, errors
+    statuses, errors = process.communicate(timeout=240)
+    assert sorted(map(int, statuses.split())) == [0] + [4] * 11, errors
     assert errors.count("was committed first by run") == 11
     assert bucket.state() == golden
     bucket.assert_whole(committed=True)
