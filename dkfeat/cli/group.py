@@ -272,8 +272,8 @@ def _cut(text: str) -> str:
 def _fill_defaults(ctx: click.Context) -> None:
     """Set `progress` by Dask's configuration unless the command line sets it; let a given block size override Dask's.
 
-    All other defaults are applied where they are used. For the block size that is too late, since a given value that
-    equals the built-in default cannot be told from a missing one there.
+    All other defaults are applied where they are used. There, a given block size that equals the built-in default looks
+    the same as a missing one.
     """
     names = {parameter.name for parameter in ctx.command.params}
     if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:

@@ -196,12 +196,12 @@ def fetch(
     if part is not None and part not in info.files:
         has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
         raise ConfigError(f"data set {name!r} {has}; its parts are: {', '.join(info.files)}")
-    place = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
+    dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
     address = _address(mirror)
-    with locked(place):
+    with locked(dataset_folder):
         found = {
-            key: _File(info, file, place, f"{address}/{file.path}").fetch(retry_seconds, progress)
+            key: _File(info, file, dataset_folder, f"{address}/{file.path}").fetch(retry_seconds, progress)
             for key, file in wanted.items()
         }
     return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))

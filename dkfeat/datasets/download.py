@@ -155,7 +155,7 @@ class Download:
         self._url, self._part, self._report = url, part, report
         self.has_response = False
         """True if the server has sent any response."""
-        self._note = part.with_name(f"{part.name}.json")
+        self._version_path = part.with_name(f"{part.name}.json")
 
     @property
     def bytes_received(self) -> int:
@@ -200,7 +200,7 @@ class Download:
     def forget(self) -> None:
         """Remove the partial file."""
         self._part.unlink(missing_ok=True)
-        self._note.unlink(missing_ok=True)
+        self._version_path.unlink(missing_ok=True)
 
     def _request(self) -> Any:
         """Request the missing part, or the whole file if the partial one cannot be used."""
@@ -233,7 +233,7 @@ class Download:
         else:  # the whole file: it has changed, or the server does not support ranges
             self.forget()
             version, there = _version_of(self._url, response), 0
-            create_whole(self._note, json.dumps(asdict(version)).encode())
+            create_whole(self._version_path, json.dumps(asdict(version)).encode())
         self._check_free_space((version.size or 0) - there)
         fault: Exception | None = None
         with self._part.open("ab") as file:
@@ -258,7 +258,7 @@ class Download:
 
     def _version(self) -> _Version | None:
         try:
-            found = json.loads(self._note.read_bytes())
+            found = json.loads(self._version_path.read_bytes())
             version = _Version(**found)
         except (OSError, ValueError, TypeError):  # missing, truncated or changed
             return None

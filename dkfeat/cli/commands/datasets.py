@@ -52,10 +52,10 @@ def list_(folder: str | None) -> None:
     """
     from dkfeat.datasets import DATASETS, cache_folder
 
-    place = Path(folder) if folder else cache_folder() / "datasets"
+    parent = Path(folder) if folder else cache_folder() / "datasets"
     rows: list[tuple[str, ...]] = [("name", "rows", "test rows", "columns", "classes", "here", "about")]
     for name, info in DATASETS.items():
-        paths = {part: place / name / file.name for part, file in info.files.items()}
+        paths = {part: parent / name / file.name for part, file in info.files.items()}
         here = {part: str(path) for part, path in paths.items() if path.exists()}
         print_result(_known(info) | {"files": here})
         counts = [f"{info.train.rows:,}", "" if info.test is None else f"{info.test.rows:,}"]
@@ -63,7 +63,7 @@ def list_(folder: str | None) -> None:
         rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
     table(rows, right=range(1, 5))
     if not is_given(JSON):
-        note(f"\n`dkfeat datasets fetch NAME` downloads one to {place}", err=True)
+        note(f"\n`dkfeat datasets fetch NAME` downloads one to {parent}", err=True)
 
 
 def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

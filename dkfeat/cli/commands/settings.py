@@ -131,6 +131,7 @@ VARIABLE = "_DKFEAT_COMPLETE"
 """Environment variable that completion scripts set when they call the command."""
 FOLDERS = {"DIR", "MODEL", "RUN", "SHARDS", "TARGET"}
 FILES = {"CONF", "DIR|FILE", "FILE", "FILES", "SOURCE", "SOURCE2"}
+"""Metavars, and names of arguments, that mark paths of folders and of files."""
 
 
 class _CompletedPath(click.ParamType):

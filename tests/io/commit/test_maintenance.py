@@ -1,4 +1,4 @@
-"""Batches are given up and leftovers cleared: under the lock, in an order that survives a kill, by name alone."""
+"""Batches are aborted and leftovers deleted: under the lock, in an order that survives a kill, by name alone."""
 
 from __future__ import annotations
 
