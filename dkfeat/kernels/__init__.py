@@ -68,7 +68,7 @@ def named_kernel(kernel: object, params: object = None, *, name: str = "kernel")
     Raises
     ------
     dkfeat.errors.ConfigError
-        Unknown kernel or parameter, or a value out of range.
+        If the kernel or a parameter is unknown, or a value is out of range.
 
     Examples
     --------

@@ -52,9 +52,9 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+        If X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
     dkfeat.errors.ConfigError
-        gamma out of range.
+        If gamma is out of range.
 
     See Also
     --------
@@ -113,9 +113,9 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
     Raises
     ------
     dkfeat.errors.InputError
-        X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
+        If X and Y differ in width, or a value is NaN or infinite; the error has ``row`` and ``column``.
     dkfeat.errors.ConfigError
-        gamma out of range.
+        If gamma is out of range.
 
     See Also
     --------

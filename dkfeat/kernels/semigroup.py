@@ -41,9 +41,9 @@ def exponential_semigroup(X: Any, Y: Any = None, beta: float = 1.0) -> NDArray[n
     Raises
     ------
     dkfeat.errors.InputError
-        A negative value, NaN or infinity, with its ``row`` and ``column``; X and Y differ in width.
+        If a value is negative, NaN or infinite (the error has ``row`` and ``column``), or X and Y differ in width.
     dkfeat.errors.ConfigError
-        beta out of range.
+        If beta is out of range.
 
     See Also
     --------
@@ -88,9 +88,9 @@ def reciprocal_semigroup(X: Any, Y: Any = None, rate: float = 1.0) -> NDArray[np
     Raises
     ------
     dkfeat.errors.InputError
-        A negative value, NaN or infinity, with its ``row`` and ``column``; X and Y differ in width.
+        If a value is negative, NaN or infinite (the error has ``row`` and ``column``), or X and Y differ in width.
     dkfeat.errors.ConfigError
-        rate out of range.
+        If rate is out of range.
 
     See Also
     --------

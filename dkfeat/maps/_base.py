@@ -99,7 +99,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Raises
         ------
         dkfeat.errors.ConfigError
-            A parameter is out of range for any source.
+            If a parameter is out of range for any source.
         """
         self._check_at_width(1)
 
@@ -261,7 +261,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return an array or CSR of the fitted width; values are not checked yet."""
         check_is_fitted(self)
         if is_dask(X):
-            raise InputError("a Dask array came where rows in memory are needed; call transform, or featurize a source")
+            raise InputError("X is a Dask array, but rows in memory are needed; call transform, or featurize a source")
         if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names are checked first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
         return self._as_rows(X, reset=False)

@@ -76,8 +76,8 @@ class EstimatesFromCodes(FeatureMap):
         Returns
         -------
         correlations : ndarray of shape (n_x, n_y), float64
-            Estimates, at most 1. Values below -1 mean that rows are less similar than any correlation explains. Without
-            meaning for empty rows.
+            Estimates, at most 1. Values below -1 mean that rows are less similar than any correlation explains. Values
+            of empty rows have no meaning.
 
         Raises
         ------

@@ -40,7 +40,7 @@ def with_whole_rows(X: Any) -> Any:
     if not is_array or X.ndim != 2:
         got = f"{type(X).__name__} of {getattr(X, 'ndim', '?')} dimensions"
         raise InputError(
-            f"a {got} came where a two-dimensional Dask array is needed; convert it, for instance by to_dask_array"
+            f"X is a {got}, but must be a two-dimensional Dask array; convert it, for instance by to_dask_array"
         )
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
@@ -85,8 +85,8 @@ def transform_blocks(fitted: Any, X: Any) -> Any:
     Raises
     ------
     dkfeat.errors.InputError
-        X is not a two-dimensional Dask array, or its width is not the fitted one. When computed: a value is not finite;
-        row numbers start at the beginning of the block, whose number is in a note of the exception.
+        If X is not a two-dimensional Dask array, or its width is not the fitted one. When computed, if a value is not
+        finite; row numbers count from the start of the block, whose number is in a note of the exception.
 
     Examples
     --------

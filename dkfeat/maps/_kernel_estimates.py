@@ -24,16 +24,16 @@ _SYMBOLS = {"gamma": "γ", "alpha": "α", "beta": "β", "rate": "λ", "coef0": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """Kernel of a map with its parameters, and the variance of its estimate for a pair of rows with all components."""
+    """Kernel of a map, and the variance of the map's estimate of it for a pair of rows."""
 
     name: str
     """Name for display, with the parameters that determine the kernel."""
     exact: Callable[[Any, Any], Values]
-    """Function for the Gram block of rows (an array or CSR) and other rows or None."""
+    """Function that computes the Gram block of X and Y, arrays or CSR; Y may be None."""
     variance_at: Callable[[Values], Values] | None = None
     """Variance as a function of the kernel's value; None if it is not known."""
     variance: Callable[[Any, Any, Values], Values] | None = None
-    """Variance of each pair of rows, given their exact values; None: use `variance_at`, if it is exact."""
+    """Variances for all pairs of rows of X and Y, given the exact values; None: use `variance_at`, if it is exact."""
     bound: Literal["", "at most", "at least"] = ""
     """Kind of bound that `variance_at` is; empty if it is exact."""
     note: str = ""
@@ -146,7 +146,7 @@ class KernelEstimates(ABC):
         right = left if Y is None else np.asarray(Y, dtype=np.float64)
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
             raise InputError(
-                f"features of shapes {left.shape} and {right.shape} came; pass results of encode(X) with equal widths"
+                f"features have the shapes {left.shape} and {right.shape}; pass results of encode(X) of this map"
             )
         return left @ right.T
 
@@ -240,7 +240,7 @@ class KernelEstimates(ABC):
         most = check_integer(n_rows, "n_rows", low=2, high=1 << 14)
         rows = self._check_rows(X)
         if rows.shape[0] < 2:
-            raise InputError(f"{rows.shape[0]:,} rows came, but a pair takes two; pass two rows or more")
+            raise InputError(f"X has {rows.shape[0]:,} rows, but a pair needs two; pass two rows or more")
         drawn = np.random.default_rng(random_state).permutation(rows.shape[0])[:most]
         drawn.sort()
         some = rows[drawn]

@@ -81,9 +81,9 @@ class Landmarks:
         Raises
         ------
         InputError
-            A row is outside the kernel's domain.
+            If a row is outside the kernel's domain.
         ConfigError
-            The landmarks would not fit an archive.
+            If the landmarks are too large for an archive.
         """
         rows = rows.astype(np.float64)
         n_bytes = 16 * rows.nnz + 8 * len(numbers) * (len(numbers) + 2)
@@ -102,7 +102,7 @@ class Landmarks:
         Raises
         ------
         ConfigError
-            The arrays cannot be landmarks of that many columns.
+            If the arrays are not landmarks of rows with `n_features` columns.
         """
         dtypes = {name: np.asarray(array).dtype.str for name, array in arrays.items()}
         wanted = {"indices": "<i8", "indptr": "<i8", "normalization": "<f8", "numbers": "<i8", "values": "<f8"}

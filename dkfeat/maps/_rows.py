@@ -41,7 +41,7 @@ class RowPreparation:
 
     n_features: int
     center: float | NDArray[np.float64] | None
-    """Number or row subtracted from every value, including absent entries of sparse rows."""
+    """Number subtracted from every value, or row subtracted from every row, including absent entries of sparse rows."""
     normalize: Literal["l1", "l2", "max"] | None
     """Norm by which each row is divided, in float64."""
 

@@ -67,8 +67,9 @@ class GCWSFeatures(EstimatesFromCodes):
     p : float, default=1.0
         Power of the pGMM kernel, above 0 and at most 1,000, without unit: every coordinate is raised to it.
     center : float, array-like of shape (n_features,) or None, default=None
-        Number or row subtracted first from every value, including absent entries of sparse rows; in the unit of the
-        columns. Columns with a centre other than 0 become dense, so there may be at most 2^24 of them.
+        Number subtracted from every value, or row subtracted from every row, before all else and including absent
+        entries of sparse rows; in the unit of the columns. Columns with a centre other than 0 become dense, so there
+        may be at most 2^24 of them.
     normalize : {"l1", "l2", "max"} or None, default=None
         Norm by which each row is divided, after centring.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None

@@ -1,7 +1,7 @@
 """Functions that compute the variances, bounds and limits proved for the estimators in the papers.
 
-One topic a file: `fourier` (random Fourier features compared with GCWS), `circulant` (random Laplace features from
-circulant matrices), `gmm` (the GMM similarity of elliptical data) and `maclaurin` (dot-product kernels).
+One topic for each module: `fourier` (random Fourier features compared with GCWS), `circulant` (random Laplace features
+from circulant matrices), `gmm` (the GMM similarity of elliptical data) and `maclaurin` (dot-product kernels).
 """
 
 from dkfeat.theory import circulant, fourier, gmm, maclaurin

@@ -170,7 +170,7 @@ def test_kernel_pairs__asks_for_fitted_maps_and_two_rows():
     with pytest.raises(NotFittedError):
         GCWSFeatures().kernel_pairs(X)
     fitted = GCWSFeatures(random_state=0).fit(X)
-    with pytest.raises(InputError, match="a pair takes two"):
+    with pytest.raises(InputError, match="a pair needs two"):
         fitted.kernel_pairs(X[:1])
     with pytest.raises(ConfigError, match="n_rows=1"):
         fitted.kernel_pairs(X, n_rows=1)

@@ -83,8 +83,8 @@ def inner_mapping(inner: FeatureMap, n_features: int) -> dict[str, Any]:
 
 def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
     """Bytes that `multiply_inner` needs besides rows and features, for a number of components per factor."""
-    level = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
-    return _FACTORS_BYTES + level.working_bytes
+    factor_map = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
+    return _FACTORS_BYTES + factor_map.working_bytes
 
 
 def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:
@@ -108,40 +108,40 @@ def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArra
     features = np.empty((n_samples, n_components), np.float32)
     features[:] = draws.constants[:n_components]
     depth = int(draws.degrees[0])
-    for j, level_seed in enumerate(_level_seeds(seed, depth)):
+    for j, factor_seed in enumerate(_factor_seeds(seed, depth)):
         width = int(np.count_nonzero(draws.degrees > j))
-        level = clone(inner).set_params(n_components=width, random_state=level_seed).fit_width(X.shape[1])
-        for rows, factors in _scalar_features(level, X, level_seed):
+        factor_map = clone(inner).set_params(n_components=width, random_state=factor_seed).fit_width(X.shape[1])
+        for rows, factors in _scalar_features(factor_map, X, factor_seed):
             features[rows, :width] *= factors * draws.scales[:width]
     return features
 
 
-def _scalar_features(level: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+def _scalar_features(factor_map: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Yield features in blocks of rows; each feature alone is an unbiased estimate."""
-    n_rows = max(1, _CELLS // level.to_spec()["params"]["n_components"])
+    n_rows = max(1, _CELLS // factor_map.to_spec()["params"]["n_components"])
     for first in range(0, X.shape[0], n_rows):
         rows = slice(first, first + n_rows)
         try:
-            factors = _factors(level, X[rows], seed)
+            factors = _factors(factor_map, X[rows], seed)
         except InputError as error:
             if error.row is not None and first:
-                _factors(level, X[: first + error.row + 1], seed)  # raises an error with the row number in X
+                _factors(factor_map, X[: first + error.row + 1], seed)  # raises an error with the row number in X
             raise
         yield rows, factors
 
 
-def _factors(level: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
-    if not isinstance(level, GCWSFeatures):
-        features: NDArray[np.float32] = level.transform(X)
-        features *= np.float32(math.sqrt(level.n_features_out))
+def _factors(factor_map: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
+    if not isinstance(factor_map, GCWSFeatures):
+        features: NDArray[np.float32] = factor_map.transform(X)
+        features *= np.float32(math.sqrt(factor_map.n_features_out))
         return features
-    i_star, t_star = level.sample(X)
+    i_star, t_star = factor_map.sample(X)
     signs = np.empty(i_star.shape, np.float32)
     signs_of_samples(i_star, t_star, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
     return signs
 
 
-def _level_seeds(seed: int, depth: int) -> list[int]:
+def _factor_seeds(seed: int, depth: int) -> list[int]:
     words = np.empty((depth, 4), np.uint32)
     draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_INNER), np.uint64(seed), words)
     return [int(low) | int(high) << 32 for low, high in words[:, :2].tolist()]

@@ -39,7 +39,7 @@ class _Series:
 
     terms: NDArray[np.float64]
     """Shape (n_degrees,): a_n R^(2n), at least 0; the last is above 0."""
-    left_out: float
+    omitted: float
     """Largest sum of the omitted degrees, over inner products up to R^2; 0 for a finite series."""
     coefficients: tuple[float, ...] | None = None
     """a_n, if the user gave them."""
@@ -87,10 +87,10 @@ def _vovk(alpha: float, square: float, tolerance: float) -> _Series:
     return _truncated(1.0, lambda n: square * (alpha + n) / (n + 1), square, tolerance)
 
 
-def _listed(coefficients: Any, square: float, tolerance: float) -> _Series:
+def _series_of_list(coefficients: Any, square: float, tolerance: float) -> _Series:
     """``sum_n a_n t^n`` of a sequence, or, truncated, of a callable that returns a_n."""
     if callable(coefficients):
-        return _called(coefficients, square, tolerance)
+        return _series_of_function(coefficients, square, tolerance)
     given = list(coefficients) if isinstance(coefficients, Iterable) and not isinstance(coefficients, str) else []
     if not 1 <= len(given) <= _MAX_DEGREE + 1:
         raise ConfigError(
@@ -101,10 +101,10 @@ def _listed(coefficients: Any, square: float, tolerance: float) -> _Series:
     while len(a) > 1 and a[-1] == 0:
         a.pop()
     series = _finite([_term(value, square, n) for n, value in enumerate(a)], "smaller coefficients, radius or scale")
-    return _Series(terms=series.terms, left_out=0.0, coefficients=tuple(a))
+    return _Series(terms=series.terms, omitted=0.0, coefficients=tuple(a))
 
 
-def _called(coefficient: Callable[[int], float], square: float, tolerance: float) -> _Series:
+def _series_of_function(coefficient: Callable[[int], float], square: float, tolerance: float) -> _Series:
     """Truncate when the later half of the degrees adds little, assuming that later terms decrease at least as fast."""
     a: list[float] = []
     terms: list[float] = []
@@ -127,7 +127,7 @@ def _called(coefficient: Callable[[int], float], square: float, tolerance: float
                 while terms[-1] == 0:
                     a.pop()
                     terms.pop()
-                return _Series(terms=np.array(terms), left_out=late, coefficients=tuple(a))
+                return _Series(terms=np.array(terms), omitted=late, coefficients=tuple(a))
     raise ConfigError(
         f"the series of coefficients does not converge to a relative error of {tolerance:g} within {_MAX_DEGREE:,} "
         f"degrees for rows of length {math.sqrt(square):g}; choose a smaller radius and scale, or a larger tolerance"
@@ -161,7 +161,7 @@ def _finite(terms: list[float], remedy: str) -> _Series:
         raise ConfigError("the kernel is 0 because every coefficient is 0; give one above 0")
     while terms[-1] == 0:
         terms.pop()
-    return _Series(terms=np.array(terms), left_out=0.0)
+    return _Series(terms=np.array(terms), omitted=0.0)
 
 
 def _truncated(first: float, ratio: Callable[[int], float], limit: float, tolerance: float) -> _Series:
@@ -174,7 +174,7 @@ def _truncated(first: float, ratio: Callable[[int], float], limit: float, tolera
         following = terms[-1] * ratio(n)
         bound = max(ratio(n + 1), limit)
         if bound < 1 and following <= tolerance * total * (1 - bound):
-            return _Series(terms=np.array(terms), left_out=following / (1 - bound))
+            return _Series(terms=np.array(terms), omitted=following / (1 - bound))
         terms.append(following)
         total += following
     raise ConfigError(
@@ -298,7 +298,7 @@ def resolve_parameters(given: Mapping[str, Any], n_features: int) -> FittedMacla
         linear=float(exact[1]) / unscaled_radius,
         n_linear=n_features if exact[1] > 0 else 0,
         inner=inner,
-        truncation_error=series.left_out,
+        truncation_error=series.omitted,
     )
 
 
@@ -365,8 +365,8 @@ def _series(coefficients: Any, params: dict[str, Any], square: float) -> _Series
     if kernel == "vovk_infinite":
         return _vovk(params["alpha"], square, tolerance)
     if kernel == "vovk_real":
-        return _listed([1.0] * params["degree"], square, tolerance)
-    series = _listed(coefficients, square, tolerance)
+        return _series_of_list([1.0] * params["degree"], square, tolerance)
+    series = _series_of_list(coefficients, square, tolerance)
     params["coefficients"] = list(series.coefficients or ())
     return series
 
