@@ -22,11 +22,11 @@ _WITH_BUCKETS = ("s3", "gs")
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
     """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
-    An existing path is taken literally, whatever characters it has; otherwise it is a glob pattern, in which ``**``
-    matches folders of any depth. Patterns match files only. Symbolic links are followed and keep their own name. Names
-    of files are relative to the root of the source, with forward slashes. The root does not depend on the files found:
-    it is the folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it
-    is the innermost common folder.
+    The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at any
+    depth. Patterns match files only. Symbolic links are followed; a file has the name of its link. Names of files are
+    relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
+    folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the
+    innermost common folder.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
 
 
 class _Match(NamedTuple):
-    """An existing file; the record is small because there may be a million."""
+    """An existing file; the record is small because a source may have a million files."""
 
     system: str
     path: str

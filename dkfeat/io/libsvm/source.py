@@ -27,7 +27,7 @@ MOST_RANGES = 200_000
 """Maximum number of ranges of uncompressed files, twice the number of tasks of the largest supported job."""
 
 _TINY_SHARE = 16
-_INFLATION = 16
+_COMPRESSION_RATIO = 16
 _MOST_BINS = 1 << 16
 _TOKEN = re.compile(rb"[^ \t\r\n]+")
 
@@ -62,7 +62,7 @@ def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
     groups: list[list[Split]] = []
     room = -1
     for split in splits:
-        text = split.file.size * (1 if split.file.compression is None else _INFLATION)
+        text = split.file.size * (1 if split.file.compression is None else _COMPRESSION_RATIO)
         is_tiny = text * _TINY_SHARE <= blocksize and (split.start, split.stop) == (0, split.file.size)
         if not is_tiny or text > room or len(groups[-1]) == MOST_FILES:
             groups.append([])

@@ -154,13 +154,13 @@ def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], .
         column.raise_first_bad(
             indices > highest, indices, f"the highest index is {highest:,}, by n_features", OUT_OF_RANGE
         )
-        falls = np.diff(indices) <= 0
+        not_ascending = np.diff(indices) <= 0
         starts = np.cumsum(lengths)[:-1]
-        falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
-        if falls.any():
-            first = int(np.argmax(falls)) + 1
-            now, last = int(indices[first]), int(indices[first - 1])
-            found = f"index {now} twice" if now == last else f"index {now} after {last}"
+        not_ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = False
+        if not_ascending.any():
+            first = int(np.argmax(not_ascending)) + 1
+            index, previous = int(indices[first]), int(indices[first - 1])
+            found = f"index {index} twice" if index == previous else f"index {index} after {previous}"
             raise column.error(first, f"{found}, but indices must ascend within a row", "indices not ascending")
     if value_column is None:
         return lengths, indices - base, np.ones(len(indices), options.dtype)

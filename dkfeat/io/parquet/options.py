@@ -41,7 +41,7 @@ class ParquetOptions(FileOptions):
     structs, else ``indices`` and ``values`` if they hold lists, else all columns of numbers in the first file that have
     no other use."""
     features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
-    """Layout of the features; "auto": by their types. Indices without values, which are then 1, are "sparse"."""
+    """Layout of the features; "auto": found from their types. Indices without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
     """Column of labels: integers, floats or booleans, or lists of them; None: rows have no labels, and get 0."""
     weight: str | None = field(default=None, kw_only=True)
@@ -69,7 +69,9 @@ class ParquetOptions(FileOptions):
         if self.features is not None:
             self._set("features", _names("features", self.features))
             if not self.features:
-                raise ConfigError("features is empty; name columns, or leave it out to take all columns of numbers")
+                raise ConfigError(
+                    "features is empty; name columns, or leave features out to read all columns of numbers"
+                )
         self._set("keep", _names("keep", self.keep))
         if isinstance(self.query_id, bool):
             self._set("query_id", "qid" if self.query_id else None)
@@ -119,13 +121,13 @@ class ParquetOptions(FileOptions):
 
     @property
     def filter_columns(self) -> tuple[str, ...]:
-        """Columns that filters compare, each once."""
+        """Distinct columns that filters compare."""
         filters: Filters = self.filters or ()
         return tuple(dict.fromkeys(column for alternative in filters for column, _, _ in alternative))
 
     @property
     def read_columns(self) -> list[str]:
-        """Names of all columns that are read, each once."""
+        """Distinct names of all columns that are read."""
         names = (*(self.features or ()), self.label, self.weight, self.query_id, *self.kept_columns.values())
         return list(dict.fromkeys([name for name in (*names, *self.filter_columns) if name]))
 

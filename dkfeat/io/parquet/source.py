@@ -37,7 +37,7 @@ _FOOTER_THREADS = 16
 
 
 class ParquetSource(ParquetOptions, Source):
-    """Parquet files, and the roles of their columns, as a source of rows.
+    """Parquet files as a source of rows, with the roles of their columns.
 
     Features have one of four layouts, found by the columns' types: numbers in many columns; one column of vectors
     (lists, or fixed-size binary of little-endian float32); sparse rows as two columns of lists, indices and values; or
@@ -209,7 +209,7 @@ class ParquetSource(ParquetOptions, Source):
             yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map rejects, by reading the split once more."""
+        """Locate rows that a map rejects, in ascending order, by reading the split up to them."""
         return [row for row, _ in self._locate_rows(split, piece, rejected)]
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParquetError:
@@ -224,7 +224,7 @@ class ParquetSource(ParquetOptions, Source):
     def _locate_rows(
         self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]
     ) -> Iterator[tuple[BadRow, RowError]]:
-        """Locate rows that a map rejected, in ascending order, by reading the split up to them."""
+        """Yield the record of each row that a map rejects, and the error for it."""
         bad_numbers = [bad.offset for bad in piece.bad_rows]
         seen, left = 0, list(rejected)
         with open_split(self, split, self.read_columns) as reader:
@@ -289,7 +289,7 @@ class _PieceBuilder:
         return end, stop
 
     def add(self, rows: RowBlock, first: int, end: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]) -> None:
-        """Add rows from `first` to `end`, and bad rows among them."""
+        """Add the rows from `first` to `end`, and the bad rows among them."""
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))

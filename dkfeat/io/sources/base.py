@@ -391,7 +391,7 @@ class Source(ABC):
         ]
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Locate rows that a map rejects, in ascending order, by reading the split once more."""
+        """Locate rows that a map rejects, in ascending order, by reading the split again."""
         raise InputError(
             f"{split.title}: {len(rejected):,} rows of piece {piece.number} are refused by the map, but a source of "
             f"kind {self.kind!r} sets no rows aside; reason of the first: {rejected[0].reason}"

@@ -146,7 +146,7 @@ def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, 
     """Return the sorted distinct labels that a source allows, integers as int."""
     found = tuple(sorted({_plain_label(label) for label in labels}))
     if not found:
-        raise ConfigError("labels is empty, but rows have labels; leave it out to allow all")
+        raise ConfigError("labels is empty, but rows have labels; leave labels out to allow all")
     inexact = [label for label in found if not are_integers(np.array([label], np.float64))]
     if label_dtype == "int64" and inexact:
         raise ConfigError(
