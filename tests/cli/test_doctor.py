@@ -41,7 +41,7 @@ def test_doctor__as_an_object_has_stable_keys(tmp_path):
 def test_doctor__quietly_tells_what_is_not_well(tmp_path):
     lines = run("--quiet", "--store", tmp_path / "x" / "y", status=3).stdout.splitlines()
     assert not any(line.startswith("ok") for line in lines)
-    assert lines[-2].startswith(f"fail  store            target {tmp_path}/x/y cannot be made")
+    assert lines[-2].startswith(f"fail  store            target {tmp_path}/x/y cannot be created")
     assert lines[-1].lstrip().startswith("→ a run needs a place")
 
 

@@ -294,7 +294,7 @@ def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
     with pytest.raises(ParseError):
         featurized(source, tmp_path / "features", scheduler="synchronous")
     (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n1 6:1\n")
-    with pytest.raises(SpecConflictError, match=r"restore it, or give the .* up with `dkfeat abort .*features`"):
+    with pytest.raises(SpecConflictError, match=r"restore it, or abort the .* with `dkfeat abort .*features`"):
         featurized(source, tmp_path / "features")
     dkfeat.abort(tmp_path / "features")
     assert featurized(source, tmp_path / "features").rows == 102

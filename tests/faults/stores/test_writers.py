@@ -263,7 +263,7 @@ def test_lock__late_claim__finds_another_holder_and_gives_up(bucket, storage, op
 
 def test_lock__that_is_none_of_ours__is_left_alone(bucket, storage):
     bucket.put(f"out/{LOCK}", b"not JSON")
-    with pytest.raises(TargetBusyError, match="not one that dkfeat wrote"):
+    with pytest.raises(TargetBusyError, match="was not written by dkfeat"):
         storage.acquire(HOLDER)
     assert bucket.get(f"out/{LOCK}") == b"not JSON"
 
