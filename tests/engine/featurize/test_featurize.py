@@ -310,7 +310,7 @@ def test_featurize__changed_file_of_a_later_batch_keeps_what_is_committed(tmp_pa
     with pytest.raises(ParseError):
         featurized(source, tmp_path / "features", scheduler="synchronous")
     (tmp_path / "b.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n1 6:1\n")
-    with pytest.raises(SpecConflictError, match=r"b\.svm' changed .*; restore it, or give the"):
+    with pytest.raises(SpecConflictError, match=r"b\.svm' changed .*; restore it, or abort the"):
         featurized(source, tmp_path / "features")
     assert dkfeat.open_shards(tmp_path / "features").manifest == manifest
 
