@@ -42,7 +42,7 @@ def test_doctor__quietly_tells_what_is_not_well(tmp_path):
     lines = run("--quiet", "--store", tmp_path / "x" / "y", status=3).stdout.splitlines()
     assert not any(line.startswith("ok") for line in lines)
     assert lines[-2].startswith(f"fail  store            target {tmp_path}/x/y cannot be created")
-    assert lines[-1].lstrip().startswith("→ a run needs a place")
+    assert lines[-1].lstrip().startswith("→ a run must be able to create")
 
 
 def test_doctor__two_schedulers_are_a_usage_error():

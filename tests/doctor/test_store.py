@@ -24,7 +24,9 @@ def test_folder__that_is_not_there_is_not_made(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("inner", "match"), [("file/features", "is not a folder"), ("missing/features", "is missing")])
+@pytest.mark.parametrize(
+    ("inner", "match"), [("file/features", "is not a writable folder"), ("missing/features", "does not exist")]
+)
 def test_folder__that_cannot_be_made_fails(tmp_path, inner, match):
     (tmp_path / "file").write_text("")
     found = check(tmp_path / inner)
