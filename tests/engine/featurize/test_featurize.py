@@ -149,7 +149,7 @@ def test_featurize__column_beyond_those_of_like_tells_what_to_do(source, tmp_pat
     featurized(source, tmp_path / "train")
     (tmp_path / "wide.svm").write_text("1 301:1\n")
     with pytest.raises(
-        ParseError, match=r"wide\.svm:1:3: .*follow others \(like\) need it raised there, from the start"
+        ParseError, match=r"wide\.svm:1:3: .*with like, make that data set again with a higher n_features"
     ):
         featurized(str(tmp_path / "wide.svm"), tmp_path / "test", map=None, like=tmp_path / "train")
     wider = dkfeat.LibsvmSource(source.urlpath, n_features=301)
