@@ -116,11 +116,23 @@ def unpack_arrays(data: bytes | memoryview, sha256: str, where: str) -> dict[str
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
         raise ValueError(f"member {info.filename[:60]!a} is compressed")
-    member = io.BytesIO(archive.read(info))  # also checks the CRC
+    return unpack_array(archive.read(info), f"member {info.filename[:60]!a}")  # also checks the CRC
+
+
+def unpack_array(data: bytes, where: str) -> NDArray[Any]:
+    """Return the array in the bytes of an ``.npy`` file, which shares their memory.
+
+    Raises
+    ------
+    ValueError
+        If `data` is not an array of the dtypes that dkfeat writes, in format 1.0 of NumPy. No memory is allocated for
+        the sizes in its header.
+    """
+    member = io.BytesIO(data)
     if np.lib.format.read_magic(member) != (1, 0):
-        raise ValueError(f"member {info.filename[:60]!a} is of another version of the format")
+        raise ValueError(f"{where} is of another version of the format")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
     size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if fortran or dtype.str not in _DTYPES or min(shape, default=0) < 0 or size != info.file_size - member.tell():
-        raise ValueError(f"member {info.filename[:60]!a} is not the array that its header states")
-    return np.frombuffer(member.getbuffer(), dtype, offset=member.tell()).reshape(shape)
+    if dtype.str not in _DTYPES or min(shape, default=0) < 0 or size != len(data) - member.tell():
+        raise ValueError(f"{where} is not the array that its header states")
+    return np.frombuffer(data, dtype, offset=member.tell()).reshape(shape, order="F" if fortran else "C")

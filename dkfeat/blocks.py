@@ -42,7 +42,7 @@ class RowBlock:
         rows = next(iter(lengths.values()), 0)
         wrong = {name: length for name, length in lengths.items() if length != rows}
         if wrong:
-            raise ValueError(f"a block of {rows:,} rows came with columns of other lengths: {wrong}")
+            raise ValueError(f"a block of {rows:,} rows has columns of other lengths: {wrong}")
 
     def _lengths(self) -> dict[str, int]:
         lengths = {} if self.X is None else {"features": int(self.X.shape[0])}

@@ -97,7 +97,7 @@ def _run(name: str, data: str | None, out: Path, mode: Any, seed: int, workers: 
         )
     except BrokenProcessPool:
         raise ClusterError(
-            f"a process of {name} was killed, most often for want of memory; give --jobs 1, and it goes on"
+            f"a process of {name} was killed, probably because memory ran out; repeat the command with --jobs 1"
         ) from None
     tell(f"{name}: done, {minutes(time.monotonic() - began)}")
     for verdict in result["verdicts"]:

@@ -15,19 +15,19 @@ def test_row_block__counts_rows():
 
 
 def test_row_block__refuses_labels_for_another_number_of_rows():
-    with pytest.raises(ValueError, match=r"3 rows came with columns of other lengths: .*label.: 2"):
+    with pytest.raises(ValueError, match=r"3 rows has columns of other lengths: .*label.: 2"):
         RowBlock(X=csr_matrix((3, 5)), y=np.zeros(2))
 
 
 def test_row_block__refuses_query_ids_for_another_number_of_rows():
-    with pytest.raises(ValueError, match=r"3 rows came with columns of other lengths: .*qid.: 1"):
+    with pytest.raises(ValueError, match=r"3 rows has columns of other lengths: .*qid.: 1"):
         RowBlock(X=csr_matrix((3, 5)), y=np.zeros(3), qid=np.arange(1))
 
 
 def test_row_block__counts_multi_label_rows_by_their_offsets():
     offsets = np.array([0, 2, 2, 3])
     assert RowBlock(X=csr_matrix((3, 5)), y=np.arange(3), label_offsets=offsets).n_rows == 3
-    with pytest.raises(ValueError, match=r"4 rows came with columns of other lengths: .*label.: 3"):
+    with pytest.raises(ValueError, match=r"4 rows has columns of other lengths: .*label.: 3"):
         RowBlock(X=csr_matrix((4, 5)), y=np.arange(3), label_offsets=offsets)
 
 

@@ -36,10 +36,10 @@ def print_result(record: Mapping[str, Any]) -> None:
         print_json(record)
 
 
-def echo(text: str = "") -> None:
-    """Print a line of a result as text."""
+def echo(text: str = "", *, styled: bool = False) -> None:
+    """Print lines of a result as text; control characters are escaped unless the text is `styled`."""
     if not is_given(JSON):
-        click.echo(text)
+        click.echo(text if styled else _lines(text))
 
 
 def facts(**values: str) -> None:
@@ -69,16 +69,17 @@ def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
     """Print rows of cells as columns; `right` holds the numbers, from 0, of the right-aligned columns."""
+    rows = [[shown(cell) for cell in row] for row in rows]  # before their widths are measured
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row))
         echo("  ".join(cells).rstrip())
 
 
-def note(text: str, *, err: bool = False) -> None:
-    """Print a line that is not part of the result; with ``--json``, only lines for standard error are printed."""
+def note(text: str, *, err: bool = False, styled: bool = False) -> None:
+    """Print lines that are not part of the result; with ``--json``, only lines for standard error are printed."""
     if not is_quiet() and (err or not is_given(JSON)):
-        click.echo(text, err=err)
+        click.echo(text if styled else _lines(text), err=err)
 
 
 def print_json(record: Mapping[str, Any]) -> None:
@@ -105,6 +106,10 @@ def show_size(size: int, rows: int) -> str:
     '12 bytes'
     """
     return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(shown, text.split("\n")))
 
 
 def shown(text: str) -> str:

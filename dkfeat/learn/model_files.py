@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dkfeat.archives import pack_arrays
-from dkfeat.canonical import dumps, parse_object
+from dkfeat.archives import pack_arrays, unpack_array
+from dkfeat.canonical import dumps, fingerprint, parse_object
 from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.io.manifest.model_folder import (
@@ -36,6 +36,8 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "history": list,
     "manifest_sha256": (str, type(None)),
 }
+SEAL = "sha256"
+"""Key of the `fingerprint` of all other keys; models of version 0.1 lack it."""
 MAX_ARRAY_BYTES = 1 << 40
 
 
@@ -90,7 +92,8 @@ def write_model(
         name = sidecar_name("landmarks", facts["map"].get("landmarks"))
         target.replace(name, pack_arrays(map_arrays))
         kept.add(name)
-    target.replace(MODEL_FILE, dumps({"format": FORMAT, **facts, "arrays": listed}))
+    plain = parse_object(dumps({"format": FORMAT, **facts, "arrays": listed}), MODEL_FILE)
+    target.replace(MODEL_FILE, dumps({**plain, SEAL: fingerprint(plain)}))
     for name in sorted(former - kept):  # only these files, because another training may be saving here
         target.remove(name)
 
@@ -123,11 +126,14 @@ def _facts_text(target: ModelFolder) -> bytes:
 
 def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     where = f"{target.url}/{MODEL_FILE}"
-    facts = {"task": "", **parse_object(text, where)}  # models written before `task` existed are classifiers
+    parsed = parse_object(text, where)
+    facts = {"task": "", **parsed}  # models written before `task` existed are classifiers
     if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
         raise SpecConflictError(
             f"{where}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"
         )
+    if facts.get(SEAL) not in (None, fingerprint({key: value for key, value in parsed.items() if key != SEAL})):
+        raise ShardError(f"{where}: it was changed after it was written; train again or restore the file from a copy")
     listed = facts.get("arrays")
     wrong = [key for key, kind in FACTS.items() if key not in facts or not isinstance(facts[key], kind)]
     if facts.get("format") != FORMAT or wrong or not isinstance(listed, dict):
@@ -162,7 +168,10 @@ def _read_array(target: ModelFolder, name: str, entry: Any) -> Any:
     data = target.read(file)
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
-    array = np.load(io.BytesIO(data), allow_pickle=False)
+    try:
+        array = unpack_array(data, path)
+    except Exception as fault:  # numpy raises many kinds of exceptions for crafted headers
+        raise ShardError(f"{path}: not an array that dkfeat writes: {str(fault)[:200]}") from None
     if list(array.shape) != entry.get("shape") or array.dtype != np.float32:
         raise ShardError(
             f"{path}: holds {array.dtype} of shape {array.shape}, {MODEL_FILE} says float32 of {entry.get('shape')}"

@@ -252,8 +252,7 @@ class GCWSFeatures(EstimatesFromCodes):
         s = self._fitted
         if not isinstance(encoded, PackedCodes):
             raise InputError(
-                f"{type(encoded).__name__} came where codes are needed; pass the result of encode(X), or codes "
-                "of a shard"
+                f"got {type(encoded).__name__}, but it must be codes: pass the result of encode(X), or codes of a shard"
             )
         codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
         n_samples = len(empty)

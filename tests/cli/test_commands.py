@@ -224,7 +224,7 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
     assert "model of 2 classes and 512 features, all as saved" in run("verify", target).stdout
     facts = (target / "model.json").read_text()
     (target / "model.json").write_text(facts.replace('"n_components":32', '"n_components":31'))
-    assert "496 features" in run("verify", target, status=3).stderr
+    assert "model.json: it was changed after it was written" in run("verify", target, status=3).stderr
     (target / "model.json").write_text(facts)
     weights = next(target.glob("coef-*.npy"))
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -340,6 +340,32 @@ def test_traceback__is_shown_on_request():
     outcome = CliRunner().invoke(cli, ["--traceback", "predict", "none", "x.svm"])
     assert outcome.exit_code == 2
     assert "Traceback" in outcome.stderr
+
+
+@pytest.mark.fault("X-10")
+def test_names_with_control_characters__are_escaped(tmp_path):
+    folder = tmp_path / "\a1\x1b[2J"
+    folder.mkdir()
+    (folder / "a\a\x1b[31m.svm").write_text("1 1:1\n-1 2:1\nspam\n")
+    (folder / "b\a\x1b[31m.svm").write_text("1 1:1\n")
+    target = folder / "out\a\x1b[7m"
+    words = (folder / "a*.svm", "--out", target, "--on-bad-row", "quarantine")
+    model = folder / "model\a\x1b[8m"
+    outcomes = [
+        run("plan", *words),
+        run("featurize", *words, "--max-bad-rows", "1", "--no-progress", "--scheduler", "synchronous"),
+        run("train", target, "--out", model, "--epochs", "1", "--no-progress"),
+        *(run("inspect", folder) for folder in (target, model)),
+        run("status", target),
+        run("quarantine", target),
+        run("verify", target, "--inputs", folder / "a*.svm"),
+        run("report", target, "--out", folder / "report\a\x1b[9m.html", "--pair-rows", "0"),
+        run("predict", model, folder / "b*.svm", "--out", folder / "labels\a\x1b[1m.csv"),
+        run("config", "show"),
+    ]
+    for outcome in outcomes:
+        text = outcome.stdout + outcome.stderr
+        assert "\a" not in text, text  # click removes colours where there is no terminal, but not other characters
 
 
 @pytest.mark.fault("X-10")

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import tracemalloc
@@ -9,6 +10,7 @@ from sklearn.linear_model import SGDClassifier
 
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
+from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
@@ -245,8 +247,77 @@ def test_load_model__damaged_array(tmp_path, name, damage):
 
 def edited(folder, **changes):
     path = folder / "model.json"
+    facts = {**json.loads(path.read_text()), **changes}
+    del facts["sha256"]
+    path.write_text(json.dumps({**facts, "sha256": fingerprint(facts)}))
+
+
+def replaced_array(folder, name, data):
+    """Replace an array of a model by other bytes, with their hash in model.json."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    file = f"{name}-{sha256[:12]}.npy"
+    (folder / file).write_bytes(data)
+    listed = json.loads((folder / "model.json").read_text())["arrays"]
+    listed[name] |= {"file": file, "sha256": sha256}
+    edited(folder, arrays=listed)
+
+
+def npy(header, data=b""):
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@pytest.mark.fault("X-07")
+@pytest.mark.parametrize(
+    "data",
+    [
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }", b"cposix\nsystem\n"),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1000000000000), }", bytes(8)),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }", bytes(8)),
+        npy("{'descr': '<f4', 'shape': [[[", bytes(8)),
+        npy("{'descr': ('<f4', 10 ** 10), 'fortran_order': False, 'shape': ()}"),
+        b"\x93NUMPY\x09\x00" + bytes(64),
+        b"\x93NUMPY",
+        b"",
+    ],
+    ids=["object", "huge", "negative", "malformed", "nested", "version", "magic", "empty"],
+)
+@pytest.mark.parametrize("name", ["coef", "intercept"])
+def test_load_model__crafted_array_of_matching_hash(tmp_path, name, data):
+    make_model().save(tmp_path)
+    replaced_array(tmp_path, name, data)
+    with pytest.raises(ShardError, match=rf"{name}-[0-9a-f]*\.npy: not an array that dkfeat writes"):
+        load_model(tmp_path)
+
+
+@pytest.mark.fault("X-02")
+@pytest.mark.parametrize("pattern", ["coef-*.npy", "model.json"])
+def test_load_model__a_file_is_a_link(tmp_path, pattern):
+    make_model().save(tmp_path / "model")
+    path = next((tmp_path / "model").glob(pattern))
+    path.rename(tmp_path / path.name)
+    path.symlink_to(tmp_path / path.name)
+    with pytest.raises(ShardError, match=f"{path.name}: a symbolic link"):
+        load_model(tmp_path / "model")
+
+
+def test_load_model__changed_facts_of_the_same_form(tmp_path):
+    make_model().save(tmp_path)
+    path = tmp_path / "model.json"
     facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, **changes}))
+    facts["map"]["seed"] += 1
+    path.write_text(json.dumps(facts))
+    with pytest.raises(ShardError, match=r"model\.json: it was changed after it was written"):
+        load_model(tmp_path)
+
+
+def test_load_model__of_version_0_1_without_a_hash_of_its_facts(tmp_path):
+    make_model().save(tmp_path)
+    path = tmp_path / "model.json"
+    facts = json.loads(path.read_text())
+    del facts["sha256"]
+    path.write_text(json.dumps(facts))
+    assert load_model(tmp_path).task == make_model().task
 
 
 @pytest.mark.parametrize(

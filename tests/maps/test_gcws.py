@@ -204,7 +204,7 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
         with pytest.raises(InputError, match="needs 4 bytes of uint8"):
             features.decode(PackedCodes(codes, empty))
     for call in (features.decode, features.estimate_kernel, features.estimate_correlation):
-        with pytest.raises(InputError, match="ndarray came where codes are needed; pass the result of encode"):
+        with pytest.raises(InputError, match="got ndarray, but it must be codes: pass the result of encode"):
             call(some_rows())
 
 

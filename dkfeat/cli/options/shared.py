@@ -37,6 +37,13 @@ LIBSVM_OPTIONS = tuple(
 SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
 
 _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(.+?)\s*", re.DOTALL)
+_ITEM = r"""\s*("(?:[^"\\]|\\.)*"|[^",\s](?:[^",]*[^",\s])?)\s*"""
+_ITEMS = re.compile(f"{_ITEM}(?:,{_ITEM})*", re.DOTALL)
+_QUOTED = "\"'=<>!~[({"  # a text that begins with one of these must be in double quotes
+_NO_COMPARISON = (
+    "is no comparison such as 'day >= 2026-11-20' or 'kind in a,b'; a text that is empty or begins with a bracket or "
+    "an operator must be in double quotes, as in 'kind in \"[a]\",b'"
+)
 
 
 def source_options(command: Command) -> Command:
@@ -65,7 +72,7 @@ def source_options(command: Command) -> Command:
         of("keep", **names, help="More columns that shards keep, as in a,b. Repeatable."),
         of(
             "filters",
-            type=Text("comparison", _comparison, "is no comparison such as 'day >= 2026-11-20' or 'kind in a,b'"),
+            type=Text("comparison", _comparison, _NO_COMPARISON),
             multiple=True,
             help="Rows to read, as in 'day >= 2026-11-20' or 'kind in a,b'. Repeatable: all must hold.",
         ),
@@ -82,17 +89,30 @@ def _comparison(text: str) -> tuple[str, str, Any]:
     match = _COMPARISON.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    operator = " ".join(match[2].split())
-    return match[1], operator, list(map(_value, match[3].split(","))) if operator.endswith("in") else _value(match[3])
+    column, operator, value = match[1], " ".join(match[2].split()), match[3]
+    if not operator.endswith("in"):
+        return column, operator, _value(value)
+    items = _ITEMS.fullmatch(value) and re.findall(_ITEM, value)
+    if not items:
+        raise ValueError(text)
+    return column, operator, list(map(_value, items))
 
 
 def _value(text: str) -> Any:
-    """Convert a number, true, false or a quoted text as JSON does; other text is only stripped."""
+    """Convert a number, true, false or a text in double quotes as JSON does; other text is only stripped.
+
+    Raises
+    ------
+    ValueError
+        For text that must be in double quotes: an operator was misspelt, or a list or text has the syntax of SQL.
+    """
     try:
         value = json.loads(text)
     except ValueError:
-        return text.strip()
-    return value if isinstance(value, str | int | float) else text.strip()
+        value = text
+    if isinstance(value, str | int | float) and (value is not text or text[0] not in _QUOTED):
+        return value
+    raise ValueError(text)
 
 
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:

@@ -102,36 +102,63 @@ def read_manifest(storage: Storage) -> Manifest:
     SpecConflictError
         If a newer version of dkfeat wrote it.
     """
+    manifest = _newest(storage, any_mark=False)
+    if manifest is None:
+        raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize again until it succeeds")
+    return manifest
+
+
+def newest_manifest(storage: Storage) -> Manifest | None:
+    """Read the newest manifest with the checks of `read_manifest`; None if nothing was committed.
+
+    ``_SUCCESS`` may name an earlier manifest here, since a run that lost the target to another run may have written it.
+
+    Raises
+    ------
+    ShardError
+        If a check fails.
+    SpecConflictError
+        If a newer version of dkfeat wrote it.
+    """
+    return _newest(storage, any_mark=True)
+
+
+def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
     while True:
         success = _read_success(storage)
-        manifest = newest_manifest(storage)
-        if manifest is None:
-            raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize again until it succeeds")
-        if success is None or success == (manifest.name, manifest.sha256):
+        manifest, hashes = _read_chain(storage)
+        if success is None or success in (list(hashes.items()) if any_mark else list(hashes.items())[:1]):
             return manifest
         if _read_success(storage) == success:
+            name, sha256 = success
+            if name not in hashes:
+                raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
+            newest = next(iter(hashes))
             raise ShardError(
-                f"{storage.url}/{SUCCESS} names {success[0]} with SHA-256 {success[1][:12]}, but the newest is "
-                f"{manifest.name} with {manifest.sha256[:12]}"
+                f"{storage.url}/{SUCCESS} names {name} with SHA-256 {sha256[:12]}, but the newest is {newest} with "
+                f"{hashes[newest][:12]}: a file was changed after it was committed; restore it from a copy"
             )
         # otherwise a batch began or was committed meanwhile
 
 
-def newest_manifest(storage: Storage) -> Manifest | None:
-    """Read the newest manifest without checking ``_SUCCESS``; None if nothing was committed."""
+def _read_chain(storage: Storage) -> tuple[Manifest | None, dict[str, str]]:
+    """Read the newest manifest, and the SHA-256 of each manifest by name, newest first."""
     with faults_as(ShardError, f"{storage.url}: not a data set of dkfeat"):
         names = storage.list(META)
     numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
     if not numbers:
-        if _read_success(storage) is not None:
-            raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
-        return None
+        return None, {}
     check(numbers == list(range(1, numbers[-1] + 1)), f"{storage.url}: manifests {numbers[:5]}… have a gap")
-    spec_fp = fingerprint(read_spec(storage))
+    spec = read_spec(storage)
+    spec_fp, described = fingerprint(spec), spec.get("map")
+    n_features = described.get("n_features") if isinstance(described, Mapping) else None
     newest = manifest = _parse(storage, numbers[-1])
-    plans = []
+    plans, hashes = [], {}
     while True:
+        hashes[manifest.name] = manifest.sha256
         check(manifest.spec_fp == spec_fp, f"{storage.url}/{META}/{manifest.name}: made for another spec than {SPEC}")
+        agrees = n_features in (None, manifest.n_features)
+        check(agrees, f"{storage.url}/{META}/{manifest.name}: n_features is not {n_features!r:.40}, as in {SPEC}")
         plans.append(read_plan(storage, manifest.number))
         if manifest.previous is None:
             break
@@ -140,7 +167,7 @@ def newest_manifest(storage: Storage) -> Manifest | None:
         check(agrees, f"{storage.url}/{META}/{former.name}: changed since {manifest.name} was written")
         manifest = former
     _check_plans(storage, newest, plans[::-1])
-    return newest
+    return newest, hashes
 
 
 def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:

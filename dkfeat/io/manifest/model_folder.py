@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dkfeat.canonical import check_length
-from dkfeat.errors import CommitError, ConfigError
+from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC
@@ -31,7 +32,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 class LocalFolder:
     """A local folder with the methods of `ObjectStorage` that a model needs; files are replaced atomically.
 
-    Unlike in a data set, symbolic links are followed.
+    The folder may be a symbolic link, but its files may not.
     """
 
     def __init__(self, folder: str) -> None:
@@ -48,12 +49,24 @@ class LocalFolder:
     def size(self, name: str) -> int | None:
         """Size of a file in bytes, or None if it does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return (self._root / name).stat().st_size
+            return (self._root / name).lstat().st_size
         return None
 
     def read(self, name: str) -> bytes:
-        """Read all bytes of a file."""
-        return (self._root / name).read_bytes()
+        """Read all bytes of a file.
+
+        Raises
+        ------
+        ShardError
+            If it is a symbolic link.
+        """
+        try:
+            with open_storage(self.url).open(name) as file:
+                return file.read()
+        except OSError as fault:
+            if fault.errno == errno.ELOOP:
+                raise ShardError(f"{self.url}/{name}: a symbolic link; replace it by the file that it names") from None
+            raise
 
     def replace(self, name: str, data: bytes) -> None:
         """Create or replace a file atomically: a temporary file in the same folder is flushed to disk and renamed."""

@@ -182,7 +182,7 @@ def condition_of(filters: Filters, schema: pa.Schema, file: SourceFile) -> Any:
         condition = pq.filters_to_expression(alternatives)
         plain = pa.schema([(column, types[column]) for item in filters for column, _, _ in item])
         pa.table({name: pa.array([], plain.field(name).type) for name in dict.fromkeys(plain.names)}).filter(condition)
-    except (pa.ArrowException, ValueError, TypeError) as fault:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as fault:
         detail = printable(" ".join(str(fault).split()))[:200]
         raise ConfigError(
             f"filters={filters!r:.200} do not fit the columns of {printable(file.url)}: {detail}"

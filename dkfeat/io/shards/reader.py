@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from dkfeat.blocks import RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
@@ -15,7 +17,7 @@ from dkfeat.io.manifest.manifest import Manifest, ShardEntry
 from dkfeat.io.manifest.metadata import landmarks_of, read_manifest, read_sidecar, read_spec
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
-from dkfeat.io.storage.base import DATA, Storage, faults_as
+from dkfeat.io.storage.base import DATA, META, Storage, faults_as
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class ShardReader:
             raise ConfigError(f"verify={verify!r}, but it is 'sha256' or 'size'")
         return self._decode(self._load(entry), entry, verify == "sha256" and entry.name not in self._checked, only)
 
-    def check(self, entry: ShardEntry) -> None:
+    def check(self, entry: ShardEntry) -> RowBlock:
         """Read one shard and make all checks: those of `read`, and of its seal and page checksums.
 
         Raises
@@ -100,8 +102,9 @@ class ShardReader:
             If the shard is missing or a check fails; the message names it.
         """
         data = self._load(entry)
-        self._decode(data, entry, True)
+        block = self._decode(data, entry, True)
         decoding.check_whole(data, self._where(entry))
+        return block
 
     def _decode(
         self, data: memoryview, entry: ShardEntry, check_hash: bool, only: Sequence[str] | None = None
@@ -223,13 +226,27 @@ def verify(storage: Storage) -> Report:
                 read_sidecar(storage, kind, sha256)
             except ShardError as fault:
                 problems.append(str(fault))
+    labels: set[int | float] = set()
+    listed = reader.manifest.labels
     for entry in reader.manifest.shards:
         try:
-            reader.check(entry)
-            n_bytes += entry.size
+            y = reader.check(entry).y
         except ShardError as fault:
             problems.append(str(fault))
+        else:
+            n_bytes += entry.size
+            if listed is not None and y is not None:
+                labels |= set(np.unique(y).tolist())
+    if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
+        problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
     return Report(len(reader.manifest.shards), n_bytes, problems, reader.unlisted())
+
+
+def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:
+    """Return True if the manifest lists the labels of the shards, or more labels if the source declared them."""
+    source = spec.get("input")
+    declared = isinstance(source, Mapping) and source.get("labels") is not None
+    return labels <= listed if declared else labels == listed
 
 
 def _width(spec: Mapping[str, Any], where: str) -> int:

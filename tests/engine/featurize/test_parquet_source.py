@@ -11,7 +11,9 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.cli import cli
+from dkfeat.cli.options.shared import _comparison
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
+from dkfeat.io.parquet.options import normalize_filters
 from dkfeat.learn.predict import predict_file
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import featurized, gcws
@@ -300,6 +302,59 @@ def test_command_line__errors_begin_with_their_place(tmp_path):
     result = invoke("featurize", path, "--no-progress", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[0].startswith(f"dkfeat: error: {path}: row group 0, row 1, column x: a null, ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s in 'a','b'",
+        's in "a"b',
+        "s == [b",
+        "s => b",
+        "s =< b",
+        "s <> b",
+        "s === b",
+        "s in [a,b]",
+        "s in (a)",
+        "s in a,,b",
+        "s in a,",
+        "s == 'b'",
+        "s == null",
+    ],
+)
+def test_filters__misspelt_operators_and_lists_are_errors(tmp_path, table, text):
+    result = invoke("featurize", table, "--filters", text, "--out", tmp_path / "out")
+    assert (result.exit_code, "is no comparison such as" in result.output) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"),
+    [
+        ("s = b", ("s", "==", "b")),
+        ("s == a = b, c", ("s", "==", "a = b, c")),
+        ('s == "=b"', ("s", "==", "=b")),
+        ("s not  in a, 2 ,b c", ("s", "not in", ("a", 2, "b c"))),
+        (r's in "a,b","\"",""', ("s", "in", ("a,b", '"', ""))),
+        ("x>=-1.5", ("x", ">=", -1.5)),
+    ],
+)
+def test_filters__texts_of_the_command_line(text, filters):
+    assert normalize_filters([_comparison(text)]) == ((filters,),)
+
+
+def test_filters__number_beyond_the_type_of_the_column(tmp_path):
+    path = write(tmp_path / "rows.parquet", {"label": [0, 1], "u": [1, 2]})
+    result = invoke("featurize", path, "--filters", "u >= 92233720368547758080", "--out", tmp_path / "out")
+    assert (result.exit_code, "do not fit the columns" in result.output) == (2, True)
+
+
+def test_filters__that_no_row_passes_are_reported(tmp_path, caplog):
+    path = write(tmp_path / "rows.parquet", {"label": [0, 1], "u": [1, 2]})
+    source = dkfeat.ParquetSource(path, filters=[("u", ">", 5)])
+    manifest = dkfeat.featurize(source, tmp_path / "out", dkfeat.GCWSFeatures(n_components=8), progress=False)
+    assert manifest.rows == 0
+    assert "no row of the source passes filters=" in caplog.text
 
 
 def test_command_line__errors(tmp_path, table):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import dkfeat
 from dkfeat.errors import DkfeatError, ShardError
 from dkfeat.io.shards import reader
 from dkfeat.io.storage import open_storage
+from tests.engine.helpers import featurized
 from tests.io.manifest.test_manifest import BAD_NAMES
 from tests.io.tiny_job import TinyJob, write_sources
 
@@ -67,11 +70,8 @@ def test_metadata__of_gigabytes__is_refused_unread(job, name):
     try:
         with pytest.raises(ShardError, match=rf"{Path(name).name}: 2,147,483,648 bytes, but at most .* are read"):
             reader.open_reader(open_storage(job.target))
-        if name == "_SUCCESS":  # a writer repairs it
+        with pytest.raises(ShardError, match="are read"):
             job.run()
-        else:
-            with pytest.raises(ShardError, match="are read"):
-                job.run()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -111,3 +111,35 @@ def test_metadata__nested_deep__is_refused_without_recursion(job):
     with pytest.raises(ShardError, match="nested too deep"):
         reader.open_reader(open_storage(job.target))
     assert sys.getrecursionlimit() == limit
+
+
+def edited_and_marked(target, **changes):
+    """Change a manifest, and let _SUCCESS vouch for the result."""
+    manifest = target / "_dkfeat" / "manifest-000001.json"
+    text = json.dumps({**json.loads(manifest.read_bytes()), **changes})
+    manifest.write_text(text)
+    mark = {"manifest": manifest.name, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    (target / "_SUCCESS").write_text(json.dumps(mark))
+
+
+def test_manifest__another_width_than_the_spec__is_an_error(tmp_path):
+    (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n")
+    featurized(tmp_path / "rows.svm", tmp_path / "out", scheduler="synchronous")
+    edited_and_marked(tmp_path / "out", n_features=10**18)
+    for call in (dkfeat.open_shards, dkfeat.status, lambda target: featurized(tmp_path / "rows.svm", target)):
+        with pytest.raises(ShardError, match=r"manifest-000001\.json: n_features is not"):
+            call(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("declared", "listed", "n_problems"),
+    [(None, [-1, 1, 7], 1), (None, [1], 1), (None, [-1, 1], 0), (None, None, 0), ([-1, 1, 7], [-1, 1, 7], 0)],
+)
+def test_verify__labels_that_no_shard_has__are_a_problem(tmp_path, declared, listed, n_problems):
+    (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n")
+    source = dkfeat.LibsvmSource(tmp_path / "rows.svm", labels=declared)
+    featurized(source, tmp_path / "out", scheduler="synchronous")
+    edited_and_marked(tmp_path / "out", labels=listed)
+    problems = dkfeat.open_shards(tmp_path / "out").verify().problems
+    assert len(problems) == n_problems
+    assert all("lists other labels than its shards have" in problem for problem in problems)

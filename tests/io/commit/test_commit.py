@@ -1,19 +1,21 @@
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import subprocess
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.commit import begin as commit
+from dkfeat.io.commit.maintenance import abort, clean
 from dkfeat.io.commit.publish import existing_entry, publish
+from dkfeat.io.commit.status import status
 from dkfeat.io.manifest import metadata
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards import reader
@@ -101,10 +103,35 @@ def test_begin__success_is_missing__writes_it(job):
 
 
 @pytest.mark.fault("S-06")
-def test_begin__success_names_another_run__rewrites_it(job, caplog):
+@pytest.mark.parametrize("edited", ["_SUCCESS", "_dkfeat/manifest-000001.json"])
+def test_writers__success_does_not_vouch_for_the_manifest__is_an_error(job, edited):
     job.run()
-    (job.target / "_SUCCESS").write_text(json.dumps({"manifest": "manifest-000001.json", "sha256": "0" * 64}))
-    with pytest.raises(ShardError, match="_SUCCESS"):
+    path = job.target / edited
+    former, latter = {"_SUCCESS": (r'"sha256":"[0-9a-f]{4}', '"sha256":"0000')}.get(edited, (r'"plain"', '"plane"'))
+    text, n_changes = re.subn(former, latter, path.read_text())
+    assert n_changes == 1
+    path.write_text(text)
+    before = dataset_state(job.target)
+    storage = open_storage(job.target)
+    calls = (
+        job.run,
+        partial(reader.read_manifest, storage),
+        *(partial(act, storage) for act in (abort, clean, status)),
+    )
+    for call in calls:
+        with pytest.raises(ShardError, match=r"_SUCCESS names manifest-000001\.json with SHA-256 .* restore it"):
+            call()
+    assert dataset_state(job.target) == before
+
+
+def test_begin__success_names_an_earlier_manifest__rewrites_it(job, caplog):
+    """A run that lost the target to another run may have written it."""
+    job.run()
+    first = (job.target / "_SUCCESS").read_bytes()
+    write_sources(job.sources, files=2, first=4)
+    job.run()
+    (job.target / "_SUCCESS").write_bytes(first)
+    with pytest.raises(ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json"):
         reader.read_manifest(open_storage(job.target))
     job.run()
     assert "rewriting" in caplog.text

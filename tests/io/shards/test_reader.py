@@ -431,7 +431,7 @@ def test_success__of_another_run__is_refused(job, tmp_path):
     other = TinyJob(write_sources(tmp_path / "in2", files=2), tmp_path / "other")
     other.run()
     (job.target / "_SUCCESS").write_bytes((other.target / "_SUCCESS").read_bytes())
-    with pytest.raises(ShardError, match="_SUCCESS names manifest"):
+    with pytest.raises(ShardError, match=r"_SUCCESS names manifest-000001\.json with SHA-256"):
         reader.read_manifest(open_storage(job.target))
 
 
