@@ -35,7 +35,7 @@ WIDEST = 26
 _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 
 LOG = "dkfeat.log"
-"""Key in click's shared context data of the `LogLines` that replace text on standard error."""
+"""Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
 LONGEST = 10_000
 """Maximum characters shown of a message; the message of a library may be as long as its input."""
 INTERNAL, MISTAKE, STORAGE, INTERRUPTED, PIPE_CLOSED, TERMINATED = 1, 2, 3, 130, 141, 143
@@ -272,8 +272,8 @@ def _cut(text: str) -> str:
 def _fill_defaults(ctx: click.Context) -> None:
     """Set `progress` by Dask's configuration unless the command line sets it; let a given block size override Dask's.
 
-    All other defaults are applied where they are used. There, a given block size that equals the built-in default looks
-    the same as a missing one.
+    All other defaults are applied where they are used. Block size is handled here, because that code cannot distinguish
+    a given block size that equals the built-in default from a missing one.
     """
     names = {parameter.name for parameter in ctx.command.params}
     if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:

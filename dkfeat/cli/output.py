@@ -36,17 +36,17 @@ def print_result(record: Mapping[str, Any]) -> None:
         print_json(record)
 
 
-def echo(text: str = "", *, styled: bool = False) -> None:
-    """Print lines of a result as text; control characters are escaped unless the text is `styled`."""
+def echo(text: str = "", *, raw: bool = False) -> None:
+    """Print lines of a result as text; control characters are escaped, except line ends and in `raw` text."""
     if not is_given(JSON):
-        click.echo(text if styled else _lines(text))
+        click.echo(text if raw else _lines(text))
 
 
 def facts(**values: str) -> None:
     """Print names and values as two columns; underscores in names become blanks."""
     width = max(len(name) for name in values)
     for name, value in values.items():
-        echo(f"{name.replace('_', ' '):<{width}}  {value}")
+        echo(f"{name.replace('_', ' '):<{width}}  {shown(value)}")
 
 
 def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:
@@ -76,10 +76,10 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
         echo("  ".join(cells).rstrip())
 
 
-def note(text: str, *, err: bool = False, styled: bool = False) -> None:
+def note(text: str, *, err: bool = False, raw: bool = False) -> None:
     """Print lines that are not part of the result; with ``--json``, only lines for standard error are printed."""
     if not is_quiet() and (err or not is_given(JSON)):
-        click.echo(text if styled else _lines(text), err=err)
+        click.echo(text if raw else _lines(text), err=err)
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.html import card, sparkline
 from dkfeat.io.shards.codec import shard_name
 from dkfeat.io.sources.base import Scan, Source
+from dkfeat.io.storage.urls import printable
 from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
@@ -144,8 +145,8 @@ class Plan:
 
     def describe(self, n_tasks: int = 10) -> str:
         """Format the facts, and a table of the first `n_tasks` tasks."""
-        lines = [f"{name:<10}{value}" for name, value in self.facts().items()]
-        rows = [_cells(task) for task in self.tasks[:n_tasks]]
+        lines = [f"{name:<10}{printable(str(value))}" for name, value in self.facts().items()]
+        rows = [tuple(map(printable, _cells(task))) for task in self.tasks[:n_tasks]]
         if rows:
             widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
             table = [_COLUMNS, *rows]

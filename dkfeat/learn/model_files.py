@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dkfeat.archives import pack_arrays, unpack_array
-from dkfeat.canonical import dumps, fingerprint, parse_object
+from dkfeat.canonical import parse_object
 from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.io.manifest.model_folder import (
@@ -22,7 +22,9 @@ from dkfeat.io.manifest.model_folder import (
     as_storage,
     check_model_folder,
     open_model_folder,
+    parse_model_file,
     read_model_file,
+    seal_model_file,
 )
 
 FORMAT = 1
@@ -36,8 +38,6 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "history": list,
     "manifest_sha256": (str, type(None)),
 }
-SEAL = "sha256"
-"""Key of the `fingerprint` of all other keys; models of version 0.1 lack it."""
 MAX_ARRAY_BYTES = 1 << 40
 
 
@@ -92,8 +92,7 @@ def write_model(
         name = sidecar_name("landmarks", facts["map"].get("landmarks"))
         target.replace(name, pack_arrays(map_arrays))
         kept.add(name)
-    plain = parse_object(dumps({"format": FORMAT, **facts, "arrays": listed}), MODEL_FILE)
-    target.replace(MODEL_FILE, dumps({**plain, SEAL: fingerprint(plain)}))
+    target.replace(MODEL_FILE, seal_model_file({"format": FORMAT, **facts, "arrays": listed}))
     for name in sorted(former - kept):  # only these files, because another training may be saving here
         target.remove(name)
 
@@ -126,14 +125,11 @@ def _facts_text(target: ModelFolder) -> bytes:
 
 def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     where = f"{target.url}/{MODEL_FILE}"
-    parsed = parse_object(text, where)
-    facts = {"task": "", **parsed}  # models written before `task` existed are classifiers
+    facts = {"task": "", **parse_model_file(text, where)}  # models written before `task` existed are classifiers
     if isinstance(facts.get("format"), int) and facts["format"] > FORMAT:
         raise SpecConflictError(
             f"{where}: format {facts['format']} was written by a newer dkfeat; this one reads {FORMAT}"
         )
-    if facts.get(SEAL) not in (None, fingerprint({key: value for key, value in parsed.items() if key != SEAL})):
-        raise ShardError(f"{where}: it was changed after it was written; train again or restore the file from a copy")
     listed = facts.get("arrays")
     wrong = [key for key, kind in FACTS.items() if key not in facts or not isinstance(facts[key], kind)]
     if facts.get("format") != FORMAT or wrong or not isinstance(listed, dict):

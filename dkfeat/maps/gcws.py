@@ -67,16 +67,16 @@ class GCWSFeatures(EstimatesFromCodes):
     p : float, default=1.0
         Power of the pGMM kernel, above 0 and at most 1,000, without unit: every coordinate is raised to it.
     center : float, array-like of shape (n_features,) or None, default=None
-        Number subtracted from every value, or row subtracted from every row, before all else and including absent
-        entries of sparse rows; in the unit of the columns. Columns with a centre other than 0 become dense, so there
-        may be at most 2^24 of them.
+        Number, or one number for each column, that is subtracted from the values before any other step, also from the
+        absent entries of sparse rows; in the unit of the columns. Columns with a centre other than 0 become dense, so
+        there may be at most 2^24 of them.
     normalize : {"l1", "l2", "max"} or None, default=None
         Norm by which each row is divided, after centring.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Root of all random numbers: the same value gives the same features on any machine and any number of workers.
         None draws 64 bits in fit and keeps them in `seed_`.
     code : {"auto", "lowest"}, default="auto"
-        Rule that maps i* to `i_bits` bits: "auto", without loss if they suffice, else by a mixer (see Notes); "lowest",
+        Rule that maps i* to `i_bits` bits: "auto", without loss if they suffice, else by a hash (see Notes); "lowest",
         the lowest bits of i*, as in the paper.
 
     Attributes
@@ -125,7 +125,7 @@ class GCWSFeatures(EstimatesFromCodes):
     * ``injective``, if 2n <= 2^b: i* itself.
     * ``signed``, if n <= 2^b < 2n: lossless among coordinates of one sign; codes of the other sign are shifted by a
       number drawn for each component.
-    * ``mixed``, if n > 2^b: b bits of a mixer of (seed, component, i*); two coordinates share a code with
+    * ``mixed``, if n > 2^b: b bits of a hash of (seed, component, i*); two coordinates share a code with
       probability 2^-b, independently in each component.
 
     Departures from the paper:

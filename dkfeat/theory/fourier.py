@@ -126,7 +126,7 @@ def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[n
     Returns
     -------
     variance : float or ndarray
-        Exact if samples (i*, t*) are kept in full, or as b bits made by a perfect mixer.
+        Exact if samples (i*, t*) are kept in full, or as b bits made by an ideal hash.
 
     Notes
     -----

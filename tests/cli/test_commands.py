@@ -346,7 +346,7 @@ def test_traceback__is_shown_on_request():
 def test_names_with_control_characters__are_escaped(tmp_path):
     folder = tmp_path / "\a1\x1b[2J"
     folder.mkdir()
-    (folder / "a\a\x1b[31m.svm").write_text("1 1:1\n-1 2:1\nspam\n")
+    (folder / "a\a\nx\x1b[31m.svm").write_text("1 1:1\n-1 2:1\nspam\n")
     (folder / "b\a\x1b[31m.svm").write_text("1 1:1\n")
     target = folder / "out\a\x1b[7m"
     words = (folder / "a*.svm", "--out", target, "--on-bad-row", "quarantine")
@@ -366,6 +366,7 @@ def test_names_with_control_characters__are_escaped(tmp_path):
     for outcome in outcomes:
         text = outcome.stdout + outcome.stderr
         assert "\a" not in text, text  # click removes colours where there is no terminal, but not other characters
+        assert not any(line.startswith("x") for line in text.splitlines()), text
 
 
 @pytest.mark.fault("X-10")

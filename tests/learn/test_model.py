@@ -11,6 +11,7 @@ from sklearn.linear_model import SGDClassifier
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
+from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
@@ -158,7 +159,7 @@ def test_save__replaces_a_model_and_leaves_nothing_of_it(tmp_path):
 
 def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, monkeypatch):
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr("dkfeat.learn.model_files.dumps", lambda _: 1 / 0)
+    monkeypatch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
@@ -166,7 +167,7 @@ def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, mon
 
 def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.learn.model_files.dumps", lambda _: 1 / 0)
+        patch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make_model(seed=1).save(tmp_path)
     (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
@@ -175,15 +176,15 @@ def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
 
 
 def test_save__of_two_at_once_the_last_one_wins_as_a_whole(tmp_path, monkeypatch):
-    dumps = model_files.dumps
+    seal = model_files.seal_model_file
 
     def slowly(facts):
-        monkeypatch.setattr(model_files, "dumps", dumps)
+        monkeypatch.setattr(model_files, "seal_model_file", seal)
         make_model(seed=3).save(tmp_path)
-        return dumps(facts)
+        return seal(facts)
 
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr(model_files, "dumps", slowly)
+    monkeypatch.setattr(model_files, "seal_model_file", slowly)
     make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=2).coef)
 
@@ -290,6 +291,17 @@ def test_load_model__crafted_array_of_matching_hash(tmp_path, name, data):
         load_model(tmp_path)
 
 
+@pytest.mark.fault("X-11")
+@pytest.mark.parametrize("training", [{"float": 1}, json.loads("[" * 600 + "]" * 600)], ids=["reserved key", "deep"])
+def test_load_model__values_that_dkfeat_never_writes(tmp_path, training):
+    make_model().save(tmp_path)
+    path = tmp_path / "model.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "training": {"x": training}}))
+    with pytest.raises(ShardError, match=r"model\.json: it was changed after it was written"):
+        load_model(tmp_path)
+
+
 @pytest.mark.fault("X-02")
 @pytest.mark.parametrize("pattern", ["coef-*.npy", "model.json"])
 def test_load_model__a_file_is_a_link(tmp_path, pattern):
@@ -307,8 +319,16 @@ def test_load_model__changed_facts_of_the_same_form(tmp_path):
     facts = json.loads(path.read_text())
     facts["map"]["seed"] += 1
     path.write_text(json.dumps(facts))
-    with pytest.raises(ShardError, match=r"model\.json: it was changed after it was written"):
-        load_model(tmp_path)
+    for read in (load_model, like_spec):
+        with pytest.raises(ShardError, match=r"model\.json: it was changed after it was written"):
+            read(tmp_path)
+
+
+def test_save__a_folder_whose_name_begins_with_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_model().save("~/model")
+    assert (tmp_path / "~" / "model" / "model.json").exists()
+    np.testing.assert_array_equal(load_model("~/model").coef, make_model().coef)
 
 
 def test_load_model__of_version_0_1_without_a_hash_of_its_facts(tmp_path):

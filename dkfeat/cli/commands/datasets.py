@@ -118,7 +118,7 @@ def fetch(
             )
         print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
         for path in one.files:
-            echo(str(path))
+            echo(str(path), raw=True)  # scripts use it as it is
 
 
 def _known(info: DatasetInfo) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
     assert ctx.parent is not None  # the group that has this command
 
     def run(arguments: list[str]) -> None:
-        note("\n" + click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), styled=True)
+        note("\n" + click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
         status = group.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
         if status:
             ctx.exit(status)
@@ -267,11 +267,11 @@ def _show(made: dict[str, Any], options: str) -> None:
     rule = "─" * (width + 3 + max(map(len, table.values())))
     note(f"\n{rule}")
     for name, value in table.items():
-        note(f"{name:<{width}}   {click.style(value, bold=True)}", styled=True)
+        note(f"{name:<{width}}   {click.style(value, bold=True)}", raw=True)
     note(f"{rule}\n\nTo do the same with your own files:\n")
     for command in (
         f"dkfeat featurize my.svm {options} --out features/my",
         "dkfeat featurize my-test.svm --like features/my --out features/my-test",
         "dkfeat train features/my --test features/my-test --out my-model",
     ):
-        note(click.style(f"  {command}", bold=True), styled=True)
+        note(click.style(f"  {command}", bold=True), raw=True)

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup
 from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.output import note, print_result, table
+from dkfeat.cli.output import note, print_result, shown, table
 
 BUILT_IN = {
     "scheduler": "threads",
@@ -76,7 +76,7 @@ def show() -> None:
         "earlier ones:"
     )
     for path in files:
-        note(f"  {path}{'' if Path(path).exists() else '  (missing)'}")
+        note(f"  {shown(path)}{'' if Path(path).exists() else '  (missing)'}")
 
 
 @config.command(cls=DkfeatCommand)
@@ -96,7 +96,7 @@ def check(files: tuple[str, ...]) -> None:
     for path in files:
         record = _check(path)
         print_result({"file": path, **record})
-        note(f"{path}: {_describe(record)}")
+        note(f"{shown(path)}: {_describe(record)}")
 
 
 def _check(path: str) -> dict[str, Any]:

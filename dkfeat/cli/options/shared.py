@@ -36,10 +36,10 @@ LIBSVM_OPTIONS = tuple(
 """All other options of a source; Parquet files have most of them too."""
 SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
 
-_COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(.+?)\s*", re.DOTALL)
+_COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(\S.*?)\s*", re.DOTALL)
 _ITEM = r"""\s*("(?:[^"\\]|\\.)*"|[^",\s](?:[^",]*[^",\s])?)\s*"""
 _ITEMS = re.compile(f"{_ITEM}(?:,{_ITEM})*", re.DOTALL)
-_QUOTED = "\"'=<>!~[({"  # a text that begins with one of these must be in double quotes
+_QUOTED = "'=<>!~[({"  # a text that begins with one of these must be in double quotes
 _NO_COMPARISON = (
     "is no comparison such as 'day >= 2026-11-20' or 'kind in a,b'; a text that is empty or begins with a bracket or "
     "an operator must be in double quotes, as in 'kind in \"[a]\",b'"
@@ -106,13 +106,17 @@ def _value(text: str) -> Any:
     ValueError
         For text that must be in double quotes: an operator was misspelt, or a list or text has the syntax of SQL.
     """
+    if text[0] in _QUOTED:
+        raise ValueError(text)
     try:
         value = json.loads(text)
     except ValueError:
-        value = text
-    if isinstance(value, str | int | float) and (value is not text or text[0] not in _QUOTED):
-        return value
-    raise ValueError(text)
+        if text[0] == '"':
+            raise
+        return text.strip()
+    if value is None:
+        raise ValueError(text)
+    return value
 
 
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:

@@ -143,7 +143,8 @@ _LARGEST = f32(87.33654)
 """exp(-x) of this x is the smallest normal float32; for larger x, features are 0."""
 _LOG2_E, _LN2_HIGH, _LN2_LOW = f32(1.4426950216293335), f32(0.693359375), f32(-2.12194440e-4)
 _TO_WHOLE = f32(1.5 * 2**23)
-"""Adding it rounds a number below 2**22 to an integer in the low bits of the sum; subtracting it gives a float."""
+"""Adding it rounds a number below 2**22 to an integer, held in the low bits of the sum; subtracting it again gives that
+integer as a float."""
 # e**r = 1 + r + r**2 Q(r) for r in [-log(2) / 2, log(2) / 2], relative error below 1e-7
 _C0, _C1, _C2 = f32(0.5), f32(0.16666667), f32(0.041665795)
 _C3, _C4, _C5 = f32(0.008333452), f32(0.0013981999), f32(1.9875691e-4)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
-from dkfeat.canonical import fingerprint, parse_object
+from dkfeat.canonical import fingerprint
 from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET
 from dkfeat.io.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
-from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, read_model_file
+from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC, Storage
@@ -344,7 +344,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         text = read_model_file(open_model_folder(like, options))
         has_spec = storage.size(SPEC) is not None
     if text is not None:
-        facts = parse_object(text, model)
+        facts = parse_model_file(text, model)
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
         raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")

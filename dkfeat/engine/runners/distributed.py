@@ -32,7 +32,7 @@ _PORTLESS = {"inproc"}
 
 
 def check_address(address: str) -> None:
-    """Check the address of a scheduler, because Dask leaves an incomplete client after an invalid one.
+    """Check the address of a scheduler, because with an invalid address Dask leaves an incomplete client behind.
 
     Raises
     ------
@@ -343,8 +343,8 @@ def _result(future: Future, split: Split, timeout: float | None = None) -> Any:
     except KilledWorker as error:
         raise ClusterError(
             f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps because "
-            "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize, then run the same "
-            "call again"
+            "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
+            "`dkfeat abort`, as the batch is planned), and run again"
         ) from error
     except CancelledError as error:
         raise ClusterError(_lost(error)) from error

@@ -169,7 +169,7 @@ def _run_group(
     except BrokenProcessPool as error:
         raise ClusterError(
             "a worker process ended abruptly, perhaps because memory ran out; shards already made "
-            "are kept; to continue, run the same call again, with fewer workers or a smaller blocksize"
+            "are kept; to continue, run the same call again with fewer workers"
         ) from error
 
 

@@ -159,7 +159,7 @@ def _run_tasks(
         reporter.note(note)
     filters = getattr(source, "filters", None)
     if filters and not n_rows and run.plan is not None:
-        logger.warning("%s: no row of the source passes filters=%.200r", storage.url, filters)
+        logger.warning("%s: no row of the new files passes filters=%.200r", storage.url, filters)
     if n_retries:
         logger.warning("%s: %d requests to object stores failed and were repeated", storage.url, n_retries)
     if source.labels is not None:  # declared labels are listed whether they occur or not

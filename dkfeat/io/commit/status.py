@@ -22,7 +22,7 @@ from dkfeat.io.manifest.batch_plan import BatchPlan
 from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, check, manifest_name
 from dkfeat.io.shards.codec import read_footer, shard_name
 from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import DATA, META, SUCCESS, Holder, Storage, faults_as
+from dkfeat.io.storage.base import DATA, META, Holder, Storage, faults_as
 
 LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
 MOST_POINTS = 256
@@ -90,7 +90,7 @@ class Status:
     committed: Committed | None
     """Newest commit; None before the first."""
     marked: bool
-    """True if ``_SUCCESS`` exists, which tells other Parquet readers that the data set is complete."""
+    """True if ``_SUCCESS`` names the newest manifest and so tells other Parquet readers that it is complete."""
     holder: Holder | None
     """Run that holds the target, or held it and died; None if there is none."""
     unfinished: Unfinished | None
@@ -164,7 +164,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
         holder = storage.holder()
         manifest, plan = _newest(storage)
         sizes = storage.list(DATA) if manifest or plan else {}
-        marked = storage.size(SUCCESS) is not None
+        marked = manifest is not None and metadata.read_success(storage) == (manifest.name, manifest.sha256)
         listed = {entry.name for entry in manifest.shards} if manifest else set()
         planned = planned_shards(plan, sizes) if plan else {}
         return Status(

@@ -184,9 +184,9 @@ class LibsvmSource(LibsvmOptions, Source):
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
         """Yield the pieces of a split for `read`.
 
-        A piece ends at the end of the split, or before the first row that begins `blocksize` or more bytes of
-        decompressed text after the start of the piece, or would exceed `max_piece_rows` rows or `MOST_BAD_ROWS` bad
-        rows.
+        A piece ends at the end of the split, or earlier: before a row whose offset in the decompressed text is at least
+        `blocksize` bytes beyond the start of the piece, or before the piece would exceed `max_piece_rows` rows or
+        `MOST_BAD_ROWS` bad rows.
         """
         with open_split(self, split) as parser:
             number, is_full = 0, True

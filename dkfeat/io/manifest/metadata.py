@@ -125,18 +125,22 @@ def newest_manifest(storage: Storage) -> Manifest | None:
 
 def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
     while True:
-        success = _read_success(storage)
+        success = read_success(storage)
         manifest, hashes = _read_chain(storage)
         if success is None or success in (list(hashes.items()) if any_mark else list(hashes.items())[:1]):
             return manifest
-        if _read_success(storage) == success:
+        if read_success(storage) == success:
             name, sha256 = success
             if name not in hashes:
                 raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
             newest = next(iter(hashes))
+            if hashes[name] == sha256:
+                remedy = "run featurize again, which writes it anew"
+            else:
+                remedy = "a file was changed after it was committed; restore it from a copy"
             raise ShardError(
                 f"{storage.url}/{SUCCESS} names {name} with SHA-256 {sha256[:12]}, but the newest is {newest} with "
-                f"{hashes[newest][:12]}: a file was changed after it was committed; restore it from a copy"
+                f"{hashes[newest][:12]}; {remedy}"
             )
         # otherwise a batch began or was committed meanwhile
 
@@ -306,12 +310,16 @@ def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -
     check(agrees, f"{where}: lists other sources than its plans")
 
 
-def _read_success(storage: Storage) -> tuple[str, str] | None:
+def read_success(storage: Storage) -> tuple[str, str] | None:
+    """Return the name and SHA-256 of the manifest that ``_SUCCESS`` names; None if it does not exist."""
     data = _read_existing(storage, SUCCESS, _MAX_SMALL_FILE)
     if data is None:
         return None
     where = f"{storage.url}/{SUCCESS}"
-    named = typed(strict_json.parse_object(data, where, max_bytes=_MAX_SMALL_FILE), _Success, where)
+    try:
+        named = typed(strict_json.parse_object(data, where, max_bytes=_MAX_SMALL_FILE), _Success, where)
+    except ShardError as fault:
+        raise ShardError(f"{fault}; restore it from a copy, or delete it and run featurize again") from None
     return named["manifest"], named["sha256"]
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dkfeat.canonical import check_length
+from dkfeat.canonical import check_length, dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 MODEL_FILE = "model.json"
+SEAL = "sha256"
+"""Key in ``model.json`` of the fingerprint of all other keys; models of version 0.1 lack it."""
 ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
@@ -61,7 +63,8 @@ class LocalFolder:
             If it is a symbolic link.
         """
         try:
-            with open_storage(self.url).open(name) as file:
+            descriptor = os.open(self._root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
                 return file.read()
         except OSError as fault:
             if fault.errno == errno.ELOOP:
@@ -115,7 +118,7 @@ def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[s
 
 def as_storage(folder: ModelFolder) -> Storage:
     """Return a storage with the files of a model, for functions that read sidecar files."""
-    return open_storage(folder.url) if isinstance(folder, LocalFolder) else folder
+    return open_storage(Path(folder.url).absolute()) if isinstance(folder, LocalFolder) else folder
 
 
 def read_model_file(folder: ModelFolder) -> bytes | None:
@@ -125,6 +128,31 @@ def read_model_file(folder: ModelFolder) -> bytes | None:
         return None
     check_length(size, f"{folder.url}/{MODEL_FILE}")
     return folder.read(MODEL_FILE)
+
+
+def seal_model_file(facts: Mapping[str, Any]) -> bytes:
+    """Return the text of ``model.json`` with these values, and with their fingerprint under the key `SEAL`."""
+    plain = parse_object(dumps(dict(facts)), MODEL_FILE)
+    return dumps({**plain, SEAL: fingerprint(plain)})
+
+
+def parse_model_file(text: bytes, where: str) -> dict[str, Any]:
+    """Return the values in the text of ``model.json``; `where` names it in errors.
+
+    Raises
+    ------
+    ShardError
+        If the text is not strict JSON, or its values are not those that were written.
+    """
+    facts = parse_object(text, where)
+    sha256 = facts.pop(SEAL, None)
+    try:
+        is_unchanged = sha256 is None or fingerprint(facts) == sha256
+    except (ValueError, RecursionError):  # values that dkfeat never writes
+        is_unchanged = False
+    if not is_unchanged:
+        raise ShardError(f"{where}: it was changed after it was written; train again or restore the file from a copy")
+    return facts
 
 
 def check_model_folder(folder: ModelFolder) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from dkfeat.blocks import RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
-from dkfeat.io.manifest.manifest import Manifest, ShardEntry
-from dkfeat.io.manifest.metadata import landmarks_of, read_manifest, read_sidecar, read_spec
+from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, ShardEntry
+from dkfeat.io.manifest.metadata import landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
 from dkfeat.io.storage.base import DATA, META, Storage, faults_as
@@ -239,7 +239,14 @@ def verify(storage: Storage) -> Report:
                 labels |= set(np.unique(y).tolist())
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
-    return Report(len(reader.manifest.shards), n_bytes, problems, reader.unlisted())
+    unlisted = reader.unlisted()
+    if next_batch(storage, reader.manifest)[1] is None:  # otherwise they may be shards of the batch in progress
+        problems.extend(
+            f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
+            "remove it with dkfeat clean"
+            for name in filter(SHARD_NAME.fullmatch, unlisted)
+        )
+    return Report(len(reader.manifest.shards), n_bytes, problems, unlisted)
 
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:

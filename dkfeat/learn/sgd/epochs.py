@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS = 5.0
-"""Minimum time between two lines that do not replace each other."""
+"""Minimum time between two lines written to a pipe, except the first and the last."""
 
 
 class EpochLines:

@@ -16,8 +16,14 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dkfeat.engine.tasks import job
+from dkfeat.io.storage.local import LocalStorage
 from dkfeat.learn.sgd.descent import Descent
 from dkfeat.learn.sgd.parallel import EpochTask
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(1)  # another thread may receive the signal first, and this one continues until then
 
 
 @dataclass
@@ -47,6 +53,9 @@ class Sabotage(WorkerPlugin):
     def _die(self) -> None:
         os._exit(9)
 
+    def _stop(self) -> None:
+        _stop()
+
     def _sleep(self) -> None:
         time.sleep(self.amount)
 
@@ -54,6 +63,26 @@ class Sabotage(WorkerPlugin):
         held = np.ones(int(self.amount) // 8)
         time.sleep(60)  # the nanny checks the memory ten times a second
         del held
+
+
+@dataclass
+class StopInCreate(WorkerPlugin):
+    """Stop the process, by SIGSTOP, when it begins to create the first shard of `split`."""
+
+    split: int
+    name: str = "stop in create"
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
+        create = LocalStorage.create
+        pending = [f"data/part-{self.split:06d}-"]
+
+        def stopping(storage, name, data):
+            if pending and name.startswith(pending[0]):
+                pending.clear()
+                _stop()
+            create(storage, name, data)
+
+        LocalStorage.create = stopping
 
 
 @dataclass

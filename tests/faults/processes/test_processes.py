@@ -25,9 +25,9 @@ from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import distributed as distributed_runner
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError
-from tests.engine.helpers import BLOCK, featurized
+from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.engine.runners.test_local import fake_splits
-from tests.faults.processes.saboteurs import Sabotage
+from tests.faults.processes.saboteurs import Sabotage, StopInCreate
 from tests.invariants import assert_dataset_whole, dataset_state
 
 ROOT = Path(dkfeat.__file__).parent.parent
@@ -200,6 +200,32 @@ def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golde
         featurized(source, target, scheduler=address)
     assert dataset_state(target) == golden
     assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.cluster
+@pytest.mark.parametrize("plugin", [Sabotage("stop", split=2), StopInCreate(split=2)], ids=["before", "during"])
+def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(source, tiny_folder, tmp_path, plugin):
+    target = tmp_path / "features"
+    with external_cluster(tmp_path) as (address, processes):
+        with Client(address, set_as_default=False) as client:
+            client.register_plugin(plugin)
+        command = [sys.executable, "-m", "tests.engine.helpers", str(tiny_folder / "*.svm"), str(target), address]
+        driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        worker = psutil.Process(processes[1].pid)
+        while worker.status() != psutil.STATUS_STOPPED:
+            assert driver.poll() is None
+            time.sleep(0.05)
+        driver.kill()
+        driver.wait()
+        dkfeat.abort(target)
+        manifest = featurized(source, target, map=gcws(random_state=12), scheduler="synchronous")
+        worker.resume()
+        with Client(address, set_as_default=False) as client:
+            assert client.submit(abs, -1).result(timeout=60) == 1  # the worker has one thread: its task has ended
+    assert [path.name for path in sorted((target / "data").iterdir())] == [entry.name for entry in manifest.shards]
+    assert len(list((target / "_dkfeat" / "set-aside").iterdir())) == (plugin.name == "stop in create")
+    assert dkfeat.open_shards(target).verify().problems == []
 
 
 @pytest.fixture(scope="module")

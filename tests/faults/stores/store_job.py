@@ -10,13 +10,14 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import DkfeatError
 from dkfeat.io.commit import batch as runs
 from dkfeat.io.commit.maintenance import break_lock
+from dkfeat.io.storage.base import Holder
 from dkfeat.io.storage.object_store import ObjectStorage
 from tests.io.tiny_job import TinyJob
 
@@ -27,8 +28,16 @@ class NoLock:
 
 
 class UnlockedStorage(ObjectStorage):
-    def acquire(self, *_: Any, **__: Any) -> NoLock:
+    """Storage on which every run holds the lock, as far as it can see."""
+
+    own: Holder | None = None
+
+    def acquire(self, holder: Mapping[str, Any], **_: Any) -> NoLock:
+        self.own = Holder.of(holder, True)
         return NoLock()
+
+    def holder(self) -> Holder | None:
+        return self.own
 
     def sweep(self) -> int:  # it would delete the probes of the others
         return 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import subprocess
 import threading
 from dataclasses import replace
@@ -10,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from dkfeat import open_shards
 from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.commit import begin as commit
@@ -21,7 +23,9 @@ from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.storage import open_storage
+from dkfeat.io.storage.base import LOCK
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.io.late_publish import check_late_publish
 from tests.io.tiny_job import TinyJob, identity, write_sources
 
 
@@ -131,8 +135,11 @@ def test_begin__success_names_an_earlier_manifest__rewrites_it(job, caplog):
     write_sources(job.sources, files=2, first=4)
     job.run()
     (job.target / "_SUCCESS").write_bytes(first)
-    with pytest.raises(ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json"):
+    with pytest.raises(
+        ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json .* run featurize again"
+    ):
         reader.read_manifest(open_storage(job.target))
+    assert status(open_storage(job.target)).state == "unfinished"
     job.run()
     assert "rewriting" in caplog.text
     assert_dataset_whole(job.target, committed=True)
@@ -447,9 +454,54 @@ def test_publish__equal_shard_is_accepted(job):
     storage, run, shard, name = one_shard(job)
     with run:
         entry = publish(storage, name, shard, run_id=run.id)
-        assert publish(storage, name, shard, run_id="zombie") == entry
+        assert publish(storage, name, shard, run_id=run.id) == entry
         found = existing_entry(storage, name, identity(run, 0), run_id="anybody")
     assert found == entry == shard.entry(name)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_publish__another_run_took_over__leaves_no_shard_of_this_one(job, monkeypatch, moment, caplog):
+    storage, run, shard, name = one_shard(job)
+
+    def take_over():
+        storage.remove(LOCK)  # as if the driver had died
+        abort(storage)
+        replace(job, seed=7).run()
+
+    check_late_publish(storage, monkeypatch, moment, take_over, partial(publish, storage, name, shard, run_id=run.id))
+    assert ("set aside" in caplog.text) == (moment == "during")
+    assert_dataset_whole(job.target, committed=True)
+    assert open_shards(job.target).verify().problems == []
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_publish__another_run_took_over_the_same_batch__leaves_its_shards(job, monkeypatch, moment):
+    storage, run, shard, name = one_shard(job)
+
+    def take_over():
+        storage.remove(LOCK)
+        job.run()
+
+    check_late_publish(storage, monkeypatch, moment, take_over, partial(publish, storage, name, shard, run_id=run.id))
+    assert_dataset_whole(job.target, committed=True)
+    assert (job.target / "data" / name).exists()
+
+
+@pytest.mark.fault("C-12")
+def test_commit__shard_of_another_run_in_data__is_set_aside(job, tmp_path, caplog):
+    other = replace(job, seed=7, target=tmp_path / "other")
+    other.run()
+    job.run()
+    stray = next((other.target / "data").iterdir())
+    shutil.copy(stray, job.target / "data")
+    assert [stray.name in problem for problem in open_shards(job.target).verify().problems] == [True]
+    write_sources(job.sources, files=2, first=4)
+    job.run()
+    assert f"shard of another run, which no manifest lists, set aside as _dkfeat/set-aside/{stray.name}" in caplog.text
+    assert_dataset_whole(job.target, committed=True)
+    assert open_shards(job.target).verify().problems == []
 
 
 def test_publish__other_bytes_came_first__first_wins(job, caplog):

@@ -441,8 +441,9 @@ def test_success__of_another_run__is_refused(job, tmp_path):
 )
 def test_success__unreadable__is_refused(job, text):
     (job.target / "_SUCCESS").write_text(text)
-    with pytest.raises(ShardError, match="_SUCCESS"):
-        reader.read_manifest(open_storage(job.target))
+    for call in (lambda: reader.read_manifest(open_storage(job.target)), job.run):
+        with pytest.raises(ShardError, match=r"_SUCCESS: .* or delete it and run featurize again"):
+            call()
 
 
 def test_success__absent__still_reads(job):
@@ -516,9 +517,11 @@ def test_unlisted__are_ignored_with_one_warning(job, caplog):
     for entry in it.manifest.shards:
         it.read(entry)
     assert len([record for record in caplog.records if "ignoring 1 files" in record.getMessage()]) == 1
+    (job.target / "data" / "notes.txt").write_text("of somebody else")
     report = reader.verify(open_storage(job.target))
-    assert report.unlisted == ["part-000077-0000-3f9c2a71b0de.parquet"]
-    assert report.problems == []
+    assert report.unlisted == ["notes.txt", "part-000077-0000-3f9c2a71b0de.parquet"]
+    assert len(report.problems) == 1
+    assert "part-000077-0000-3f9c2a71b0de.parquet: no manifest lists this shard" in report.problems[0]
 
 
 def test_verify__reports_every_problem(job):
