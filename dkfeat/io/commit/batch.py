@@ -211,9 +211,7 @@ class Batch:
             )
         except ShardError as fault:
             raise CommitError(f"{self.storage.url}: the batch is not complete: {fault}") from fault
-        self.manifest = self._publish(manifest)
-        self.is_committed = True
-        return self.manifest
+        return self._publish(manifest)
 
     def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
         """Raise an error for shards that were made again with other bytes than committed, and set them aside."""
@@ -281,7 +279,11 @@ class Batch:
                         f"{self.storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
                     ) from None
                 manifest = there
-            crash_points.passed("after_manifest")
+        crash_points.passed("after_manifest")
+        self.manifest, self.is_committed = manifest, True
+        with faults_as(
+            CommitError, f"{self.storage.url}: {manifest.name} is committed, but {SUCCESS} cannot be written"
+        ):
             mark_success(self.storage, manifest)
             crash_points.passed("after_success")
             self.storage.sweep()

@@ -188,10 +188,19 @@ def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the size and ETag, or the modification time if there is no ETag, as in ``SourceFile.identity``.
 
     `info` is the result of fsspec's ``info`` for a file.
+
+    Raises
+    ------
+    SourceError
+        If the server does not send the size, which splitting and checks of the file need.
     """
     changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
     if isinstance(changed, datetime):
         changed = changed.timestamp()
+    if info["size"] is None:
+        raise SourceError(
+            f"{printable(info['name'])}: the server does not send its size (Content-Length); download the file first"
+        )
     etag = info.get("ETag") or info.get("etag")
     mtime_ns = None if changed is None or etag else int(changed * 1e9)
     return {"size": int(info["size"]), "mtime_ns": mtime_ns, "etag": etag}

@@ -205,7 +205,8 @@ class Retries:
                     limit = f"; {counted(tries, 'attempt')}, retry limit {self.seconds:g} s"
                     error = self._error(fault, limit if transient else "")
                     logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)
-                    self._log_retries(what, tries, "failed")
+                    is_answer = isinstance(error, FileExistsError | FileNotFoundError)
+                    self._log_retries(what, tries, "done" if is_answer else "failed")
                     raise error from None  # the library's own error may hold secrets, and may not be picklable
                 text = f"{self._error(fault).strerror}; trying again, for at most {self.seconds:g} s"
                 logger.log(logging.WARNING if tries == 3 else logging.INFO, "%s: %s: %s", self.where, what, text)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -24,6 +25,7 @@ from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import LOCK
+from dkfeat.io.storage.local import LocalStorage
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.late_publish import check_late_publish
 from tests.io.tiny_job import TinyJob, identity, write_sources
@@ -439,6 +441,24 @@ def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
         with pytest.raises(CommitError):
             run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
     assert not job.target.exists()
+
+
+@pytest.mark.fault("S-01")
+def test_commit__success_cannot_be_written__is_committed_and_says_so(job, monkeypatch):
+    create = LocalStorage.create
+
+    def full(storage, name, data):
+        if name == "_SUCCESS":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        create(storage, name, data)
+
+    monkeypatch.setattr(LocalStorage, "create", full)
+    with pytest.raises(CommitError, match=r"manifest-000001\.json is committed, but _SUCCESS cannot be written"):
+        job.run()
+    monkeypatch.undo()
+    assert reader.read_manifest(open_storage(job.target)).number == 1
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
 
 
 def one_shard(job):

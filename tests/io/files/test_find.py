@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,27 @@ def test_urls__file_protocol_and_mixtures(tmp_path, memory):
     memory.pipe("/a.svm", ROW)
     with pytest.raises(ConfigError, match="one file system"):
         find_files([str(tmp_path / "a.svm"), "memory://a.svm"])
+
+
+class WithoutLength(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(b"1 1:1\n")
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+def test_find_files__server_without_content_length__is_an_error():
+    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
+    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutLength) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(SourceError, match=r"rows\.svm: the server does not send its size \(Content-Length\)"):
+                find_files([f"http://127.0.0.1:{server.server_port}/rows.svm"])
+        finally:
+            server.shutdown()
