@@ -115,7 +115,7 @@ def find_dataset(name: str) -> DatasetInfo:
 
 
 RETRY_SECONDS = 20.0
-"""Default time for which connections without data are retried."""
+"""Default time for which a download is retried while no data arrives."""
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -171,7 +171,7 @@ def fetch(
     mirror : str, optional
         Address to fetch from instead of the collection's; paths below it are the same.
     retry_seconds : float, default=20
-        Time in seconds for which connections without data are retried.
+        Time in seconds for which a download is retried while no data arrives.
     progress : callable, optional
         Called with a file's name, the number of bytes received and, if the server sends it, the size.
 

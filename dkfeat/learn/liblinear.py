@@ -199,7 +199,7 @@ class LinearFit:
         return labels
 
     def score(self, X: Any, y: NDArray[Any]) -> float:
-        """Compute the share of rows whose label is predicted."""
+        """Compute the accuracy, the share of rows whose predicted label is right."""
         return float(np.mean(self.predict(X) == y))
 
 
@@ -271,7 +271,7 @@ def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bo
     """Compute the peak memory of a fit in bytes, including the rows.
 
     LIBLINEAR copies every nonzero value into a record of 16 bytes (column and float64), in addition to the float64
-    rows. With a grid, the rows that are not held out are copied.
+    rows. With a grid, all rows are copied once more, split into training and held-out rows.
 
     Parameters
     ----------

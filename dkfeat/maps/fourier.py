@@ -87,7 +87,7 @@ class FourierFeatures(ProjectedMap):
     n_features_out : int
         Number of columns of `transform`, n_components.
     encoded_row_bytes : int
-        Size of a row in a shard, 4 * n_components bytes.
+        Size of an encoded row before compression, 4 * n_components bytes.
 
     Raises
     ------

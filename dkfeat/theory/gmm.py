@@ -30,7 +30,7 @@ class GmmMoments(NamedTuple):
     """Constants of the asymptotic law of g_n (Theorem 2)."""
 
     v: NDArray[np.float64]
-    """V, the variance of one coordinate's ``min * E max - max * E min`` for a radius of mean square 1."""
+    """V, the variance of one coordinate's ``min * E max - max * E min`` for a constant radius of 1."""
     h: NDArray[np.float64]
     """H, the mean of one coordinate's contribution to the sum of maxima for a radius of mean 1."""
 

@@ -4,8 +4,8 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 with logarithm l of its magnitude, ``t = floor(l / r + beta)`` and ``a = log c - r (t + 1 - beta)``; the smallest a is
 sampled.
 
-A parameter is a pure function of (seed, coordinate, component): four words of Philox give r and c (each minus the
-logarithm of a product of two uniform numbers), beta, and the bits of a mixed code. Tables of q = 1 / r, r, beta and
+A parameter is a pure function of (seed, coordinate, component): four words of Philox give r and c (each -log(u1 u2) of
+two uniform numbers), beta, and the bits of a mixed code. Tables of q = 1 / r, r, beta and
 h = log c - r are made for the coordinates of a block, and neither sent nor kept.
 
 The sweep processes the rows of one coordinate after another. The accumulator of a row has the smallest a of its entries

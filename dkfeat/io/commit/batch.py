@@ -16,14 +16,7 @@ from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatE
 from dkfeat.io.commit.status import RunLog, first_line, keep_log, planned_shards
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
-from dkfeat.io.manifest.manifest import (
-    SHARD_NAME,
-    Manifest,
-    PreviousManifest,
-    ShardEntry,
-    SourceEntry,
-    check_shard_name,
-)
+from dkfeat.io.manifest.manifest import Manifest, PreviousManifest, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, META, SUCCESS, Lock, Storage, faults_as
 
@@ -245,16 +238,6 @@ class Batch:
                     f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                     f"but {sizes.get(entry.name, 'none')} were found; run again"
                 )
-        self._set_aside(set(filter(SHARD_NAME.fullmatch, sizes)) - {entry.name for entry in (*kept, *entries)})
-
-    def _set_aside(self, names: Iterable[str]) -> None:
-        """Set shards of other runs aside that no manifest will list, because other readers of ``data/`` find them."""
-        for name in sorted(names):
-            with faults_as(CommitError, f"{self.storage.url}/{DATA}/{name} cannot be set aside"):
-                aside = self.storage.set_aside(f"{DATA}/{name}")
-            logger.warning(
-                "%s: shard of another run, which no manifest lists, set aside as %s", self.storage.url, aside
-            )
 
     def _publish(self, manifest: Manifest) -> Manifest:
         text = manifest.to_json()

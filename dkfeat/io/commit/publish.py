@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from dkfeat.errors import CommitConflictError, DkfeatError, ShardError, cause_of
-from dkfeat.io.commit.status import planned_shards
-from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.manifest import ShardEntry, check_shard_name
 from dkfeat.io.shards.codec import EncodedShard, check_whole
-from dkfeat.io.storage.base import DATA, SPEC, Storage
+from dkfeat.io.storage.base import DATA, LOCK, SPEC, Storage, parse_holder
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +96,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
         free space.
     CommitConflictError
         If the run does not hold the lock of the target any more: its driver died and another run took over, or its
-        batch was aborted. If that happened during the call, a shard that the target does not use is set aside.
-
-    Notes
-    -----
-    A worker may be stopped at any line, for any time, and a file system cannot be told to reject it afterwards. So the
-    lock is compared both before the shard is created and after it.
+        batch was aborted.
     """
     path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
     expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
@@ -119,11 +112,6 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
                 if found.sha256 != entry.sha256:
                     logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
                 return found
-            try:
-                _check_holder(storage, run_id)
-            except CommitConflictError:
-                _retract_unused(storage, name)
-                raise
             size = storage.size(path)
             if size != entry.size:
                 raise ShardError(f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}")
@@ -132,24 +120,16 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
 
 
 def _check_holder(storage: Storage, run_id: str) -> None:
-    holder = storage.holder()
-    if holder is None and storage.size(SPEC) is None:
-        raise ShardError(f"{storage.url}: the target was deleted during the run")
-    if holder is None or holder.run_id != run_id:
+    try:
+        holder = parse_holder(storage.read(LOCK))
+    except FileNotFoundError:
+        holder = {}
+        if storage.size(SPEC) is None:
+            raise ShardError(f"{storage.url}: the target was deleted during the run") from None
+    if holder.get("run_id") != run_id:
         raise CommitConflictError(
             f"{storage.url}: run {run_id} does not hold the lock any more; its tasks may not change the target"
         )
-
-
-def _retract_unused(storage: Storage, name: str) -> None:
-    """Set a shard aside that no manifest and no plan lists: other readers of ``data/`` would find it."""
-    manifest = metadata.newest_manifest(storage)
-    _, plan = metadata.next_batch(storage, manifest)
-    is_listed = manifest is not None and any(entry.name == name for entry in manifest.shards)
-    if not is_listed and (plan is None or not planned_shards(plan, [name])):
-        with suppress(FileNotFoundError):  # `abort` or `clean` removed it
-            aside = storage.set_aside(f"{DATA}/{name}")
-            logger.warning("%s: shard of a run that no longer holds the lock set aside as %s", storage.url, aside)
 
 
 @contextmanager

@@ -297,7 +297,7 @@ def decode(
     n_columns : int
         Width of the features: bytes per row for codes, else number of columns.
     only : sequence of str, optional
-        Columns to read; default all. The features are named "encoded".
+        Names of the columns to read; default all. The name "encoded" selects the feature columns of any layout.
     page_checksums : bool, default=True
         Verify page checksums; unnecessary if the SHA-256 of these bytes was just verified.
 

@@ -239,8 +239,13 @@ def verify(storage: Storage) -> Report:
                 labels |= set(np.unique(y).tolist())
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
+    try:
+        is_unfinished = next_batch(storage, reader.manifest)[1] is not None
+    except ShardError as fault:
+        is_unfinished = True
+        problems.append(str(fault))
     unlisted = reader.unlisted()
-    if next_batch(storage, reader.manifest)[1] is None:  # otherwise they may be shards of the batch in progress
+    if not is_unfinished:  # otherwise they may be shards of the batch in progress
         problems.extend(
             f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
             "remove it with dkfeat clean"

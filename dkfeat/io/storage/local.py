@@ -296,7 +296,7 @@ class FileLock:
         if not self._descriptors:
             return
         try:
-            with suppress(FileNotFoundError):
+            if self._is_current(self._descriptors[-1]):  # otherwise it is the lock of a run that took over
                 os.unlink(self._name, dir_fd=self._folder)
                 os.fsync(self._folder)
         except OSError as fault:

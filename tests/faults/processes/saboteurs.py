@@ -16,7 +16,6 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dkfeat.engine.tasks import job
-from dkfeat.io.storage.local import LocalStorage
 from dkfeat.learn.sgd.descent import Descent
 from dkfeat.learn.sgd.parallel import EpochTask
 
@@ -63,26 +62,6 @@ class Sabotage(WorkerPlugin):
         held = np.ones(int(self.amount) // 8)
         time.sleep(60)  # the nanny checks the memory ten times a second
         del held
-
-
-@dataclass
-class StopInCreate(WorkerPlugin):
-    """Stop the process, by SIGSTOP, when it begins to create the first shard of `split`."""
-
-    split: int
-    name: str = "stop in create"
-
-    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
-        create = LocalStorage.create
-        pending = [f"data/part-{self.split:06d}-"]
-
-        def stopping(storage, name, data):
-            if pending and name.startswith(pending[0]):
-                pending.clear()
-                _stop()
-            create(storage, name, data)
-
-        LocalStorage.create = stopping
 
 
 @dataclass

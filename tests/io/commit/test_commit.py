@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import re
-import shutil
 import subprocess
 import threading
 from dataclasses import replace
@@ -12,7 +11,6 @@ from functools import partial
 
 import pytest
 
-from dkfeat import open_shards
 from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.commit import begin as commit
@@ -27,7 +25,6 @@ from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import LOCK
 from dkfeat.io.storage.local import LocalStorage
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.late_publish import check_late_publish
 from tests.io.tiny_job import TinyJob, identity, write_sources
 
 
@@ -480,48 +477,29 @@ def test_publish__equal_shard_is_accepted(job):
 
 
 @pytest.mark.fault("C-12")
-@pytest.mark.parametrize("moment", ["before", "during"])
-def test_publish__another_run_took_over__leaves_no_shard_of_this_one(job, monkeypatch, moment, caplog):
+@pytest.mark.parametrize("seed", [0, 7], ids=["same spec", "another spec"])
+def test_publish__another_run_took_over__is_refused(job, seed):
     storage, run, shard, name = one_shard(job)
-
-    def take_over():
-        storage.remove(LOCK)  # as if the driver had died
+    storage.remove(LOCK)  # as if the driver had died
+    if seed:
         abort(storage)
-        replace(job, seed=7).run()
-
-    check_late_publish(storage, monkeypatch, moment, take_over, partial(publish, storage, name, shard, run_id=run.id))
-    assert ("set aside" in caplog.text) == (moment == "during")
-    assert_dataset_whole(job.target, committed=True)
-    assert open_shards(job.target).verify().problems == []
-
-
-@pytest.mark.fault("C-12")
-@pytest.mark.parametrize("moment", ["before", "during"])
-def test_publish__another_run_took_over_the_same_batch__leaves_its_shards(job, monkeypatch, moment):
-    storage, run, shard, name = one_shard(job)
-
-    def take_over():
-        storage.remove(LOCK)
-        job.run()
-
-    check_late_publish(storage, monkeypatch, moment, take_over, partial(publish, storage, name, shard, run_id=run.id))
-    assert_dataset_whole(job.target, committed=True)
-    assert (job.target / "data" / name).exists()
-
-
-@pytest.mark.fault("C-12")
-def test_commit__shard_of_another_run_in_data__is_set_aside(job, tmp_path, caplog):
-    other = replace(job, seed=7, target=tmp_path / "other")
+    other = replace(job, seed=seed)
     other.run()
-    job.run()
-    stray = next((other.target / "data").iterdir())
-    shutil.copy(stray, job.target / "data")
-    assert [stray.name in problem for problem in open_shards(job.target).verify().problems] == [True]
-    write_sources(job.sources, files=2, first=4)
-    job.run()
-    assert f"shard of another run, which no manifest lists, set aside as _dkfeat/set-aside/{stray.name}" in caplog.text
+    before = dataset_state(job.target)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    run.close()
+    assert dataset_state(job.target) == before
     assert_dataset_whole(job.target, committed=True)
-    assert open_shards(job.target).verify().problems == []
+
+
+def test_close__another_run_took_over__leaves_its_lock(job):
+    storage, run, _, _ = one_shard(job)
+    storage.remove(LOCK)  # as if locks of other hosts could not be seen
+    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as other:
+        run.close()
+        assert storage.holder().run_id == other.id
+    assert storage.holder() is None
 
 
 def test_publish__other_bytes_came_first__first_wins(job, caplog):
