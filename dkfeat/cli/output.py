@@ -37,16 +37,16 @@ def print_result(record: Mapping[str, Any]) -> None:
 
 
 def echo(text: str = "", *, raw: bool = False) -> None:
-    """Print lines of a result as text; control characters are escaped, except line ends and in `raw` text."""
+    """Print a line of a result as text; control characters are escaped unless the text is `raw`."""
     if not is_given(JSON):
-        click.echo(text if raw else _lines(text))
+        click.echo(text if raw else shown(text))
 
 
 def facts(**values: str) -> None:
     """Print names and values as two columns; underscores in names become blanks."""
     width = max(len(name) for name in values)
     for name, value in values.items():
-        echo(f"{name.replace('_', ' '):<{width}}  {shown(value)}")
+        echo(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
 def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:
@@ -76,10 +76,10 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
         echo("  ".join(cells).rstrip())
 
 
-def note(text: str, *, err: bool = False, raw: bool = False) -> None:
-    """Print lines that are not part of the result; with ``--json``, only lines for standard error are printed."""
+def note(text: str = "", *, err: bool = False, raw: bool = False) -> None:
+    """Print a line that is not part of the result, as `echo` does; with ``--json`` only if it is for standard error."""
     if not is_quiet() and (err or not is_given(JSON)):
-        click.echo(text if raw else _lines(text), err=err)
+        click.echo(text if raw else shown(text), err=err)
 
 
 def print_json(record: Mapping[str, Any]) -> None:
@@ -106,10 +106,6 @@ def show_size(size: int, rows: int) -> str:
     '12 bytes'
     """
     return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(shown, text.split("\n")))
 
 
 def shown(text: str) -> str:

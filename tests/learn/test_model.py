@@ -15,6 +15,7 @@ from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
+from tests.test_archives import npy
 
 
 def make_model(n_classes=3, *, seed=0, **changes):
@@ -263,19 +264,14 @@ def replaced_array(folder, name, data):
     edited(folder, arrays=listed)
 
 
-def npy(header, data=b""):
-    text = header.encode().ljust(118) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
-
-
 @pytest.mark.fault("X-07")
 @pytest.mark.parametrize(
     "data",
     [
-        npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }", b"cposix\nsystem\n"),
-        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1000000000000), }", bytes(8)),
-        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }", bytes(8)),
-        npy("{'descr': '<f4', 'shape': [[[", bytes(8)),
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }") + b"cposix\nsystem\n",
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1000000000000), }") + bytes(8),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }") + bytes(8),
+        npy("{'descr': '<f4', 'shape': [[[") + bytes(8),
         npy("{'descr': ('<f4', 10 ** 10), 'fortran_order': False, 'shape': ()}"),
         b"\x93NUMPY\x09\x00" + bytes(64),
         b"\x93NUMPY",

@@ -63,7 +63,8 @@ def list_(folder: str | None) -> None:
         rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
     table(rows, right=range(1, 5))
     if not is_given(JSON):
-        note(f"\n`dkfeat datasets fetch NAME` downloads one to {parent}", err=True)
+        note(err=True)
+        note(f"`dkfeat datasets fetch NAME` downloads one to {parent}", err=True)
 
 
 def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -58,7 +58,8 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
     assert ctx.parent is not None  # the group that has this command
 
     def run(arguments: list[str]) -> None:
-        note("\n" + click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
+        note()
+        note(click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
         status = group.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
         if status:
             ctx.exit(status)
@@ -225,7 +226,8 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)
     source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
-    note("\nThe same linear model on the raw features, for comparison …", err=True)
+    note(err=True)
+    note("The same linear model on the raw features, for comparison …", err=True)
     raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
     runs = [opened.manifest.run for opened in (data, held_out)]  # right also for shards of an earlier demo
     times = [datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"]) for run in runs]
@@ -265,10 +267,12 @@ def _show(made: dict[str, Any], options: str) -> None:
     }
     width = max(map(len, table))
     rule = "─" * (width + 3 + max(map(len, table.values())))
-    note(f"\n{rule}")
+    note()
+    note(rule)
     for name, value in table.items():
         note(f"{name:<{width}}   {click.style(value, bold=True)}", raw=True)
-    note(f"{rule}\n\nTo do the same with your own files:\n")
+    for line in (rule, "", "To do the same with your own files:", ""):
+        note(line)
     for command in (
         f"dkfeat featurize my.svm {options} --out features/my",
         "dkfeat featurize my-test.svm --like features/my --out features/my-test",

@@ -103,7 +103,7 @@ def _show(check: Check) -> None:
     state = click.style(f"{check.state:<4}", fg=COLOURS[check.state], bold=check.state != "ok")
     echo(f"{state}  {check.name:<{WIDEST_NAME}}  {shown(check.found)}", raw=True)
     if check.to_do:
-        echo(f"{'':<{WIDEST_NAME + 6}}  → {shown(check.to_do)}")
+        echo(f"{'':<{WIDEST_NAME + 6}}  → {check.to_do}")
 
 
 def _worst(found: list[Check]) -> State:

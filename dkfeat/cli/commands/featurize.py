@@ -149,4 +149,5 @@ def plan(
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
     }
     print_result(record)
-    echo(made.describe())
+    for line in made.describe().split("\n"):
+        echo(line)

@@ -10,7 +10,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import holds_model, storage_option
-from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, shown
+from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _of_state(found: Status) -> dict[str, str]:
 
 
 def _some(names: tuple[str, ...]) -> str:
-    some = ", ".join(map(shown, names[:SHOWN]))
+    some = ", ".join(names[:SHOWN])
     return f"{len(names):,} ({some}{', …' if len(names) > SHOWN else ''})" if names else ""
 
 
@@ -198,4 +198,4 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
         note(f"{target}: no rows were set aside", err=True)
     for row in data.quarantine():
         print_result(row.to_mapping())
-        echo(shown(f"{row.place}: {row.message}: {row.text}"))
+        echo(f"{row.place}: {row.message}: {row.text}")

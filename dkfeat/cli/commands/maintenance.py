@@ -11,7 +11,7 @@ from dkfeat.cli.group import DkfeatCommand, apply_options
 from dkfeat.cli.options.from_settings import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.output import note, print_result, shown
+from dkfeat.cli.output import note, print_result
 from dkfeat.config import RunConfig
 from dkfeat.messages import counted, show_bytes
 
@@ -78,7 +78,7 @@ def clean(
     print_result(record | {"dry_run": dry_run})
     _list(done.removed, dry_run=dry_run)
     for name in done.refused:
-        note(f"left alone, not made by dkfeat: {shown(name)}")
+        note(f"left alone, not made by dkfeat: {name}")
     if not done.removed:
         note(f"{target}: nothing to delete")
         return
@@ -111,4 +111,4 @@ def break_lock(target: str, run_id: str, storage_options: Mapping[str, Any] | No
 
 def _list(names: Iterable[str], *, dry_run: bool) -> None:
     for name in names:
-        note(f"{'would delete' if dry_run else 'deleted'}: {shown(name)}")
+        note(f"{'would delete' if dry_run else 'deleted'}: {name}")

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup
 from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import output_options
-from dkfeat.cli.output import note, print_result, shown, table
+from dkfeat.cli.output import note, print_result, table
 
 BUILT_IN = {
     "scheduler": "threads",
@@ -71,12 +71,13 @@ def show() -> None:
         written = str(value).lower() if isinstance(value, bool) else str(value)
         rows.append((key, built_in.get(key, "-") if value is None else written, where.get(key) or ""))
     table(rows)
+    note()
     note(
-        "\nDask reads these YAML files and folders in this order, then environment variables; later values override "
+        "Dask reads these YAML files and folders in this order, then environment variables; later values override "
         "earlier ones:"
     )
     for path in files:
-        note(f"  {shown(path)}{'' if Path(path).exists() else '  (missing)'}")
+        note(f"  {path}{'' if Path(path).exists() else '  (missing)'}")
 
 
 @config.command(cls=DkfeatCommand)
@@ -96,7 +97,7 @@ def check(files: tuple[str, ...]) -> None:
     for path in files:
         record = _check(path)
         print_result({"file": path, **record})
-        note(f"{shown(path)}: {_describe(record)}")
+        note(f"{path}: {_describe(record)}")
 
 
 def _check(path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
 from dkfeat.cli.options.storage import holds_model, options_at, storage_option
-from dkfeat.cli.output import echo, note, print_result, show_size, shown
+from dkfeat.cli.output import echo, note, print_result, show_size
 from dkfeat.messages import counted
 
 
@@ -116,4 +116,4 @@ def _verify_inputs(
 
 def _list(kind: str, lines: Iterable[str]) -> None:
     for line in lines:
-        echo(f"{kind}: {shown(line)}")
+        echo(f"{kind}: {line}")

@@ -16,7 +16,7 @@ from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC
-from dkfeat.io.storage.local import flush_folder
+from dkfeat.io.storage.local import READ_FLAGS, flush_folder
 from dkfeat.io.storage.object_store import ObjectStorage
 from dkfeat.io.storage.urls import is_url, protocol_of
 
@@ -63,7 +63,7 @@ class LocalFolder:
             If it is a symbolic link.
         """
         try:
-            descriptor = os.open(self._root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self._root / name, READ_FLAGS)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read()
         except OSError as fault:

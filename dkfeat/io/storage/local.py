@@ -27,6 +27,8 @@ from dkfeat.io.storage.urls import is_url, protocol_of
 
 logger = logging.getLogger(__name__)
 
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags of `os.open` for files that others may have planted: a link is an error, and a pipe does not block."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _MAX_BYTES = 1 << 16
@@ -135,8 +137,7 @@ class LocalStorage(Storage):
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
         with self._folder(parent) as folder:  # O_NONBLOCK: opening a named pipe would wait for its writer
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(base, flags, dir_fd=folder)
+            descriptor = os.open(base, READ_FLAGS, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
@@ -339,7 +340,7 @@ class FileLock:
 
 def _lock_holder(folder: int, name: str) -> Holder:
     """Return the run that a lock file names; `FileNotFoundError` if there is no such file."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return _holder(_values(descriptor), is_held=False)
