@@ -87,8 +87,9 @@ def featurize(
         the rows of that file as committed, whatever its content now, and continues with new files; use it for sources
         that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name such files.
         Features are never replaced: to featurize a changed file, give it another name or choose another target. If a
-        file was moved to another name that the source still finds, the run ends with an error, because its rows would
-        be added twice.
+        new file has the content of a committed one that has changed or is gone, by the SHA-256 of its ranges, the run
+        ends with an error, because its rows would be added twice. Of several lost files of a group of tiny files, which
+        have one hash, a file is also known by size and modification time or ETag.
     client : distributed.Client or None, default=None
         Cluster to run on, such as the client of ``with dkfeat.open_cluster(...) as client``. None: the active client,
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under

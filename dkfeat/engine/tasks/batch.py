@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -90,6 +90,7 @@ def run_plan(
         sidecars=sidecars,
         resume=resume,
         keep_changed=keep_changed,
+        checksums=partial(_checksums, settings),
     )
     with held as batch, runners:
         if batch.is_done and batch.manifest is not None:
@@ -114,6 +115,16 @@ def run_plan(
 def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
     """Return the splits of the plan if it has exactly these files; else split these (others are committed)."""
     return plan.splits if tuple(files) == plan.files else source.splits(files)
+
+
+def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tuple[int, int, str]]:
+    """Read files, and yield start, stop and SHA-256 of each piece; bad rows end no piece and are no errors."""
+    source = settings.source
+    if source.can_quarantine:
+        source = source.replaced(on_bad_row="quarantine")
+    for split in source.splits(files):
+        for piece in source.read(split, settings.spec["split"]["max_piece_rows"]):
+            yield piece.start, piece.stop, piece.source_sha256
 
 
 def _run_tasks(

@@ -14,12 +14,20 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
+from dkfeat.errors import (
+    CommitConflictError,
+    CommitError,
+    InputError,
+    ParquetError,
+    ParseError,
+    SpecConflictError,
+)
 from dkfeat.io.commit.batch import Batch, mark_success, now
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
 
     Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
+    Checksum = tuple[int, int, str]
+    Checksums = Callable[[Sequence[SourceFile]], Iterable[Checksum]]
 
 
 logger = logging.getLogger(__name__)
@@ -46,6 +56,7 @@ def begin(
     sidecars: Mapping[str, bytes] | None = None,
     resume: bool = True,
     keep_changed: bool = False,
+    checksums: Checksums | None = None,
 ) -> Batch:
     """Lock a data set for writing, and record the plan of the next batch.
 
@@ -72,6 +83,9 @@ def begin(
         Continue an unfinished batch; if False, such a batch is a conflict.
     keep_changed : bool, default=False
         Accept committed sources that have changed or vanished; their rows stay as committed.
+    checksums : callable, optional
+        Reads files from the beginning and yields start, stop and SHA-256 of each piece, as committed shards list them.
+        Required with `keep_changed`: new files of the size of a changed or vanished source are compared with it.
 
     Returns
     -------
@@ -87,7 +101,7 @@ def begin(
     CommitConflictError
         If another run holds the target; the message names it.
     SpecConflictError
-        If the target has another spec, or a source changed or vanished.
+        If the target has another spec, a source changed or vanished, or a vanished one has another name.
     ShardError
         If the target's files contradict each other.
     """
@@ -109,7 +123,9 @@ def begin(
                 spec_fp=fingerprint(spec),
                 manifest=metadata.newest_manifest(storage),
             )
-            _plan(batch, files, splits, resume=resume, keep_changed=keep_changed)
+            if batch.manifest is not None:
+                batch.changed = changed_sources(storage, batch.manifest, files, keep=keep_changed, checksums=checksums)
+            _plan(batch, files, splits, resume=resume)
             return batch
     except BaseException:
         lock.release()
@@ -146,13 +162,12 @@ def check_free(storage: Storage) -> None:
         raise holder.busy_error(storage.url)
 
 
-def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool, keep_changed: bool) -> None:
+def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool) -> None:
     """Compare the sources with the manifest, and find or record the plan of what is new."""
     storage, manifest = batch.storage, batch.manifest
     listed: set[str] = set()
     if manifest is not None:
         listed = {source.name for source in manifest.sources}
-        batch.changed = changed_sources(storage, manifest, files, keep=keep_changed)
         batch.repairs = splits_to_repair(storage, manifest, files)
     number, batch.plan = metadata.next_batch(storage, manifest)
     new = [file for file in files if file.name not in listed]
@@ -234,15 +249,15 @@ KEEP = 'on_changed_source="keep", --on-changed-source keep'
 
 
 def changed_sources(
-    storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool
+    storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool, checksums: Checksums | None
 ) -> tuple[str, ...]:
     """Return the names of the committed sources that have changed or vanished.
 
     Raises
     ------
     SpecConflictError
-        If a source has changed or vanished and `keep` is False, or a missing source seems to be among `files` under
-        another name.
+        If a source has changed or vanished and `keep` is False, or its committed content is among `files` under another
+        name.
     """
     found = {file.name: file for file in files}
     changed = []
@@ -255,7 +270,7 @@ def changed_sources(
                 raise
             changed.append(source.name)
     if changed:
-        _check_moved(manifest, files)
+        _check_moved(manifest, files, changed, checksums)
         logger.warning(
             "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
             storage.url,
@@ -266,21 +281,97 @@ def changed_sources(
     return tuple(changed)
 
 
-def _check_moved(manifest: Manifest, files: Sequence[SourceFile]) -> None:
-    """Raise an error if a committed file would be added again under another name."""
-    listed, found = {source.name for source in manifest.sources}, {file.name for file in files}
-    gone = {_content_key(source): source.name for source in manifest.sources if source.name not in found}
+def _check_moved(
+    manifest: Manifest, files: Sequence[SourceFile], changed: Sequence[str], checksums: Checksums | None
+) -> None:
+    """Raise an error if the committed content of a changed or vanished source is among `files` under another name."""
+    listed = {source.name for source in manifest.sources}
+    found = {file.name: file for file in files}
+    new: dict[int, list[SourceFile]] = {}
     for file in files:
-        name = None if file.name in listed else gone.get(_content_key(file))
-        if name is not None:
-            raise SpecConflictError(
-                f"source {file.name!a} seems to be {name!a}, which is committed, under another name: its rows would be "
-                "committed twice. Give the same paths and patterns as before, and move files to folders outside of them"
-            )
+        if file.name not in listed:
+            new.setdefault(file.size, []).append(file)
+    wanted = set(changed)
+    alone: dict[int, list[_Content]] = {}
+    for content in _contents(manifest, wanted):
+        if len(content.sources) == 1:
+            alone.setdefault(content.sources[0].size, []).append(content)
+            continue
+        lost = [source for source in content.sources if source.name in wanted and source.rows]
+        for choice in _choices(lost, new):
+            renamed = {source.name: file for source, file in zip(lost, choice, strict=True)}
+            members = [renamed.get(source.name, found.get(source.name)) for source in content.sources]
+            if _matching([file for file in members if file is not None], [content], checksums) is not None:
+                raise _moved_error(choice[0], lost[0], found)
+        if len(lost) > 1:  # the hash of the group does not tell which of its files were renamed
+            keys = {_unnamed(source): source for source in lost}
+            for file in (file for source in lost for file in new.get(source.size, ())):
+                if _unnamed(file) in keys:
+                    raise _moved_error(file, keys[_unnamed(file)], found)
+    for size, contents in alone.items():
+        for file in new.get(size, ()):
+            match = _matching([file], contents, checksums)
+            if match is not None:
+                raise _moved_error(file, match.sources[0], found)
 
 
-def _content_key(file: SourceFile | SourceEntry) -> tuple[str, int, int | None, str | None]:
-    return file.name.rpartition("/")[2], file.size, file.mtime_ns, file.etag
+class _Content(NamedTuple):
+    """Committed content that was read as one: a file, or a group of tiny files."""
+
+    sources: tuple[SourceEntry, ...]
+    pieces: tuple[Checksum, ...]
+
+
+def _contents(manifest: Manifest, names: Container[str]) -> Iterator[_Content]:
+    """Yield the committed content of the sources of these names that have rows, with the rest of their groups."""
+    positions = {source.name: position for position, source in enumerate(manifest.sources)}
+    for first, shards in groupby(manifest.shards, key=lambda entry: entry.source):
+        entries = tuple(shards)
+        position, n_files = positions[first], max(len(entries[0].rows_by_file), 1)
+        sources = manifest.sources[position : position + n_files]
+        if any(source.name in names and source.rows for source in sources):
+            yield _Content(sources, tuple((*entry.range, entry.source_sha256) for entry in entries))
+
+
+def _choices(lost: Sequence[SourceEntry], new: Mapping[int, list[SourceFile]]) -> Iterator[tuple[SourceFile, ...]]:
+    """Yield new files of the sizes of the lost files of a group: each file for one of them, in order for several."""
+    if len(lost) == 1:
+        yield from ((file,) for file in new.get(lost[0].size, ()))
+        return
+    left = {source.size: iter(new.get(source.size, ())) for source in lost}
+    choice = [next(left[source.size], None) for source in lost]
+    if None not in choice:
+        yield tuple(file for file in choice if file is not None)
+
+
+def _matching(
+    files: Sequence[SourceFile], contents: Sequence[_Content], checksums: Checksums | None
+) -> _Content | None:
+    """Return the content that files have, if any of `contents`; reading ends with the first range that none has."""
+    assert checksums is not None
+    n_pieces = 0
+    try:
+        for piece in checksums(files):
+            contents = [content for content in contents if content.pieces[n_pieces : n_pieces + 1] == (piece,)]
+            n_pieces += 1
+            if not contents:
+                return None
+    except (ParseError, ParquetError, InputError):  # the committed rows were read without an error
+        return None
+    return next((content for content in contents if len(content.pieces) == n_pieces), None)
+
+
+def _unnamed(file: SourceFile | SourceEntry) -> tuple[int, int | None, str | None]:
+    return file.size, file.mtime_ns, file.etag
+
+
+def _moved_error(file: SourceFile, source: SourceEntry, found: Container[str]) -> SpecConflictError:
+    state = "has changed" if source.name in found else "is gone"
+    return SpecConflictError(
+        f"source {file.name!a} has the content of {source.name!a}, which is committed and {state}: its rows would be "
+        "committed twice. Give the file its committed name and the same paths and patterns as before, or move it to a "
+        "folder outside of them"
+    )
 
 
 def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
