@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +14,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
-from dkfeat.io.commit.status import RunLog, first_line, keep_log, planned_shards
+from dkfeat.io.commit.status import RunLog, first_line, keep_log
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
-from dkfeat.io.manifest.manifest import Manifest, PreviousManifest, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.io.manifest.manifest import (
+    SHARD_NAME,
+    Manifest,
+    PreviousManifest,
+    ShardEntry,
+    SourceEntry,
+    check_shard_name,
+)
+from dkfeat.io.shards.codec import planned_shards
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, META, SUCCESS, Lock, Storage, faults_as
 
@@ -108,7 +117,13 @@ class Batch:
         holder = self.storage.holder()
         if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may belong to another run
             return
-        if self.plan is None or planned_shards(self.plan, self.storage.list(DATA)):
+        if self.plan is None:
+            return
+        # The order matters: under the new id no task of this run passes its check any more; a task that passed it
+        # before has linked its shard, which the list shows, or lost its temporary file and fails.
+        self.lock.rename(secrets.token_hex(16))
+        self.storage.sweep()
+        if planned_shards(self.plan, self.storage.list(DATA)):
             return
         self.storage.remove(f"{META}/{plan_name(self.plan.number)}")
         if self.manifest is not None and not self.repairs:
@@ -230,6 +245,7 @@ class Batch:
             )
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
             sizes = self.storage.list(DATA)
+        self._warn_of_strays(sizes, entries)
         repaired = {split.number for split in self.repairs}  # their shards are in `entries`
         kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in repaired]
         for entry in (*kept, *entries):
@@ -238,6 +254,23 @@ class Batch:
                     f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                     f"but {sizes.get(entry.name, 'none')} were found; run again"
                 )
+
+    def _warn_of_strays(self, names: Iterable[str], entries: Iterable[ShardEntry]) -> None:
+        """Log a warning if ``data/`` has shards that neither a manifest nor the batch lists."""
+        listed = {entry.name for entry in (*(self.manifest.shards if self.manifest else ()), *entries)}
+        unlisted = [name for name in names if name not in listed and SHARD_NAME.fullmatch(name)]
+        planned = planned_shards(self.plan, unlisted) if self.plan else {}
+        strays = [name for name in unlisted if name not in planned]
+        if strays:
+            logger.warning(
+                "%s/%s: shards of other runs that no manifest lists: %d, such as %s; "
+                "remove them with `dkfeat clean %s`, because other Parquet readers find them",
+                self.storage.url,
+                DATA,
+                len(strays),
+                strays[0],
+                self.storage.url,
+            )
 
     def _publish(self, manifest: Manifest) -> Manifest:
         text = manifest.to_json()

@@ -18,10 +18,11 @@ from typing import Any
 from dkfeat.errors import CommitError, DkfeatError, cause_of
 from dkfeat.io.commit.batch import mark_success, now
 from dkfeat.io.commit.begin import hold
-from dkfeat.io.commit.status import log_batch, planned_shards
+from dkfeat.io.commit.status import log_batch
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name
 from dkfeat.io.manifest.manifest import SHARD_NAME
+from dkfeat.io.shards.codec import planned_shards
 from dkfeat.io.storage import crash_points, open_storage
 from dkfeat.io.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
 
@@ -110,6 +111,11 @@ def abort(
     with _locked(target, storage_options, break_lock) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
+        if not dry_run:
+            # After the lock was taken and before shards are listed: a task of the aborted run that checked the lock
+            # before has linked its shard, which the list shows, or lost its temporary file and fails. So no planned
+            # shard appears after the list, and one list is enough. In an object store a late request can add one.
+            storage.sweep()
         names = [] if plan is None else [f"{DATA}/{name}" for name in planned_shards(plan, storage.list(DATA))]
         path = f"{META}/{plan_name(number)}"
         aborted = Aborted(number=number, removed=(*names, path)) if plan else Aborted(number=None, removed=())
@@ -126,7 +132,6 @@ def abort(
         if manifest is not None and not manifest.missing(storage.list(DATA)):  # otherwise a run repairs it and marks it
             mark_success(storage, manifest)
             crash_points.passed("abort_after_success")
-        storage.sweep()
         return aborted
 
 
@@ -185,6 +190,7 @@ def clean(
     with _locked(target, storage_options, break_lock) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
+        first = _delete(storage, dict.fromkeys(storage.leftovers(), True), dry_run)  # before the list, as in `abort`
         sizes = storage.list(DATA)
         kept = {entry.name for entry in manifest.shards} if manifest else set()
         kept |= set(planned_shards(plan, sizes)) if plan else set()
@@ -193,14 +199,23 @@ def clean(
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
         last = number if plan else number - 1
         found |= {f"{META}/{name}": True for name in storage.list(META) if log_batch(name) > last}
-        found |= dict.fromkeys(storage.leftovers(), True)
-        ours = {name: named and _is_file(storage, name) for name, named in found.items()}
-        removed = tuple(name for name, is_ours in ours.items() if is_ours)
-        size = sum(storage.size(name) or 0 for name in removed)
-        if not dry_run:
-            for name in removed:
-                storage.remove(name)
-        return Cleaned(removed=removed, size=size, refused=tuple(name for name, is_ours in ours.items() if not is_ours))
+        second = _delete(storage, found, dry_run)
+        return Cleaned(
+            removed=(*first.removed, *second.removed),
+            size=first.size + second.size,
+            refused=(*first.refused, *second.refused),
+        )
+
+
+def _delete(storage: Storage, found: Mapping[str, bool], dry_run: bool) -> Cleaned:
+    """Delete the files whose value is True, and refuse all other names, links and folders."""
+    ours = {name: named and _is_file(storage, name) for name, named in found.items()}
+    removed = tuple(name for name, is_ours in ours.items() if is_ours)
+    size = sum(storage.size(name) or 0 for name in removed)
+    if not dry_run:
+        for name in removed:
+            storage.remove(name)
+    return Cleaned(removed=removed, size=size, refused=tuple(name for name, is_ours in ours.items() if not is_ours))
 
 
 def break_lock(

@@ -101,10 +101,15 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
     expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
     with _named_faults(storage, name, entry.size):
-        _check_holder(storage, run_id)
         for _ in range(_ATTEMPTS):
             try:
-                storage.create(path, shard.data)
+                storage.create(path, shard.data, before_publish=lambda: _check_holder(storage, run_id))
+            except FileNotFoundError:
+                _check_holder(storage, run_id)
+                raise CommitConflictError(
+                    f"{storage.url}: the temporary file of {name} was removed, as a run does that commits or takes "
+                    f"over the target; if run {run_id} is still in progress, run again"
+                ) from None
             except FileExistsError:
                 found = existing_entry(storage, name, expected, run_id=run_id)
                 if found is None:

@@ -7,7 +7,7 @@ never use it. If a log is missing or damaged, a report shows less.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,8 +19,8 @@ from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
 from dkfeat.errors import ShardError
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan
-from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, check, manifest_name
-from dkfeat.io.shards.codec import read_footer, shard_name
+from dkfeat.io.manifest.manifest import Manifest, check, manifest_name
+from dkfeat.io.shards.codec import planned_shards, read_footer
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import DATA, META, Holder, Storage, faults_as
 
@@ -186,21 +186,6 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
             unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
         )
-
-
-def planned_shards(plan: BatchPlan, names: Iterable[str]) -> dict[str, int]:
-    """Select the names of a plan's shards, each with the number of its split.
-
-    A name contains a hash of spec, source, range and piece, so a shard of other settings or sources has another name.
-    """
-    splits = {split.number: split for split in plan.splits}
-    found = {}
-    for name in names:
-        match = SHARD_NAME.fullmatch(name)
-        split = splits.get(int(match[1])) if match else None
-        if match and split and shard_name(plan.spec_fp, split, int(match[2])) == name:
-            found[name] = split.number
-    return found
 
 
 def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:

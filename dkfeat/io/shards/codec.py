@@ -8,7 +8,7 @@ footer; the seal detects any changed bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,12 +19,13 @@ import pyarrow.parquet as pq
 import dkfeat
 from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.io.manifest.manifest import ShardEntry, check, check_tuples
+from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry, check, check_tuples
 from dkfeat.io.shards import columns
 from dkfeat.io.shards.bad_rows import BadRow, count_bad_rows
 
 if TYPE_CHECKING:
     from dkfeat.blocks import RowBlock, Split
+    from dkfeat.io.manifest.batch_plan import BatchPlan
 
 
 FORMAT = 1
@@ -114,6 +115,21 @@ def shard_name(spec_fp: str, split: Split, piece: int) -> str:
     identities = [file.identity for file in split.files]
     made_from = [spec_fp, identities if split.others else identities[0], [split.start, split.stop], piece]
     return f"part-{split.number:06d}-{piece:04d}-{fingerprint(made_from)[:12]}.parquet"
+
+
+def planned_shards(plan: BatchPlan, names: Iterable[str]) -> dict[str, int]:
+    """Select the names of a plan's shards, each with the number of its split.
+
+    A name contains a hash of spec, source, range and piece, so a shard of other settings or sources has another name.
+    """
+    splits = {split.number: split for split in plan.splits}
+    found = {}
+    for name in names:
+        match = SHARD_NAME.fullmatch(name)
+        split = splits.get(int(match[1])) if match else None
+        if match and split and shard_name(plan.spec_fp, split, int(match[2])) == name:
+            found[name] = split.number
+    return found
 
 
 def versions() -> dict[str, str]:

@@ -239,18 +239,21 @@ def verify(storage: Storage) -> Report:
                 labels |= set(np.unique(y).tolist())
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
-    try:
-        is_unfinished = next_batch(storage, reader.manifest)[1] is not None
-    except ShardError as fault:
-        is_unfinished = True
-        problems.append(str(fault))
     unlisted = reader.unlisted()
-    if not is_unfinished:  # otherwise they may be shards of the batch in progress
-        problems.extend(
-            f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
-            "remove it with dkfeat clean"
-            for name in filter(SHARD_NAME.fullmatch, unlisted)
-        )
+    strays = [name for name in unlisted if SHARD_NAME.fullmatch(name)]
+    try:
+        plan = next_batch(storage, reader.manifest)[1]
+    except ShardError as fault:
+        problems.append(str(fault))
+        strays = []  # they may be shards of that plan
+    else:
+        planned = decoding.planned_shards(plan, strays) if plan else {}
+        strays = [name for name in strays if name not in planned]
+    problems.extend(
+        f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
+        "remove it with dkfeat clean"
+        for name in strays
+    )
     return Report(len(reader.manifest.shards), n_bytes, problems, unlisted)
 
 

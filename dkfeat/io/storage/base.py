@@ -88,6 +88,9 @@ def parse_holder(text: bytes) -> dict[str, Any]:
 class Lock(Protocol):
     """Exclusive right to write to a target, held until `release`."""
 
+    def rename(self, run_id: str) -> None:
+        """Hold the lock under another run id from now on."""
+
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
 
@@ -190,12 +193,19 @@ class Storage(ABC):
         """Return the run that holds the lock, or held it and died; None if the lock is free. Nothing is changed."""
 
     @abstractmethod
-    def create(self, name: str, data: bytes | memoryview) -> None:
+    def create(
+        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+    ) -> None:
         """Create a file with all its bytes, durably, unless it exists.
 
         Before: no such file, or a complete one, which raises `FileExistsError` and stays unchanged. After: the complete
         file, on disk. If the process dies during the call: no such file, but perhaps a temporary one, which `sweep`
         removes. Calling again is safe.
+
+        The function `before_publish` is called when only the last step is left; its error ends the call. On a local
+        disk its result stays true for the last step if whoever makes it untrue calls `sweep` next: the temporary file
+        exists before `before_publish` is called, and the last step fails with `FileNotFoundError` if it was removed.
+        In an object store the request may arrive later.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -112,7 +112,9 @@ class LocalStorage(Storage):
             return _lock_holder(folder, Path(LOCK).name)
         return None
 
-    def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
+    def create(  # noqa: D102 -- Storage says it
+        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+    ) -> None:
         parent, base = _parts(name)
         temporary = f"{base}.{uuid.uuid4().hex}.tmp"
         crash_points.passed("before_tmp")
@@ -127,6 +129,8 @@ class LocalStorage(Storage):
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
+                if before_publish is not None:
+                    before_publish()
                 crash_points.passed("after_tmp")
                 _link_or_rename(temporary, base, tmp, target)
             finally:
@@ -282,15 +286,22 @@ class FileLock:
                 if former.alive is None and values.get("run_id") != break_lock:
                     raise former.busy_error(where)
                 logger.warning("%s: taking over from %s, which has ended", where, former)
-            text = strict_json.dumps(dict(holder))
-            os.pwrite(lock, text, 0)
-            os.ftruncate(lock, len(text))
-            os.fsync(lock)
-            os.fsync(self._folder)
+            self._write(holder)
         except BaseException:
             self.close()
             raise
         _held_locks.add(self)
+
+    def rename(self, run_id: str) -> None:
+        """Hold the lock under another run id from now on."""
+        self._write({**_values(self._descriptors[-1]), "run_id": run_id})
+
+    def _write(self, holder: Mapping[str, Any]) -> None:
+        lock, text = self._descriptors[-1], strict_json.dumps(dict(holder))
+        os.pwrite(lock, text, 0)
+        os.ftruncate(lock, len(text))
+        os.fsync(lock)
+        os.fsync(self._folder)
 
     def release(self) -> None:
         """Remove the file, then free the lock; a second call does nothing, and a remaining file has no effect."""

@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -131,7 +131,9 @@ class ObjectStorage(Storage):
         first = _read(self, LOCK)
         return None if first is None else _holder(_last_claimant(self, first))
 
-    def create(self, name: str, data: bytes | memoryview) -> None:  # noqa: D102 -- Storage says it
+    def create(  # noqa: D102 -- Storage says it
+        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+    ) -> None:
         if len(data) >= MOST_BYTES:
             raise OSError(
                 f"{name} has {len(data):,} bytes, but an object is created by one request of fewer than {MOST_BYTES:,}"
@@ -139,6 +141,8 @@ class ObjectStorage(Storage):
         crash_points.passed("before_tmp")
         if not self._exclusive and self.size(name) is not None:
             raise FileExistsError(name)
+        if before_publish is not None:
+            before_publish()
         self._put(name, data, exclusive=self._exclusive)
         crash_points.passed("after_publish")
 
@@ -264,6 +268,12 @@ class ObjectLock:
                 for claim in self._claims:
                     store.remove(claim)
         self._open = True
+
+    def rename(self, run_id: str) -> None:
+        """Hold the lock under another run id from now on; an error if another run took it meanwhile."""
+        self._store.remove(LOCK)
+        self._holder["run_id"] = run_id
+        self._store.create(LOCK, strict_json.dumps(self._holder))
 
     def release(self) -> None:
         """Remove the object, if it still names this run; a second call does nothing."""

@@ -16,6 +16,8 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dkfeat.engine.tasks import job
+from dkfeat.io.storage import local
+from dkfeat.io.storage.local import LocalStorage
 from dkfeat.learn.sgd.descent import Descent
 from dkfeat.learn.sgd.parallel import EpochTask
 
@@ -27,27 +29,47 @@ def _stop() -> None:
 
 @dataclass
 class Sabotage(WorkerPlugin):
-    """Do `act`, recorded in `log`, before a shard of `split` is published in process `pid`; None: of any, in any."""
+    """Do `act`, recorded in `log`, before a shard of `split` is published in process `pid`; None: of any, in any.
+
+    With `at` "create" or "link", do it before the storage creates the shard, or links it after the check of the lock.
+    """
 
     act: str
     split: int | None = None
     pid: int | None = None
     amount: float = 0.0
     log: str | None = None
+    at: str = "publish"
     name: str = "sabotage"
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
-        publish = job._publish
+        publish, create, link = job._publish, LocalStorage.create, local._link_or_rename
 
-        def sabotaged(given, split, *more):
-            if self.split in (None, split.number) and self.pid in (None, os.getpid()):
-                if self.log is not None:
-                    with Path(self.log).open("a") as file:
-                        file.write("x")
-                getattr(self, f"_{self.act}")()
+        def publish_later(given, split, *more):
+            self._act_in(split.number)
             return publish(given, split, *more)
 
-        job._publish = sabotaged
+        def create_later(storage, name, *more, **check):
+            self._act_in(int(name.split("-")[1]))
+            return create(storage, name, *more, **check)
+
+        def link_later(temporary, base, *more):
+            self._act_in(int(base.split("-")[1]))
+            return link(temporary, base, *more)
+
+        if self.at == "publish":
+            job._publish = publish_later
+        elif self.at == "create":
+            LocalStorage.create = create_later
+        else:
+            local._link_or_rename = link_later
+
+    def _act_in(self, split: int) -> None:
+        if self.split in (None, split) and self.pid in (None, os.getpid()):
+            if self.log is not None:
+                with Path(self.log).open("a") as file:
+                    file.write("x")
+            getattr(self, f"_{self.act}")()
 
     def _die(self) -> None:
         os._exit(9)

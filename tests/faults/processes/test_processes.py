@@ -204,11 +204,12 @@ def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golde
 
 @pytest.mark.fault("C-12")
 @pytest.mark.cluster
-def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(source, tiny_folder, tmp_path):
+@pytest.mark.parametrize("at", ["create", "link"])
+def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(source, tiny_folder, tmp_path, at):
     target = tmp_path / "features"
     with external_cluster(tmp_path) as (address, processes):
         with Client(address, set_as_default=False) as client:
-            client.register_plugin(Sabotage("stop", split=2))
+            client.register_plugin(Sabotage("stop", split=2, at=at))
         command = [sys.executable, "-m", "tests.engine.helpers", str(tiny_folder / "*.svm"), str(target), address]
         driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         worker = psutil.Process(processes[1].pid)

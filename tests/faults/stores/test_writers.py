@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitConflictError, TargetBusyError
+from dkfeat.errors import CommitConflictError, ConfigError, TargetBusyError
 from dkfeat.io.commit import begin as commit
-from dkfeat.io.commit.maintenance import abort, break_lock
+from dkfeat.io.commit.maintenance import abort, break_lock, clean
 from dkfeat.io.storage import object_store, open_storage
 from dkfeat.io.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
@@ -105,6 +105,45 @@ def test_publish__another_run_took_over__is_refused(bucket, storage, options, so
     assert bucket.state() == before
     bucket.assert_whole(committed=True)
     assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
+
+
+@pytest.mark.fault("C-12")
+def test_publish__another_run_takes_over_before_the_request_arrives__the_shard_is_found(
+    bucket, storage, options, sources, monkeypatch, caplog
+):
+    job = TinyJob(sources, Path("unused"), storage=storage)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    other = replace(job, seed=7)
+    put = object_store.ObjectStorage._put
+
+    def late(own, name, data, **settings):
+        if name.startswith("data/"):
+            monkeypatch.undo()
+            storage.remove(LOCK)  # as if the driver had died on another host
+            abort(storage)
+            other.run()
+        put(own, name, data, **settings)
+
+    monkeypatch.setattr(object_store.ObjectStorage, "_put", late)
+    stray = next(iter(job.run_split(storage, run, run.splits[0]))).name
+    [problem] = dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems
+    assert stray in problem
+    write_sources(sources, files=1, first=5)
+    other.run()
+    assert f"such as {stray}; remove them with `dkfeat clean" in caplog.text
+    assert clean(storage).removed == (f"data/{stray}",)
+    assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
+
+
+@pytest.mark.fault("C-12")
+def test_withdraw__a_late_task_of_the_run__is_refused(storage, sources):
+    job = TinyJob(sources, Path("unused"), storage=storage)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        next(iter(job.run_split(storage, run, run.splits[0])))
+    assert storage.holder() is None
+    assert not storage.list("data")
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from dkfeat.io.manifest import metadata
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import schema_of
-from dkfeat.io.storage import open_storage
+from dkfeat.io.storage import crash_points, open_storage
 from dkfeat.io.storage.base import LOCK
 from dkfeat.io.storage.local import LocalStorage
 from tests.invariants import assert_dataset_whole, dataset_state
@@ -444,10 +444,10 @@ def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
 def test_commit__success_cannot_be_written__is_committed_and_says_so(job, monkeypatch):
     create = LocalStorage.create
 
-    def full(storage, name, data):
+    def full(storage, name, data, **check):
         if name == "_SUCCESS":
             raise OSError(errno.ENOSPC, "No space left on device")
-        create(storage, name, data)
+        create(storage, name, data, **check)
 
     monkeypatch.setattr(LocalStorage, "create", full)
     with pytest.raises(CommitError, match=r"manifest-000001\.json is committed, but _SUCCESS cannot be written"):
@@ -491,6 +491,94 @@ def test_publish__another_run_took_over__is_refused(job, seed):
     run.close()
     assert dataset_state(job.target) == before
     assert_dataset_whole(job.target, committed=True)
+
+
+def once_before_link(monkeypatch, act):
+    """Call `act` when the next file passed its check and is not yet linked."""
+    acts = [act]
+
+    def passed(point):
+        if point == "after_tmp" and acts:
+            acts.pop()()
+
+    monkeypatch.setattr(crash_points, "passed", passed)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("act", ["abort", "clean", "same spec", "another spec"])
+def test_publish__another_run_takes_over_between_check_and_link__adds_no_shard(job, monkeypatch, act, links):
+    storage, run, shard, name = one_shard(job)
+
+    def take_over():
+        storage.remove(LOCK)  # as if the driver had died
+        {"same spec": job.run, "clean": partial(clean, storage)}.get(act, partial(abort, storage))()
+        if act == "another spec":
+            replace(job, seed=7).run()
+        states.append(dataset_state(job.target))
+
+    states = []
+    if not links:
+        monkeypatch.setattr(os, "link", refuse_link)
+    once_before_link(monkeypatch, take_over)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    run.close()
+    assert [dataset_state(job.target)] == states
+    assert not list((job.target / "_dkfeat" / "tmp").iterdir())
+
+
+def refuse_link(*_, **__):
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before its check", "before its link"])
+def test_withdraw__a_late_task_of_the_run__adds_no_shard(job, monkeypatch, moment):
+    storage, run, shard, name = one_shard(job)
+
+    def fail():
+        run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+
+    fail() if moment == "before its check" else once_before_link(monkeypatch, fail)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    assert metadata.next_batch(storage, None)[1] is None
+    assert not storage.list("data")
+    assert storage.holder() is None
+
+
+def test_withdraw__a_shard_was_linked_before__keeps_the_plan(job):
+    storage, run, shard, name = one_shard(job)
+    publish(storage, name, shard, run_id=run.id)
+    run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+    assert metadata.next_batch(storage, None)[1] is not None
+
+
+def test_publish__its_run_committed_meanwhile__says_so(job, monkeypatch):
+    storage, run, shard, name = one_shard(job)
+    once_before_link(monkeypatch, storage.sweep)
+    with run, pytest.raises(CommitConflictError, match=rf"temporary file of {name} was removed"):
+        publish(storage, name, shard, run_id=run.id)
+
+
+def test_commit__shards_of_other_runs_in_data__warns_and_verify_lists_them(job, caplog):
+    manifest = job.run()
+    stray = "part-000000-0000-0123456789ab.parquet"
+    (job.target / "data" / stray).write_bytes(b"")
+    write_sources(job.sources, files=1, first=4)
+    begin_and_stop(job)
+    report = reader.verify(open_storage(job.target))
+    [problem] = report.problems  # shards of the batch in progress are none
+    assert f"{stray}: no manifest lists this shard" in problem
+    assert len(report.unlisted) == 3
+    assert job.run().number == manifest.number + 1
+    assert (
+        f"shards of other runs that no manifest lists: 1, such as {stray}; remove them with `dkfeat clean"
+        in caplog.text
+    )
+    clean(job.target)
+    assert reader.verify(open_storage(job.target)).problems == []
 
 
 def test_close__another_run_took_over__leaves_its_lock(job):

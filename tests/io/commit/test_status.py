@@ -260,10 +260,10 @@ def test_run__whose_log_cannot_be_written_ends_well(rows, monkeypatch):
     storage_type = type(open_storage(rows))
     create = storage_type.create
 
-    def refuse(storage, name, data):
+    def refuse(storage, name, data, **check):
         if "log-" in name:
             raise OSError(28, "No space left on device")
-        create(storage, name, data)
+        create(storage, name, data, **check)
 
     monkeypatch.setattr(storage_type, "create", refuse)
     assert featurize(rows).rows == 300
