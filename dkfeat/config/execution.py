@@ -69,6 +69,8 @@ class DefaultsConfig(PlacementConfig):
     """Bytes of text, or of Parquet rows in memory, that a task reads at a time; for new data sets."""
     progress: bool | None = None
     """Report progress on standard error; for commands and job files."""
+    no_worker_seconds: Positive | None = None
+    """Seconds that a run on a cluster waits without any worker before it ends. Left out: 600."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]

@@ -24,10 +24,11 @@ WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_wor
 
 def test_settings__are_those_of_runs_and_sources():
     names = {item.name for item in fields(DefaultsConfig)}
-    assert set(WHERE) | {"blocksize", "progress"} == names
+    assert set(WHERE) | {"blocksize", "progress", "no_worker_seconds"} == names
     assert set(WHERE) | {"performance_report"} == {item.name for item in fields(ExecutionConfig)}
-    assert names - {"blocksize"} <= {item.name for item in fields(RunConfig)}
-    assert names - {"blocksize"} <= {parameter.name for parameter in cli.commands["featurize"].params}
+    of_runs = names - {"blocksize", "no_worker_seconds"}
+    assert of_runs <= {item.name for item in fields(RunConfig)}
+    assert of_runs <= {parameter.name for parameter in cli.commands["featurize"].params}
 
 
 @pytest.mark.parametrize(

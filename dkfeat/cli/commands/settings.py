@@ -22,6 +22,7 @@ BUILT_IN = {
     "in-flight": "twice the threads",
     "blocksize": "64MiB",
     "progress": "true",
+    "no-worker-seconds": "600",
 }
 """Values of settings for which no default is set."""
 

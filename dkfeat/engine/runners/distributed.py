@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,16 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 import dkfeat
-from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.engine.resolve.defaults import read_defaults
+from dkfeat.errors import ClusterError, ConfigError, DkfeatError
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.runners.local import Homes, SplitTask
 
+
+logger = logging.getLogger(__name__)
 
 _PORTLESS = {"inproc"}
 
@@ -94,11 +98,16 @@ def check_security(address: str) -> None:
 
 
 REFRESH_SECONDS = 2.0
-"""Interval for updating the number of threads, which bounds the tasks in flight."""
-
+"""Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost workers."""
 
 POLL_SECONDS = 0.01
 """Interval for polling results while workers are watched."""
+
+NO_WORKER_SECONDS = 600
+"""Time that a run waits without any worker unless ``dkfeat.no-worker-seconds`` is set."""
+
+WARN_SECONDS = 60.0
+"""Interval of warnings while a run waits without any worker."""
 
 GATHER_SECONDS = 30.0
 """Initial timeout for gathering a result, in seconds; doubled after each timeout."""
@@ -198,6 +207,7 @@ class ClientRunner:
         """See `Runner.run`."""
         name = f"dkfeat-{secrets.token_hex(8)}"
         try:
+            self._check_connected()
             self._check_versions()
             self._register(TaskPlugin(name, task))
             try:
@@ -207,8 +217,16 @@ class ClientRunner:
                 with suppress(OSError, CancelledError):
                     if self.client.status == "running":
                         self.client.unregister_worker_plugin(name)
-        except (CommClosedError, TimeoutError) as error:
-            raise ClusterError(_lost(error)) from error
+        except DkfeatError:
+            raise
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, CommClosedError | TimeoutError) or self.client.status != "running":
+                raise ClusterError(_lost(error)) from error
+            raise
+
+    def _check_connected(self) -> None:
+        if self.client.status != "running":
+            raise ClusterError(_lost(f"the client is {self.client.status}"))
 
     def _register(self, plugin: TaskPlugin) -> None:
         for tries in range(1, MOST_TRIES + 1):
@@ -242,7 +260,7 @@ class ClientRunner:
         self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
     ) -> None:
         waiting = iter(splits)
-        tasks = _Submissions(self.client, name, home)
+        tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
         window, read = self._window(), time.monotonic()
         try:
             while True:
@@ -271,8 +289,9 @@ class _Submissions:
     (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again.
     """
 
-    def __init__(self, client: Client, name: str, home: Homes | None) -> None:
+    def __init__(self, client: Client, name: str, home: Homes | None, no_worker_seconds: float) -> None:
         self._client, self._name, self._home = client, name, home
+        self._no_worker_seconds = no_worker_seconds
         self.pending: dict[Future, Split] = {}
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
@@ -298,32 +317,57 @@ class _Submissions:
             future = self._next_future()
             if future not in self.pending:  # it was submitted again
                 continue
+            if future.status in ("pending", "lost"):  # its worker was lost with the result: it will complete again
+                self._completed.add(future)
+                continue
             try:
-                result = _result(future, self.pending[future], None if self._home is None else self._timeout)
-            # either the worker was lost with the result, and this future or a new one for its split completes again,
-            # or the result is large and the network slow
+                result = _result(future, self.pending[future], self._timeout)
             except TimeoutError:
-                self._timeout *= 2
+                if future.status == "error":  # the task itself raised it
+                    raise
+                if future.status == "finished":  # the result is large and the network slow, or the worker is just lost
+                    self._timeout *= 2
                 self._completed.add(future)
                 continue
             return self.pending.pop(future), result
 
     def _next_future(self) -> Future:
-        checked = time.monotonic()
-        while self._home is not None and not self._completed.has_ready():
+        """Wait for a future, as long as there are workers and for a limited time without any."""
+        checked = alone = warned = time.monotonic()
+        while not self._completed.has_ready():
             time.sleep(POLL_SECONDS)
-            if time.monotonic() - checked > REFRESH_SECONDS:
-                self._resubmit()
-                checked = time.monotonic()
+            now = time.monotonic()
+            if now - checked <= REFRESH_SECONDS:
+                continue
+            checked, threads = now, self._client.nthreads()
+            if threads:
+                alone = warned = now
+                self._resubmit(threads)
+            elif now - alone > self._no_worker_seconds:
+                raise ClusterError(
+                    f"{self._awaited(now - alone)}; what is complete is kept: to continue, start workers and run the "
+                    "same call again; to wait longer, set dkfeat.no-worker-seconds in Dask's configuration"
+                )
+            elif now - warned > WARN_SECONDS:
+                warned = now
+                logger.warning(
+                    "%s; the run ends after %g s without any", self._awaited(now - alone), self._no_worker_seconds
+                )
         return next(self._completed)
 
-    def _resubmit(self) -> None:
+    def _awaited(self, seconds: float) -> str:
+        first = min(self.pending.values(), key=lambda split: split.number)
+        tasks = counted(len(self.pending), "submitted task")
+        return f"the scheduler has had no worker for {seconds:.0f} s; {tasks} wait, such as {first.description}"
+
+    def _resubmit(self, threads: Mapping[str, int]) -> None:
         """Resubmit tasks whose worker is lost and that no other worker runs."""
-        threads = self._client.nthreads()
+        if self._home is None:
+            return
         running = {key for keys in self._client.processing().values() for key in keys}
         for future, split in list(self.pending.items()):
             home = self._homes.get(future.key)
-            if not threads or home is None or home in threads:
+            if home is None or home in threads:
                 continue
             if future.key in running or future.status in ("finished", "error"):
                 continue
@@ -337,7 +381,7 @@ class _Submissions:
             self._client.cancel([future])
 
 
-def _result(future: Future, split: Split, timeout: float | None = None) -> Any:
+def _result(future: Future, split: Split, timeout: float) -> Any:
     try:
         return future.result(timeout)
     except KilledWorker as error:
@@ -359,7 +403,7 @@ def _other_versions(driver: str, workers: dict[str, str]) -> str:
     return f"the driver runs dkfeat {driver}, but workers run another version: {some}; install the same on all"
 
 
-def _lost(error: BaseException) -> str:
+def _lost(error: BaseException | str) -> str:
     return (
         f"the Dask scheduler was lost or cancelled the run ({error}); committed data are kept; "
         "to continue, run the same call again on a running cluster"

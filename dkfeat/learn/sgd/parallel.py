@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.io.storage.base import Storage
 
 
@@ -300,11 +301,21 @@ def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
     mean += towards * mean.dtype.type(share)
 
 
+def open_workers(client: Any, parts: int | None) -> AbstractContextManager[LazyRunner | None]:
+    """Return the runner for the parts, for a ``with`` block; it yields None if neither parts nor a client are given."""
+    if parts is None and client is None:
+        return nullcontext()
+    # late import: loads Dask, which training in one process does not need
+    from dkfeat.engine.runners.open import LazyRunner
+
+    return LazyRunner(client)
+
+
 @contextmanager
 def open_averaging(
-    rows: TrainingRows, config: DescentConfig, *, parts: int | None, client: Any
+    rows: TrainingRows, config: DescentConfig, *, parts: int | None, workers: LazyRunner | None
 ) -> Iterator[Averaging | None]:
-    """Open a runner for the parts, in a ``with`` block; None if neither parts nor a client are given.
+    """Prepare the parts of one training, in a ``with`` block; None without workers.
 
     Raises
     ------
@@ -315,7 +326,7 @@ def open_averaging(
     ClusterError
         If workers do not start, or no scheduler responds.
     """
-    if parts is None and client is None:
+    if workers is None:
         yield None
         return
     most = sum(entry.rows > 0 for entry in rows.data.manifest.shards)
@@ -324,26 +335,23 @@ def open_averaging(
             f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower parts, "
             "or featurize with a smaller blocksize"
         )
-    # late import: loads Dask, which training in one process does not need
-    from dkfeat.engine.runners.open import open_runner
-
-    with open_runner(client) as runner:
-        limit = runner.memory_limit
-        cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
-        if limit is not None:
-            _check_memory(config, rows.data.shape[1], limit - cache_bytes)
-        n_parts = parts or max(1, min(most, runner.n_threads))
-        try:
-            yield Averaging(
-                runner=runner,
-                rows=rows,
-                config=config,
-                n_parts=n_parts,
-                placement=PartPlacement(n_parts),
-                cache_bytes=cache_bytes,
-            )
-        finally:
-            runner.run_everywhere(forget_shards)
+    runner = workers.get()
+    limit = runner.memory_limit
+    cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
+    if limit is not None:
+        _check_memory(config, rows.data.shape[1], limit - cache_bytes)
+    n_parts = parts or max(1, min(most, runner.n_threads))
+    try:
+        yield Averaging(
+            runner=runner,
+            rows=rows,
+            config=config,
+            n_parts=n_parts,
+            placement=PartPlacement(n_parts),
+            cache_bytes=cache_bytes,
+        )
+    finally:
+        runner.run_everywhere(forget_shards)
 
 
 def _check_memory(config: DescentConfig, width: int, limit: int) -> None:

@@ -24,13 +24,14 @@ from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.checkpoint import Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import Candidate, EpochLines, Training
-from dkfeat.learn.sgd.parallel import open_averaging
+from dkfeat.learn.sgd.parallel import open_averaging, open_workers
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.runners.open import LazyRunner
 
 
 ROWS_PER_CLASS = 150_000
@@ -106,21 +107,24 @@ class TrainingJob:
 
 def train_sgd(job: TrainingJob) -> LinearModel:
     """Train a model, and with ``SGD(refit=True)`` once more on all rows if some were held out."""
-    model = _train_once(job)
-    if not (job.solver.refit and job.held_out):
-        return model
+    with open_workers(job.client, job.solver.parts) as workers:
+        model = _train_once(job, workers)
+        return _refitted(job, model, workers) if job.solver.refit and job.held_out else model
+
+
+def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) -> LinearModel:
     chosen = {name: model.training[name] for name in ("loss", "alpha")}
     # a folder for each choice: the first training may continue with more epochs and then choose another variant
     folder = None if job.checkpoint is None else Path(job.checkpoint) / "refit-{loss}-{alpha!r}".format_map(chosen)
     epochs = job.solver.epochs if job.solver.patience is None else model.training["epoch"]
     solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
-    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=folder))
+    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=folder), workers)
     kept = ("grid", "patience", "validation_fraction", "epochs")
     choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
     return replace(refitted, training={**refitted.training, **choice, "refit": True})
 
 
-def _train_once(job: TrainingJob) -> LinearModel:
+def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     solver, width, epochs = job.solver, job.data.map.n_features_out, job.solver.epochs or 0
     rows = TrainingRows(
         job.data, fraction=job.held_out, seed=job.seed, shuffle_rows=solver.shuffle_rows, loaders=solver.loaders
@@ -135,7 +139,7 @@ def _train_once(job: TrainingJob) -> LinearModel:
         scored["validation"] = rows.held_out
     lines = EpochLines(epochs) if job.progress is True else None
     on_epoch = job.progress if callable(job.progress) else lines
-    with open_averaging(rows, config, parts=solver.parts, client=job.client) as averaging, lines or nullcontext():
+    with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging, lines or nullcontext():
         n_parts = None if averaging is None else averaging.n_parts
         checkpoints = None if job.checkpoint is None else Checkpoints(job.checkpoint, job.pins | {"parts": n_parts})
         training = Training(

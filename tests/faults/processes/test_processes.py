@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -200,6 +201,115 @@ def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golde
         featurized(source, target, scheduler=address)
     assert dataset_state(target) == golden
     assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.fault("P-18")
+@pytest.mark.cluster
+def test_all_workers_killed__error_5_after_the_wait_then_identical_on_a_new_cluster(
+    source, golden, tmp_path, monkeypatch, caplog
+):
+    target = tmp_path / "features"
+    monkeypatch.setattr(distributed_runner, "WARN_SECONDS", 1.0)
+    with external_cluster(tmp_path, 2) as (address, processes):
+
+        def kill(state):
+            if state.stage == "featurize" and state.tasks == 3:
+                for worker in processes[1:]:
+                    worker.kill()
+
+        with (
+            dask.config.set({"dkfeat.no-worker-seconds": 4}),
+            pytest.raises(
+                ClusterError, match=r"no worker for [4-9] s; .* tasks wait, such as .*svm.*start workers"
+            ) as caught,
+        ):
+            featurized(source, target, scheduler=address, progress=kill)
+        assert caught.value.exit_code == 5
+        warned = [record.message for record in caplog.records if "no worker" in record.message]
+        assert warned
+        assert "the run ends after 4 s" in warned[0]
+        assert_dataset_whole(target, committed=False)
+    with external_cluster(tmp_path) as (address, _):
+        featurized(source, target, scheduler=address)
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until the processes of the workers are gone."""
+
+    folder: str
+
+    def __call__(self, split, stopped):
+        assert not stopped()
+        (Path(self.folder) / str(os.getpid())).touch()
+        time.sleep(60)
+        return split.number
+
+
+@pytest.mark.fault("P-18")
+@pytest.mark.cluster
+@pytest.mark.parametrize("home", [None, lambda threads: dict.fromkeys(range(4), min(threads))], ids=["any", "home"])
+def test_all_workers_killed_before_any_result__error_5_after_the_wait(tmp_path, home):
+    with external_cluster(tmp_path, 2) as (address, processes):
+
+        def kill():
+            while not list(tmp_path.glob("begun/*")):
+                time.sleep(0.05)
+            for worker in processes[1:]:
+                worker.kill()
+
+        (tmp_path / "begun").mkdir()
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with (
+            dask.config.set({"dkfeat.no-worker-seconds": 3}),
+            pytest.raises(ClusterError, match="no worker for"),
+            open_runner(ExecutionConfig(scheduler=address)) as runner,
+        ):
+            runner.run(Wait(str(tmp_path / "begun")), fake_splits(4), lambda *_: None, home)
+        killer.join()
+
+
+@pytest.mark.fault("P-18")
+@pytest.mark.cluster
+def test_workers_that_join_within_the_wait__continue_the_run(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with local_cluster(n_workers=1, threads_per_worker=1) as client:
+
+        def leave(state):
+            if state.stage == "featurize" and state.tasks == 3:
+                client.cluster.scale(0)
+                threading.Timer(4, client.cluster.scale, [1]).start()
+
+        with dask.config.set({"dkfeat.no-worker-seconds": 60}):
+            featurized(source, target, client=client, progress=leave)
+    assert dataset_state(target) == golden
+
+
+@pytest.mark.fault("P-06")
+@pytest.mark.cluster
+def test_scheduler_killed_between_two_stages__error_5(tmp_path):
+    with external_cluster(tmp_path) as (address, processes), open_runner(ExecutionConfig(scheduler=address)) as runner:
+        runner.run(Wait(str(tmp_path)), [], lambda *_: None)
+        processes[0].kill()
+        processes[0].wait()
+        time.sleep(1)
+        begin = time.monotonic()
+        with pytest.raises(ClusterError, match="scheduler was lost"):
+            runner.run(Wait(str(tmp_path)), fake_splits(4), lambda *_: None)
+        assert time.monotonic() - begin < 60
+
+
+def time_out(split, stopped):  # noqa: ARG001 - the signature of a task
+    raise TimeoutError("the store did not answer")
+
+
+@pytest.mark.cluster
+def test_task_that_raises_timeout_error__ends_the_run(cluster_client):
+    with pytest.raises(Exception, match="did not answer"), open_runner(cluster_client) as runner:
+        runner.run(time_out, fake_splits(4), lambda *_: None)
 
 
 @pytest.mark.fault("C-12")

@@ -104,6 +104,21 @@ def test_train__parts_give_the_same_bits_on_any_scheduler(folder, three_parts):
     assert three_parts not in [bits(model) for model in others]
 
 
+@pytest.mark.cluster
+def test_train__with_refit_starts_the_cluster_once(folder, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        "dkfeat.engine.clusters.open.local_cluster",
+        lambda *sizes: started.append(sizes) or local_cluster(*sizes),
+    )
+    (tmp_path / "cluster.yaml").write_text("{kind: local, n_workers: 2, threads_per_worker: 1}")
+    options = {"alpha": [1e-6, 1e-4], "refit": True, "parts": 3}
+    model = trained(folder, cluster=str(tmp_path / "cluster.yaml"), **options)
+    assert model.training["refit"]
+    assert len(started) == 1
+    assert bits(model) == bits(trained(folder, scheduler="synchronous", **options))
+
+
 def test_train__tells_of_parts_and_all_rows(folder):
     model = trained(folder, parts=3)
     assert model.training["parts"] == 3
