@@ -110,8 +110,8 @@ class SourceFile:
 
     name: str
     """Path relative to the source's root, with forward slashes: its identity in plans and manifests."""
-    url: str
-    """fsspec URL or local path for opening it. Never part of an identity, never written to disk."""
+    url: str = field(repr=False)
+    """fsspec URL or local path for opening it. Never part of an identity, never written to disk or shown as it is."""
     size: int
     """Stored size in bytes, at least 0."""
     mtime_ns: int | None = None

@@ -93,6 +93,7 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     from dkfeat.io.libsvm.source import LibsvmSource
     from dkfeat.io.parquet.files import looks_like_parquet
     from dkfeat.io.parquet.source import ParquetSource
+    from dkfeat.io.storage.urls import printable
 
     paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
     name = options.get("format", "auto")
@@ -105,7 +106,7 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     foreign = sorted(given.keys() - {item.name for item in fields(kind)})
     if foreign:
         to_do = "pass --format parquet (in a job file, format: parquet)" if name == "libsvm" else "leave it out"
-        raise ConfigError(f"{paths[0]} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
+        raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
     made: Source = kind(tuple(paths), **given, storage_options=storage_options)
     return made
 

@@ -209,10 +209,14 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path unchanged if it is valid."""
-        from dkfeat.io.storage.urls import is_url
+        from dkfeat.io.storage.urls import is_url, printable
 
         if is_url(str(value)):
-            self.fail(f"{value!r} is a URL, but this option writes to this machine only; give a path", param, ctx)
+            self.fail(
+                f"{printable(str(value))!r} is a URL, but this option writes to this machine only; give a path",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 

@@ -14,9 +14,13 @@ from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.io.files.contents import local_identity, open_bytes, remote_identity, source_errors
 from dkfeat.io.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
-from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, protocol_of
+from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, protocol_of, shown_url
 
 _WITH_BUCKETS = ("s3", "gs")
+_EQUAL_NAMES = (
+    "; the user information and the query of a URL, which may be secret, are no part of a file's name: "
+    "download files that only these tell apart, under names of their own"
+)
 
 
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
@@ -55,9 +59,10 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     for urlpath in urlpaths:
         is_local = os.path.lexists(urlpath) or not is_url(urlpath)
         for match in _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options):
-            if match.url in matches:
-                raise ConfigError(f"{printable(match.url)} is named twice by the source; name each file once")
-            matches[match.url] = match
+            if match.path in matches:
+                hint = "" if matches[match.path].url == match.url else _EQUAL_NAMES
+                raise ConfigError(f"{printable(match.url)} is named twice by the source; name each file once{hint}")
+            matches[match.path] = match
     systems = {match.system for match in matches.values()}
     if len(systems) > 1:
         raise ConfigError("the files of a source must be on one file system; got " + ", ".join(sorted(systems)))
@@ -74,6 +79,7 @@ class _Match(NamedTuple):
 
     system: str
     path: str
+    """Absolute path by which the file is known; for a URL without user information and query."""
     root: str
     url: str
     size: int
@@ -154,9 +160,10 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
             if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
                 hint = f": there is no bucket {printable(bucket)}, or the credentials give no access to it"
             raise SourceNotFoundError(f"no file matches {printable(urlpath)}{hint}")
+    path = shown_url(path)  # fsspec's path of a web page is its URL
     root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for info in files:
-        name, url = "/" + info["name"].lstrip("/"), system.unstrip_protocol(info["name"])
+        name, url = "/" + shown_url(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
         yield _Match(str(system.protocol), name, root, url, **remote_identity(info))
 
 

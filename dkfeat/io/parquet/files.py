@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.io.files.contents import open_bytes, source_errors
-from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
+from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, shown_url
 
 ENDINGS = (".parquet", ".parq", ".pq")
 MOST_GROUP_ROWS = 2**31 - 1
@@ -163,9 +163,11 @@ def looks_like_parquet(urlpaths: Sequence[str]) -> bool:
     --------
     >>> looks_like_parquet(["day-*.parquet"]), looks_like_parquet(["rows.svm"])
     (True, False)
+    >>> looks_like_parquet(["https://host/day-1.parquet?signature=x"])
+    True
     """
     return bool(urlpaths) and all(
-        path.rstrip("/").lower().endswith(ENDINGS) or _holds_parquet(path) for path in urlpaths
+        shown_url(path).rstrip("/").lower().endswith(ENDINGS) or _holds_parquet(path) for path in urlpaths
     )
 
 

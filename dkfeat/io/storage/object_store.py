@@ -20,7 +20,15 @@ from dkfeat import canonical as strict_json
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError, cause_of
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import LOCK, META, PROBE, SET_ASIDE, Holder, Storage, file_name, parse_holder
-from dkfeat.io.storage.urls import code_of, holds_credentials, open_filesystem, open_retries, protocol_of, shown_url
+from dkfeat.io.storage.urls import (
+    code_of,
+    holds_credentials,
+    open_filesystem,
+    open_retries,
+    printable,
+    protocol_of,
+    shown_url,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +70,13 @@ class ObjectStorage(Storage):
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(options or {})
         protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
-        if holds_credentials(url):
+        user = path.partition("/")[0].rpartition("@")[0]
+        if holds_credentials(url) or ":" in user:
             raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as target_options")
         parts = path.lstrip("/").split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             raise ConfigError(
-                f"target {url!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
+                f"target {printable(url)!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
             )
         self._url = f"{protocol}://{path}"
         self._exclusive = self._options.get("exclusive_create", True)

@@ -64,11 +64,11 @@ _S3_OPTIONS: dict[str, Any] = {"retries": {"total_max_attempts": 1, "mode": "sta
 _SECRET = re.compile(r"(^|_)(key|secret|token|pass|password|passwd|credentials?|sas|string)($|_)", re.IGNORECASE)
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_USER = re.compile(r"://[^/@\s]*@")
+_USER = re.compile(r"://[^/\s]*@")
 _STORE = re.compile(
     r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*"
 )  # the secret may contain slashes; a bucket name contains no colon
-_QUERY = re.compile(r"(https?://[^?\s]*\?)\S+")  # as in signed URLs
+_QUERY = re.compile(r"(https?://[^?\s]*)\?\S*", re.IGNORECASE)  # as in signed URLs
 _MIN_SECRET_LENGTH = 4  # shorter values, such as "s3", also occur in ordinary messages
 
 _filesystems: dict[str, Any] = {}
@@ -96,14 +96,18 @@ def protocol_of(url: str) -> str:
 
 
 def shown_url(text: str) -> str:
-    """Remove possible secrets from URLs in a text: user names, passwords and signatures.
+    """Remove possible secrets from URLs in a text: user names, passwords and queries, which may be signatures.
+
+    The result is also the part of a URL that identifies a source: the other parts may change while the file does not.
 
     Examples
     --------
     >>> shown_url("ftp://user:secret@host/rows.svm"), shown_url("s3://key:sec/ret@bucket/rows.svm")
     ('ftp://host/rows.svm', 's3://...')
+    >>> shown_url("https://user:secret@host/rows.svm?X-Amz-Signature=secret")
+    'https://host/rows.svm'
     """
-    return _QUERY.sub(r"\1...", _USER.sub("://", _STORE.sub(r"\1://...", text)))
+    return _QUERY.sub(r"\1", _USER.sub("://", _STORE.sub(r"\1://...", text)))
 
 
 def holds_credentials(url: str) -> bool:

@@ -216,7 +216,7 @@ def test_urls__errors_name_the_url(memory):
     source = LibsvmSource("memory://in/**/*.svm", n_features=1, zero_based=False, label_dtype="int64")
     with pytest.raises(ParseError, match=r"^memory:///in/x/b\.svm:2:3: "):
         [list(source.read(split)) for split in source.splits()]
-    assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm?..."
+    assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm"
 
 
 @pytest.mark.parametrize("url", ["zip://a.svm::{}/none.zip", "zip://a.parquet::{}/none.zip"])
