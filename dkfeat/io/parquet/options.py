@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -180,8 +181,8 @@ def condition_of(filters: Filters, schema: pa.Schema, file: SourceFile) -> Any:
             [(column, operator, _typed(value, types[column])) for column, operator, value in item] for item in filters
         ]
         condition = pq.filters_to_expression(alternatives)
-        plain = pa.schema([(column, types[column]) for item in filters for column, _, _ in item])
-        pa.table({name: pa.array([], plain.field(name).type) for name in dict.fromkeys(plain.names)}).filter(condition)
+        compared = {column for item in filters for column, _, _ in item}
+        pa.table({column: pa.array([], types[column]) for column in compared}).filter(condition)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as fault:
         detail = printable(" ".join(str(fault).split()))[:200]
         raise ConfigError(
@@ -200,11 +201,29 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _typed(value: Any, kind: pa.DataType) -> Any:
+    is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
     if isinstance(value, tuple):
-        return [_typed(item, kind) for item in value]
+        items = [_typed(item, kind) for item in value]
+        if is_exact and not any(isinstance(item, str | bool) for item in items):
+            return pa.array([item.as_py() for item in items if isinstance(item, pa.Scalar)], kind)
+        return items
     if isinstance(value, str) and pa.types.is_temporal(kind):
         return pa.scalar(value).cast(kind).as_py()
+    if is_exact and isinstance(value, int | float) and not isinstance(value, bool):
+        return _exact(value, kind)
     return value
+
+
+def _exact(value: float, kind: pa.DataType) -> pa.Scalar | decimal.Decimal:
+    """Return a number as a scalar of the column's type, or as a decimal if no value of the column is equal to it.
+
+    pyarrow compares integers with floats as floats, and unsigned integers as signed ones; it fails if a row does not fit.
+    """
+    exact = decimal.Decimal(str(value))
+    try:
+        return pa.scalar(exact).cast(kind)
+    except pa.ArrowInvalid:
+        return exact
 
 
 def _is_list(value: object) -> bool:
@@ -229,10 +248,10 @@ def _comparison(item: Sequence[Any]) -> tuple[str, str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):  # a number or a date of NumPy
+        value = value.item()
     if isinstance(value, datetime.date):  # or its subclass, datetime
         return value.isoformat()
-    if hasattr(value, "item"):  # a number of NumPy
-        value = value.item()
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"filters: {value!r:.100}, but a value is text, a finite number or a date")
     return value

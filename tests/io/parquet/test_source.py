@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import operator
 
 import numpy as np
 import pandas as pd
@@ -274,6 +275,9 @@ def test_checksum__sees_every_kind_of_value(tmp_path):
         ([("day", ">", datetime.date(2026, 1, 3))], list(range(15, 20))),
         ([[("name", "in", ["r1", "r7"])], [("label", "not in", {0, 1, 2})]], [1, 7]),
         ([("w", "<", 0)], []),
+        ([("label", ">", 0), ("label", "<", 2)], [row for row in range(20) if row % 3 == 1]),
+        ([[("label", "<", 1)], [("label", ">", 1)]], [row for row in range(20) if row % 3 != 1]),
+        ([("day", "==", np.datetime64("2026-01-03"))], list(range(10, 15))),
     ],
 )
 def test_filters__choose_rows(table, filters, kept):
@@ -286,6 +290,29 @@ def test_filters__choose_rows(table, filters, kept):
         resolved(source).to_mapping()["filters"]
         == ParquetSource("-", **{"filters": source.to_mapping()["filters"]}).to_mapping()["filters"]
     )
+
+
+EXACT = {
+    "uint64": pa.array([0, 7, 2**63 + 1, 2**64 - 1], pa.uint64()),
+    "int64": pa.array([-(2**63), 7, 2**53 + 1, 2**63 - 1], pa.int64()),
+    "int8": pa.array([-128, 7, 0, 127], pa.int8()),
+    "decimal": pa.array(
+        [decimal.Decimal(text) for text in ("-0.25", "7.00", "7.50", "99999999.99")], pa.decimal128(10, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("value", [-1, 7, 7.5, 1e6, 2**53, 2**63 + 1])
+def test_filters__compare_integers_and_decimals_exactly(tmp_path, kind, value):
+    path = write(tmp_path / "a.parquet", {"x": [1.0, 2.0, 3.0, 4.0], "c": EXACT[kind], "label": [0] * 4})
+    compare = {"<": operator.lt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+    chosen = {name: [test(item, value) for item in EXACT[kind].to_pylist()] for name, test in compare.items()}
+    chosen |= {"in": chosen["=="], "not in": chosen["!="]}
+    for name, expected in chosen.items():
+        filters = [("c", name, [value] if name.endswith("in") else value)]
+        X = rows(ParquetSource(path, features="x", filters=filters))[0].toarray().ravel().tolist()
+        assert X == [place + 1 for place, is_chosen in enumerate(expected) if is_chosen], name
 
 
 def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
