@@ -40,7 +40,7 @@ class ParquetOptions(FileOptions):
     features: str | Sequence[str] | None = field(default=None, kw_only=True)
     """Names of the feature columns, in order; stored as a tuple. None: the column ``features`` if it holds vectors or
     structs, else ``indices`` and ``values`` if they hold lists, else all columns of numbers in the first file that have
-    no other use."""
+    no other use and are not the index of a pandas table."""
     features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
     """Layout of the features; "auto": found from their types. Indices without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
@@ -217,7 +217,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
 def _exact(value: float, kind: pa.DataType) -> pa.Scalar | decimal.Decimal:
     """Return a number as a scalar of the column's type, or as a decimal if no value of the column is equal to it.
 
-    pyarrow compares integers with floats as floats, and unsigned integers as signed ones; it fails if a row does not fit.
+    pyarrow compares integers with floats as floats and unsigned integers as signed ones, and fails if one does not fit.
     """
     exact = decimal.Decimal(str(value))
     try:

@@ -33,6 +33,7 @@ class Schema:
 
     def __init__(self, schema: pa.Schema, file: SourceFile) -> None:
         self._names = schema.names
+        self._index = _pandas_index(schema)
         self._types = {item.name: storage_type(item.type) for item in schema}
         self._path = printable(file.url)
 
@@ -56,7 +57,8 @@ class Schema:
         return self._types[column]
 
     def numbers(self, leave_out: set[str]) -> list[str]:
-        """Return the names of all columns of numbers, except some."""
+        """Return the names of all columns of numbers, except some and the index of a table of pandas."""
+        leave_out = leave_out | self._index
         return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
 
     def has_vector(self, column: str) -> bool:
@@ -68,6 +70,14 @@ class Schema:
         """Return True if there is a column of this name that holds lists of numbers, or of integers on request."""
         value = _list_value(self._types.get(column))
         return value is not None and (pa.types.is_integer(value) if integers else is_number(value))
+
+
+def _pandas_index(schema: pa.Schema) -> set[str]:
+    """Return the names of the columns that hold the index of a table of pandas, by its metadata."""
+    try:
+        return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
+    except (TypeError, KeyError, ValueError, RecursionError):  # none, or not as pandas writes it
+        return set()
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -162,7 +172,7 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
             reason = f"is {kind}, but a vector is one column of lists of numbers, or of float32 as fixed-size binary"
             raise schema.error(features[0], reason)
         width = _width(types, "vector")
-        if width is not None and width != options.n_features:
+        if None not in (width, options.n_features) and width != options.n_features:
             raise schema.error(features[0], f"holds vectors of {width:,} values, but n_features={options.n_features:,}")
         return
     if len(types) == 1 and pa.types.is_struct(types[0]):

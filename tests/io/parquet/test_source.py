@@ -264,6 +264,35 @@ def test_checksum__sees_every_kind_of_value(tmp_path):
     assert piece.source_sha256 == ""
 
 
+@pytest.mark.parametrize("index", [None, "customer"])
+def test_features__leave_out_the_index_of_a_table_of_pandas(tmp_path, index):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "label": [0, 1, 1]}, index=pd.Index([7, 9, 4], name=index))
+    frame.to_parquet(path := tmp_path / "a.parquet")
+    assert resolved(ParquetSource(str(path))).features == ("a",)
+    name = index or "__index_level_0__"
+    found, _ = rows(ParquetSource(str(path), features=["a", name]))
+    assert found.toarray().tolist() == [[1, 7], [2, 9], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"5", b"{}", b"\xff", b'{"index_columns": 3}', b'{"index_columns": [{}]}', b"[" * 10**5]
+)
+def test_features__of_any_metadata_in_place_of_that_of_pandas(tmp_path, metadata):
+    table = pa.table({"a": [1.0], "label": [0]}).replace_schema_metadata({b"pandas": metadata})
+    pq.write_table(table, path := tmp_path / "a.parquet")
+    assert resolved(ParquetSource(str(path))).features == ("a",)
+
+
+def test_vectors__of_a_fixed_length_in_some_files(tmp_path):
+    for name, kind in {
+        "a": pa.list_(pa.float32()),
+        "b": pa.list_(pa.float32(), 2),
+        "c": pa.large_list(pa.int8()),
+    }.items():
+        write(tmp_path / f"{name}.parquet", {"features": pa.array([[1, 2]], kind), "label": [0]})
+    assert rows(ParquetSource(str(tmp_path)))[0].toarray().tolist() == [[1, 2]] * 3
+
+
 # ---- filters
 
 
@@ -311,8 +340,8 @@ def test_filters__compare_integers_and_decimals_exactly(tmp_path, kind, value):
     chosen |= {"in": chosen["=="], "not in": chosen["!="]}
     for name, expected in chosen.items():
         filters = [("c", name, [value] if name.endswith("in") else value)]
-        X = rows(ParquetSource(path, features="x", filters=filters))[0].toarray().ravel().tolist()
-        assert X == [place + 1 for place, is_chosen in enumerate(expected) if is_chosen], name
+        found = rows(ParquetSource(path, features="x", filters=filters))[0].toarray().ravel().tolist()
+        assert found == [place + 1 for place, is_chosen in enumerate(expected) if is_chosen], name
 
 
 def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
