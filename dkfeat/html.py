@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from dkfeat.messages import shown
+
 MOST_BARS = 60
 """Bars of a sparkline; beyond that a bar is the mean of neighbouring values."""
 
@@ -127,13 +129,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") or not isinstance(value, str) else shown(value),
     )
     made.filters |= {"shown": _shown, "columns": _columns}
     return made
 
 
 def _escape(text: str) -> str:
-    return str(_environment().filters["escape"](text))
+    return str(_environment().filters["escape"](shown(text)))
 
 
 def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Text for messages and tables: the nearest valid name, counts, sizes in bytes."""
+"""Text for messages and tables: the nearest valid name, counts, sizes in bytes, texts without control characters."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def nearest(name: str, known: Sequence[str], what: str) -> str:
     'the maps are gcws, fourier'
     """
     return meant(name, known).removeprefix("; ") or f"the {what} are {', '.join(known)}"
+
+
+def shown(text: str) -> str:
+    r"""Escape control characters, so that a text cannot control a terminal or a page.
+
+    Examples
+    --------
+    >>> shown("day-1.svm"), shown("day\x1b[2J.svm")
+    ('day-1.svm', 'day\\x1b[2J.svm')
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def show_bytes(size: int) -> str:

@@ -18,6 +18,15 @@ def test_card__escapes_everything_that_is_told():
     assert html.sparkline([1], '"><script>').count("<script") == 0
 
 
+def test_pages_and_cards__have_no_control_characters():
+    text = "red \x1b[31m\u202e\x00\udcff"
+    made = html.card(text, {text: text}, note=text, details={text: {text: text}, "t": [{text: text}]})
+    made += html.page(text, [html.table(text, [{text: text}], text), html.picture(b"", text)])
+    made += html.sparkline([1], text)
+    assert made.replace("\n", "").isprintable()
+    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 18
+
+
 def test_card__leaves_out_empty_details_and_has_no_colours_of_its_own():
     made = html.card("Map", {"a": 1}, details={"Rows": [], "Facts": {}})
     assert "<details>" not in made

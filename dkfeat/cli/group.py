@@ -17,9 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from dkfeat.cli.output import shown
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest
+from dkfeat.messages import close, nearest, shown
 
 if TYPE_CHECKING:
     from dkfeat.cli.json_lines import LogLines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.messages import show_bytes
+from dkfeat.messages import show_bytes, shown
 
 if TYPE_CHECKING:
     from dkfeat.io.manifest.manifest import Manifest
@@ -106,14 +106,3 @@ def show_size(size: int, rows: int) -> str:
     '12 bytes'
     """
     return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)
-
-
-def shown(text: str) -> str:
-    r"""Escape control characters, so that a text cannot control the terminal.
-
-    Examples
-    --------
-    >>> shown("day-1.svm"), shown("day\x1b[2J.svm")
-    ('day-1.svm', 'day\\x1b[2J.svm')
-    """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

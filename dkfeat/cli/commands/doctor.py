@@ -15,8 +15,9 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.output import echo, is_quiet, note, print_result, shown
+from dkfeat.cli.output import echo, is_quiet, note, print_result
 from dkfeat.config import ExecutionConfig
+from dkfeat.messages import shown
 
 if TYPE_CHECKING:
     from dkfeat.doctor import Check, State

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import counted
+from dkfeat.messages import counted, shown
 
 logger = logging.getLogger(__name__)
 
@@ -131,10 +131,7 @@ def printable(text: str) -> str:
     >>> print(printable("red \x1b[31m"), printable("ftp://user:secret@host/rows.svm"))
     red \x1b[31m ftp://host/rows.svm
     """
-    text = shown_url(text)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return shown(shown_url(text))
 
 
 def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
