@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
+MOST_LABEL = 1e140
+"""Largest label of a regression; sums of squares of many labels must be finite."""
 """Bounds of class weights and of row weights that are not 0: products of their squares then stay within float64."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 

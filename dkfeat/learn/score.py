@@ -61,10 +61,10 @@ class Moments:
         return self
 
     def _join(self, n: int, mean: float, squared_deviations: float) -> None:
-        total = self.n + n
+        total, shift = self.n + n, mean - self.mean
         self.squared_deviations += squared_deviations
-        self.squared_deviations += (mean - self.mean) ** 2 * self.n * n / total
-        self.mean += (mean - self.mean) * n / total
+        self.squared_deviations += shift * (shift * self.n * n / total)  # `shift**2` raises an error on overflow
+        self.mean += shift * n / total
         self.n = total
 
 

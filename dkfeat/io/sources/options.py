@@ -122,7 +122,7 @@ def parse_size(name: str, size: int | str) -> int:
     67108864
     """
     if isinstance(size, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", size)
+        match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", size)
         if match is None or match[2].lower() not in _UNITS:
             raise ConfigError(
                 f'{name}={size!r}, but it must be a number of bytes, or a size with a unit such as "64MiB"'

@@ -13,7 +13,7 @@ from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.compiled.random.philox import STREAM_HELD_OUT, draw_words
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
-from dkfeat.learn.checks import LEAST_WEIGHT, MOST_WEIGHT
+from dkfeat.learn.checks import LEAST_WEIGHT, MOST_LABEL, MOST_WEIGHT
 from dkfeat.learn.score import Moments
 
 if TYPE_CHECKING:
@@ -222,10 +222,10 @@ def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> N
             f"a row has the weight {strange[0]}, but weights are 0 or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}; "
             "multiply all of them by one number, which changes nothing else"
         )
-    if targets is not None and not np.isfinite(targets).all():
-        strange = targets[~np.isfinite(targets)]
+    if targets is not None and len(strange := targets[~(np.abs(targets) <= MOST_LABEL)]):
         raise InputError(
-            f"a row has the label {strange[0]}; a regression needs numbers: filter such rows from the source"
+            f"a row has the label {strange[0]}; a regression needs numbers of at most {MOST_LABEL:g}, "
+            "whose squares are finite: filter such rows from the source, or scale the labels"
         )
 
 

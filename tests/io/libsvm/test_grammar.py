@@ -395,6 +395,12 @@ def test_sizes__with_and_without_units(text, size):
     assert parse_size("blocksize", text) == size
 
 
+@pytest.mark.parametrize("text", ["", "MiB", "-1MB", "nan", "1e3", "9" * 400, "9" * 5000 + "GB"])
+def test_sizes__that_are_none(text):
+    with pytest.raises(ConfigError, match="it must be a number of bytes, or a size with a unit"):
+        parse_size("blocksize", text)
+
+
 def test_reference__reads_what_the_parser_reads(tmp_path):
     data = b"\xef\xbb\xbf1 1:2 # x\r\n\n 4:0.5\n2,3 qid:7 1:0\n"
     rows = read_rows(data.replace(b" qid:7", b""))

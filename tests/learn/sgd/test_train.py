@@ -12,6 +12,7 @@ from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.learn.score import Moments
 from dkfeat.learn.sgd import epochs
 from dkfeat.learn.sgd import rows as training_rows
 from dkfeat.learn.sgd.rows import TrainingRows, is_held_out
@@ -60,6 +61,16 @@ def test_regression__huber_hardly_heeds_outliers():
     )
     assert robust > 0.5
     assert robust > plain + 0.5
+
+
+def test_regression__labels_whose_squares_overflow():
+    X, y = blobs(20, 2, seed=1)
+    with pytest.raises(InputError, match=r"numbers of at most 1e\+140, whose squares are finite"):
+        quiet(FakeShards(X, np.where(y == y[0], -1e300, 1e300)), task="regression")
+    moments = Moments()
+    for label in (-1e300, 1e300):
+        moments.add(np.array([label]))
+    assert moments.squared_deviations == np.inf
 
 
 def test_regression__labels_beyond_10_000_values():
