@@ -6,8 +6,10 @@ scikit-learn and pyarrow to load.
 
 from __future__ import annotations
 
+import os
 import sys
 from itertools import chain
+from pathlib import Path
 
 import click
 
@@ -94,4 +96,7 @@ complete_paths(cli)
 
 def main() -> None:
     """Run the command line, and exit with the status that its help names."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:  # closed: the next file that is opened would get its descriptor
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
     cli(prog_name="dkfeat")

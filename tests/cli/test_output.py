@@ -1,6 +1,9 @@
 """What commands print: one JSON object with ``--json``, nothing but results and errors with ``--quiet``."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -98,3 +101,27 @@ def test_every_command__offers_an_object_or_prints_something_else():
 def test_print_json__has_numbers_that_all_readers_know(capsys):
     print_json({"a": float("nan"), "b": [1.5, float("inf")], "c": ("x",)})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": ["x"]}
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_closed_streams__a_command_runs_as_with_the_null_device(words, closed):
+    def close():
+        for descriptor in closed:
+            os.close(descriptor)
+
+    command = [sys.executable, "-m", "dkfeat", "status", str(words["status"][0])]
+    done = subprocess.run(command, preexec_fn=close, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("complete" in done.stdout) == (1 not in closed)
+    done = subprocess.run([*command, "x"], preexec_fn=close, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("evaluate", "--out"), ("compare", "--out"), ("train", "--out"), ("train", "--checkpoint")]
+)
+def test_empty_path__is_an_error_and_nothing_is_written(words, tmp_path, monkeypatch, name, option):
+    monkeypatch.chdir(tmp_path)
+    arguments = {"evaluate": words["evaluate"], "compare": words["featurize"][:1], "train": words["evaluate"][1:]}
+    run(name, *arguments[name], option, "", status=2)
+    assert not list(tmp_path.iterdir())

@@ -309,6 +309,26 @@ def test_load_model__a_file_is_a_link(tmp_path, pattern):
         load_model(tmp_path / "model")
 
 
+@pytest.mark.parametrize("pattern", ["coef-*.npy", "model.json"])
+def test_load_model__a_file_is_a_folder(tmp_path, pattern):
+    make_model().save(tmp_path / "model")
+    path = next((tmp_path / "model").glob(pattern))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ShardError, match=f"{path.name}: not a regular file"):
+        load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_model__an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="is not the path of a folder"):
+        make_model().save(path)
+    make_model().save(".")
+    with pytest.raises(ConfigError, match="is not the path of a folder"):
+        load_model(path)
+
+
 def test_load_model__changed_facts_of_the_same_form(tmp_path):
     make_model().save(tmp_path)
     path = tmp_path / "model.json"

@@ -205,12 +205,14 @@ def numbers(kind: type[int] | type[float], example: str) -> Text:
 
 
 class _LocalPath(click.Path):
-    """Path on this machine to write to; rejects a URL, a file where a folder is expected, and the reverse."""
+    """Path on this machine to write to; rejects an empty path, a URL, a file for a folder, and the reverse."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path unchanged if it is valid."""
         from dkfeat.io.storage.urls import is_url, printable
 
+        if not value:
+            self.fail("the path is empty; give a name, or . for the current folder", param, ctx)
         if is_url(str(value)):
             self.fail(
                 f"{printable(str(value))!r} is a URL, but this option writes to this machine only; give a path",

@@ -16,7 +16,7 @@ from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC
-from dkfeat.io.storage.local import READ_FLAGS, flush_folder
+from dkfeat.io.storage.local import flush_folder, open_regular
 from dkfeat.io.storage.object_store import ObjectStorage
 from dkfeat.io.storage.urls import is_url, protocol_of
 
@@ -60,15 +60,17 @@ class LocalFolder:
         Raises
         ------
         ShardError
-            If it is a symbolic link.
+            If it is a symbolic link, a folder or a device.
         """
+        path = str(self._root / name)
         try:
-            descriptor = os.open(self._root / name, READ_FLAGS)
-            with os.fdopen(descriptor, "rb") as file:
+            with open_regular(path, path) as file:
                 return file.read()
         except OSError as fault:
             if fault.errno == errno.ELOOP:
-                raise ShardError(f"{self.url}/{name}: a symbolic link; replace it by the file that it names") from None
+                raise ShardError(f"{path}: a symbolic link; replace it by the file that it names") from None
+            if fault.errno == errno.EINVAL:
+                raise ShardError(f"{path}: not a regular file; restore it from a copy") from None
             raise
 
     def replace(self, name: str, data: bytes) -> None:
@@ -106,6 +108,8 @@ ModelFolder: TypeAlias = LocalFolder | ObjectStorage
 def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ModelFolder:
     """Open the folder of a model at a path or URL; options apply only to an object store."""
     text = os.fspath(folder)
+    if not text or "\0" in text:
+        raise ConfigError(f"model={text!a} is not the path of a folder; give one such as models/letter")
     if "://" not in text or not is_url(text):
         return LocalFolder(text)
     if protocol_of(text) == "file":

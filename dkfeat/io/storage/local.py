@@ -140,12 +140,8 @@ class LocalStorage(Storage):
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
-        with self._folder(parent) as folder:  # O_NONBLOCK: opening a named pipe would wait for its writer
-            descriptor = os.open(base, READ_FLAGS, dir_fd=folder)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
-        return os.fdopen(descriptor, "rb")
+        with self._folder(parent) as folder:
+            return open_regular(base, f"{self._root}/{name}", folder)
 
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
         with self.open(name) as file:
@@ -347,6 +343,15 @@ class FileLock:
             found = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
             return os.path.samestat(found, os.fstat(descriptor))
         return False
+
+
+def open_regular(name: str, where: str, folder: int | None = None) -> BufferedReader:
+    """Open a regular file in a folder for reading; `OSError` with `where` if it is a link or of another kind."""
+    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)  # O_NONBLOCK: opening a named pipe would wait for its writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", where)
+    return os.fdopen(descriptor, "rb")
 
 
 def _lock_holder(folder: int, name: str) -> Holder:

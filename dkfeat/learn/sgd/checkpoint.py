@@ -44,12 +44,14 @@ class Checkpoints:
     Raises
     ------
     ConfigError
-        If the folder is a URL.
+        If the folder is a URL, or its path is empty.
     CommitError
         If the folder cannot be created.
     """
 
     def __init__(self, folder: str | os.PathLike[str], pins: Mapping[str, Any]) -> None:
+        if not os.fspath(folder):
+            raise ConfigError("checkpoint='' is not the path of a folder; give one such as checkpoints")
         if is_url(os.fspath(folder)):
             raise ConfigError(f"checkpoint={os.fspath(folder)!r}: checkpoints are kept in a local folder")
         self._folder, self._pins = Path(folder), json.loads(json.dumps(pins))
