@@ -126,6 +126,17 @@ class SourceFile:
         """Properties that are equal as long as the file is unchanged."""
         return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
 
+    def changes(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Describe the differences from an earlier `identity`; a property that was None then is not compared.
+
+        Examples
+        --------
+        >>> SourceFile(name="a.svm", url="", size=5, mtime_ns=1).changes({"name": "a.svm", "size": 4, "mtime_ns": None})
+        ['size 4 is now 5']
+        """
+        now = self.identity
+        return [f"{key} {old} is now {now[key]}" for key, old in recorded.items() if old not in (None, now[key])]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:

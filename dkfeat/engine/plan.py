@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -27,6 +28,8 @@ ENCODED_FACTOR = 3
 """Memory of a task per encoded byte: for the codes, the columns and the Parquet file."""
 FIXED_BYTES = 16 << 20
 """Memory of a task in bytes, in addition to that for its split."""
+logger = logging.getLogger(__name__)
+
 _COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
 _TASKS_SHOWN = 10
 
@@ -231,6 +234,7 @@ def plan(
 def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None = None) -> Plan:
     """Plan a run from its settings, resolved or not; `scan` is of the same files."""
     source, files = settings.source, settings.files
+    _warn_of_sizes(files)
     splits = source.splits(files)
     rows: Sequence[int | None] = [source.rows_of(split) for split in splits]
     if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
@@ -267,6 +271,19 @@ def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
     for scanned, file in zip(scan.files, files, strict=True):
         if scanned.identity != file.identity:
             raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")
+
+
+def _warn_of_sizes(files: Sequence[SourceFile]) -> None:
+    """Warn of files that are known by name and size alone."""
+    vague = [file.name for file in files if file.mtime_ns is None and file.etag is None]
+    if vague:
+        logger.warning(
+            "%d of %d source files, such as %a, are known by name and size alone, because their server sends neither "
+            "ETag nor Last-Modified: only `dkfeat verify --inputs` finds a change that leaves the size as it is",
+            len(vague),
+            len(files),
+            vague[0],
+        )
 
 
 def _projected_bytes(text: int, row_bytes: int | None, rows: int | None) -> int:

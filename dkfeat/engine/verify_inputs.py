@@ -186,7 +186,7 @@ def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[
             problems.append(f"source {entry.name!a} is missing")
         elif file.size != entry.size:
             problems.append(f"source {entry.name!a}: {entry.size:,} bytes were committed, the file has {file.size:,}")
-        elif file.identity != entry.identity:
+        elif file.changes(entry.identity):
             touched.append(entry.name)
     return problems, touched
 

@@ -65,6 +65,8 @@ class Batch:
     """Splits whose committed shards are missing or truncated, and are made again."""
     changed: tuple[str, ...] = ()
     """Committed sources that have changed or vanished; their rows stay as committed."""
+    source_root: str = ""
+    """Fingerprint of the folder to which the names of sources are relative."""
     is_committed: bool = False
     """True after `commit`."""
     log_facts: Callable[[], Mapping[str, Any]] | None = None
@@ -200,6 +202,7 @@ class Batch:
             "ended": now(),
             "versions": dict(versions),
             "numeric_env": numeric_env,
+            "source_root": self.source_root,
             **({"changed_sources": list(self.changed)} if self.changed else {}),
         }
         try:

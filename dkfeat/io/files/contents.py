@@ -6,7 +6,9 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
 
 from dkfeat.blocks import SourceFile
@@ -37,9 +39,7 @@ def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None 
             now = remote_identity(open_retries(file.url, storage_options or {}).call("look up", info))
         else:
             now = local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
-    changed = [
-        f"{key} {file.identity[key]} became {value}" for key, value in now.items() if file.identity[key] != value
-    ]
+    changed = replace(file, **now).changes(file.identity)
     if changed:
         raise SpecConflictError(f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})")
 
@@ -194,7 +194,13 @@ def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
     SourceError
         If the server does not send the size, which splitting and checks of the file need.
     """
-    changed = next((info[key] for key in ("mtime", "LastModified", "created") if info.get(key)), None)
+    names = ("mtime", "LastModified", "created", "Last-Modified")
+    changed = next((info[key] for key in names if info.get(key)), None)
+    if isinstance(changed, str):
+        try:
+            changed = parsedate_to_datetime(changed)
+        except ValueError:
+            changed = None
     if isinstance(changed, datetime):
         changed = changed.timestamp()
     if info["size"] is None:

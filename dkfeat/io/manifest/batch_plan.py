@@ -125,7 +125,7 @@ def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str,
         raise SpecConflictError(f"source {pinned['name']!a} was removed or renamed {when}; restore it, or {remedy}")
     if found.identity == pinned:  # fast path: nearly all of up to a million files are unchanged
         return
-    changes = [f"{key} {pinned[key]} is now {value}" for key, value in found.identity.items() if pinned[key] != value]
+    changes = found.changes(pinned)
     if changes:
         restore = "restore it"
         if {**found.identity, "mtime_ns": None} == {**{key: pinned[key] for key in found.identity}, "mtime_ns": None}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import traceback
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.plan import plan
-from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.errors import ConfigError, DkfeatError, SpecConflictError
 from dkfeat.io.storage import open_storage
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
@@ -116,3 +117,45 @@ def test_target__with_a_password_in_its_url_is_an_error(url):
     with pytest.raises(ConfigError, match="contains credentials") as caught:
         open_storage(url)
     assert_clean(caught.value)
+
+
+OTHER = ROWS.replace(b"4:1", b"3:1")
+"""Other rows of the same size."""
+
+
+@pytest.mark.fault("V-05")
+def test_server_without_etag_and_time__warns_that_only_the_size_is_known(tmp_path, caplog):
+    with web_server({"/x.svm": ROWS}) as web:
+        plan(web.url("/x.svm"), map=gcws())
+        assert caplog.text.count("1 of 1 source files, such as 'x.svm', are known by name and size alone") == 1
+        featurized(web.url("/x.svm"), tmp_path / "features", scheduler="synchronous")
+        web.files["/x.svm"] = OTHER
+        caplog.clear()
+        featurized(web.url("/x.svm"), tmp_path / "features")
+        assert "neither ETag nor Last-Modified: only `dkfeat verify --inputs` finds" in caplog.text
+        assert dkfeat.verify_inputs(tmp_path / "features", web.url("/x.svm")).problems
+
+
+@pytest.mark.fault("V-05")
+def test_server_without_etag__a_change_is_found_by_the_time(tmp_path, caplog):
+    with web_server({"/x.svm": ROWS}, Last_Modified="Wed, 21 Oct 2015 07:28:00 GMT") as web:
+        manifest = featurized(web.url("/x.svm"), tmp_path / "features", scheduler="synchronous")
+        assert manifest.sources[0].mtime_ns == 1_445_412_480_000_000_000
+        web.headers["Last-Modified"] = "Wed, 21 Oct 2015 07:28:01 GMT"
+        with pytest.raises(SpecConflictError, match=r"'x\.svm' changed .*mtime_ns 14454124800+ is now 14454124810+"):
+            featurized(web.url("/x.svm"), tmp_path / "features")
+    assert "known by name and size" not in caplog.text
+
+
+@pytest.mark.fault("V-05")
+def test_server_that_sends_a_time_only_later__has_the_same_files(tmp_path):
+    target = tmp_path / "features"
+    with web_server({"/x.svm": ROWS, "/y.svm": ROWS}) as web:
+        first = featurized(web.url("/x.svm"), target, scheduler="synchronous")
+        web.headers["Last-Modified"] = "Wed, 21 Oct 2015 07:28:00 GMT"
+        assert featurized(web.url("/x.svm"), target) == first
+        assert not dkfeat.verify_inputs(target, web.url("/x.svm")).touched
+        (target / "data" / first.shards[0].name).unlink()
+        both = featurized([web.url("/x.svm"), web.url("/y.svm")], target, scheduler="synchronous")
+        assert both.shards[: len(first.shards)] == first.shards
+        assert json.loads((target / "_dkfeat" / "plan-000002.json").read_text())["files"][0]["mtime_ns"]

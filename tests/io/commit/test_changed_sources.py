@@ -212,3 +212,24 @@ def test_command__on_changed_source(tmp_path, caplog):
     kept = run(*words, "--on-changed-source", "keep", "--scheduler", "synchronous")
     assert "rows    2" in kept.stdout
     assert "1 of 1 committed sources changed or are gone" in caplog.text
+
+
+@pytest.mark.fault("V-05")
+def test_another_folder__with_files_of_equal_names_sizes_and_times_is_told(tmp_path, caplog):
+    for name, text in (("in", ROWS), ("other", ROWS.replace("4:1", "3:1"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.svm").write_text(text)
+        os.utime(tmp_path / name / "a.svm", ns=(10**18, 10**18))
+    target = tmp_path / "features"
+    first = featurized(tmp_path / "in" / "*.svm", target, scheduler="synchronous")
+    assert featurized(tmp_path / "in" / "a.svm", target) == first
+    assert "another folder" not in caplog.text
+    assert featurized(tmp_path / "other" / "*.svm", target) == first
+    assert "the sources are in another folder than when manifest-000001.json was committed" in caplog.text
+    assert dkfeat.verify_inputs(target, str(tmp_path / "other" / "*.svm")).problems
+    (tmp_path / "in").rename(tmp_path / "moved")
+    (tmp_path / "moved" / "b.svm").write_text("+1 1:1\n")
+    assert featurized(tmp_path / "moved" / "*.svm", target, scheduler="synchronous").number == 2
+    caplog.clear()
+    featurized(tmp_path / "moved" / "*.svm", target)
+    assert "another folder" not in caplog.text

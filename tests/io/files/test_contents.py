@@ -38,7 +38,7 @@ def test_identity__time_of_change_counts(tmp_path):
     (tmp_path / "a.svm").write_bytes(ROW)
     (file,) = find_files([str(tmp_path / "a.svm")])
     os.utime(tmp_path / "a.svm", ns=(1, 1))
-    with pytest.raises(SpecConflictError, match=r"mtime_ns \d+ became 1\b"):
+    with pytest.raises(SpecConflictError, match=r"mtime_ns \d+ is now 1\b"):
         check_unchanged(file)
 
 

@@ -201,7 +201,7 @@ def test_read__refuses_a_file_that_changed(tmp_path):
     source = LibsvmSource(str(path), **OPTIONS)
     (split,) = source.splits()
     path.write_text("1 1:1\n2 1:1\n")
-    with pytest.raises(SpecConflictError, match=r"rows\.svm has changed.*size 6 became 12"):
+    with pytest.raises(SpecConflictError, match=r"rows\.svm has changed.*size 6 is now 12"):
         list(source.read(split))
     with pytest.raises(SpecConflictError, match=r"rows\.svm has changed"):
         source.scan_split(split)
