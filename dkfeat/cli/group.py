@@ -136,8 +136,14 @@ class _Base(click.Command):
         """Make click's context, with one-line usage errors, and without colours if the environment turns them off."""
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
             extra.setdefault("color", False)
-        with _one_line_usage(lambda: self.context_class(self, info_name=info_name, parent=parent)):
-            return super().make_context(info_name, args, parent, **extra)
+        try:
+            with _one_line_usage(lambda: self.context_class(self, info_name=info_name, parent=parent)):
+                return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(_discard_output()) from None
+        except OSError as error:  # of --help and --version, which are printed here, onto a full disk for instance
+            _write_error(parent, f"{info_name}: {text_of(error)}", STORAGE)
+            raise click.exceptions.Exit(STORAGE) from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the docstring line by line, examples included."""
@@ -175,8 +181,7 @@ class DkfeatCommand(_Base):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise  # handled by click
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(PIPE_CLOSED)
+            ctx.exit(_discard_output())
         except (ParseError, ParquetError) as error:
             _fail(ctx, text_of(error), error.exit_code)  # the text begins with the file and line
         except KeyboardInterrupt:
@@ -234,6 +239,12 @@ def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str
     for title, rows in filled:
         with formatter.section(title):
             formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
+
+
+def _discard_output() -> int:
+    """Replace a standard output whose reader has closed it, and return the exit status."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
 
 
 def _exit_status(error: Exception) -> int:

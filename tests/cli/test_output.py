@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +127,23 @@ def test_empty_path__is_an_error_and_nothing_is_written(words, tmp_path, monkeyp
     arguments = {"evaluate": words["evaluate"], "compare": words["featurize"][:1], "train": words["evaluate"][1:]}
     run(name, *arguments[name], option, "", status=2)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", [["--version"], ["--help"], ["train", "--help"]])
+def test_output__into_a_pipe_that_its_reader_has_closed(flag):
+    command = [sys.executable, "-m", "dkfeat", *flag]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this device")
+@pytest.mark.parametrize("flag", [["--version"], ["--help"], ["train", "--help"], ["datasets", "list"]])
+def test_output__onto_a_full_disk(flag):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "dkfeat", *flag]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert re.fullmatch("dkfeat: error: .*No space left on device\n", done.stderr)

@@ -70,7 +70,9 @@ class LocalStorage(Storage):
         is_remote = "://" in url and is_url(url)
         if is_remote and protocol_of(url) != "file":
             return None
-        return Path(url.partition("://")[2] if is_remote else url).resolve()
+        return Path(
+            os.path.realpath(url.partition("://")[2] if is_remote else url)
+        )  # `resolve` fails at loops of links
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
