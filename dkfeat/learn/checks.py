@@ -22,10 +22,25 @@ if TYPE_CHECKING:
 
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
-MOST_LABEL = 1e140
-"""Largest label of a regression; sums of squares of many labels must be finite."""
 """Bounds of class weights and of row weights that are not 0: products of their squares then stay within float64."""
+MOST_LABEL = 1e37
+"""Largest label of a regression; predictions, which may be larger than the labels, are float32."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def check_row_weights(weights: NDArray[np.float64]) -> None:
+    """Check that the weights of rows are 0 or within the bounds."""
+    strange = weights[(weights != 0) & ~((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT))]
+    if len(strange):
+        raise InputError(
+            f"a row has the weight {strange[0]}, but weights are 0 or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}; "
+            "multiply all of them by one number, which changes nothing else"
+        )
+
+
+def no_weight(n_rows: int) -> InputError:
+    """Return the error for rows that all have the weight 0."""
+    return InputError(f"the weights of all {n_rows:,} rows are 0; there is nothing to train on")
 
 
 def available_bytes() -> int:

@@ -21,9 +21,11 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.checks import (
     check_class_weight,
     check_fits,
+    check_row_weights,
     check_same_features,
     class_weights,
     classes_of,
+    no_weight,
     task_of,
 )
 from dkfeat.learn.model import LinearModel
@@ -108,7 +110,7 @@ def train_liblinear(
         return entry
 
     C = grid[0]
-    weight = weights[0] if weights else None
+    weight = _relative(weights[0]) if weights else None
     options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": class_weight}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
@@ -230,6 +232,14 @@ def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bo
 def best_of_grid(grid: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the entry with the highest accuracy; ties go to the first."""
     return max(grid, key=lambda entry: entry["accuracy"])
+
+
+def _relative(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide the weights of rows by their mean, so that C means the same for weights of any size."""
+    check_row_weights(weights)
+    if not weights.any():
+        raise no_weight(len(weights))
+    return weights / weights.mean()
 
 
 def try_grid(

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file, load_digits
@@ -141,6 +143,37 @@ def test_train__class_weights_are_those_of_scikit_learn(digits, loss):
     if loss == "log_loss":
         kind = LogisticRegression(solver="liblinear", class_weight={1: 3.0})
     np.testing.assert_allclose(model.coef, kind.fit(X.astype(np.float64) / 8, y).coef_ / 8, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log_loss"])
+def test_train__row_weights_count_by_their_mean(tmp_path, loss):
+    rng = np.random.default_rng(0)
+    table = pa.table({"a": rng.random(90), "b": rng.random(90)})
+    table = table.append_column("label", pa.array((table["a"].to_numpy() + 0.3 * rng.random(90) > 0.6).astype(int)))
+    weights = rng.integers(1, 5, 90)
+    models = []
+    for name, factor in (("one", 1.0), ("thousand", 1024.0)):
+        pq.write_table(table.append_column("w", pa.array(weights * factor)), tmp_path / f"{name}.parquet")
+        source = dkfeat.ParquetSource(str(tmp_path / f"{name}.parquet"), weight="w")
+        dkfeat.featurize(source, tmp_path / name, GCWSFeatures(n_components=16, random_state=0), progress=False)
+        models.append(dkfeat.train(tmp_path / name, dkfeat.Liblinear(C=1.0, loss=loss), progress=False))
+    assert models[0].coef.tobytes() == models[1].coef.tobytes()
+    X, y = dkfeat.open_shards(tmp_path / "one").to_scipy()
+    kind = LogisticRegression(solver="liblinear") if loss == "log_loss" else LinearSVC(loss=loss, random_state=0)
+    peer = kind.fit(X.astype(np.float64) / 4, y, sample_weight=weights / weights.mean())
+    np.testing.assert_allclose(models[0].coef, peer.coef_ / 4, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"), [(0.0, "the weights of all 4 rows are 0"), (1e200, r"a row has the weight 1e\+200")]
+)
+def test_train__row_weights_that_cannot_be_used(tmp_path, weight, message):
+    table = pa.table({"a": [1.0, 2.0, 3.0, 4.0], "label": [0, 1, 0, 1], "w": [weight] * 4})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "rows.parquet"), weight="w")
+    dkfeat.featurize(source, tmp_path / "shards", GCWSFeatures(n_components=4, random_state=0), progress=False)
+    with pytest.raises(InputError, match=message):
+        dkfeat.train(tmp_path / "shards", "liblinear", progress=False)
 
 
 def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):

@@ -13,7 +13,7 @@ from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.compiled.random.philox import STREAM_HELD_OUT, draw_words
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
-from dkfeat.learn.checks import LEAST_WEIGHT, MOST_LABEL, MOST_WEIGHT
+from dkfeat.learn.checks import MOST_LABEL, check_row_weights, no_weight
 from dkfeat.learn.score import Moments
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class TrainingRows:
                 "patience"
             )
         if not sums.sum() > 0:
-            raise InputError(f"the weights of all {n_rows:,} rows are 0; there is nothing to train on")
+            raise no_weight(n_rows)
         return RowStatistics(
             n_rows=n_rows,
             n_held_out=n_held,
@@ -216,16 +216,11 @@ class TrainingRows:
 
 def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> None:
     """Check the weights of rows, and the labels of a regression."""
-    strange = weights[(weights != 0) & ~((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT))]
-    if len(strange):
-        raise InputError(
-            f"a row has the weight {strange[0]}, but weights are 0 or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}; "
-            "multiply all of them by one number, which changes nothing else"
-        )
+    check_row_weights(weights)
     if targets is not None and len(strange := targets[~(np.abs(targets) <= MOST_LABEL)]):
         raise InputError(
             f"a row has the label {strange[0]}; a regression needs numbers of at most {MOST_LABEL:g}, "
-            "whose squares are finite: filter such rows from the source, or scale the labels"
+            "because predictions are float32: filter such rows from the source, or scale the labels"
         )
 
 
