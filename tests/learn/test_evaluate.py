@@ -72,6 +72,21 @@ def test_evaluate__figures_are_those_of_scikit_learn(trained):
     np.testing.assert_allclose([entry[:2] for entry in found.calibration], by_hand, rtol=1e-5)
 
 
+def test_evaluate__classes_that_do_not_occur_are_not_averaged(trained, tmp_path):
+    folder, _, X, y = trained
+    model = dkfeat.load_model(folder / "model")
+    predicted_labels = model.predict(X)
+    rows = np.flatnonzero((predicted_labels != model.classes[2]) & (y != model.classes[2]))
+    assert len(rows)
+    found = evaluated(model, write_rows(tmp_path / "some.svm", X[rows], y[rows]))
+    labels = predicted_labels[rows]
+    assert found.summary["macro_f1"] == pytest.approx(metrics.f1_score(y[rows], labels, average="macro"))
+    precision = metrics.precision_score(y[rows], labels, average="macro")
+    assert found.summary["macro_precision"] == pytest.approx(precision)
+    assert found.summary["macro_recall"] == pytest.approx(found.summary["balanced_accuracy"])
+    assert [entry["label"] for entry in found.per_class] == model.classes.tolist()
+
+
 def test_evaluate__two_classes(trained):
     folder, _, X, y = trained
     model, own = dkfeat.load_model(folder / "binary"), np.where(y == 3, 3, 4)

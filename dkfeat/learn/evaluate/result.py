@@ -51,7 +51,8 @@ class Evaluation:
     n_unknown: int = 0
     """Number of rows left out because their label is not among the model's classes."""
     summary: Mapping[str, float] = field(default_factory=dict)
-    """Scores by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2."""
+    """Scores by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2. Macro
+    averages of precision, recall and F1 are over the classes that occur among the labels or the predictions."""
     per_class: Sequence[Mapping[str, Any]] = ()
     """For each class: label, precision, recall, f1, support and, if there are curves, auc and average_precision; None
     if a value is not defined."""
@@ -167,7 +168,9 @@ def _of_labels(counts: LabelAccumulator) -> Evaluation:
         losses["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
     largest = cells[np.argsort(-rows, kind="stable")]
     confusion = tuple((int(a), int(b), int(n)) for a, b, n in largest)
-    return _of_classes(counts, rates, summary, losses, confusion=confusion, calibration=tuple(calibration))
+    occurring = np.union1d(actual, predicted)  # macro averages leave other classes out, as in scikit-learn
+    facts = {"confusion": confusion, "calibration": tuple(calibration)}
+    return _of_classes(counts, rates, summary, losses, occurring, **facts)
 
 
 def _of_lists(counts: ListAccumulator) -> Evaluation:
@@ -190,10 +193,14 @@ def _of_classes(
     rates: Sequence[NDArray[np.float64]],
     summary: Mapping[str, float],
     losses: Mapping[str, float],
+    counted: Any = slice(None),
     **facts: Any,
 ) -> Evaluation:
-    """Make an evaluation from precision, recall, F1 and support of each class, and scores over all rows."""
-    averages = {f"macro_{name}": float(np.mean(values)) for name, values in zip(RATES, rates, strict=False)}
+    """Make an evaluation from precision, recall, F1 and support of each class, and scores over all rows.
+
+    Macro averages are taken over the classes `counted`.
+    """
+    averages = {f"macro_{name}": float(np.mean(values[counted])) for name, values in zip(RATES, rates, strict=False)}
     if rates[3].sum():
         averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
     rows = zip(counts.classes.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
