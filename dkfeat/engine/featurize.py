@@ -15,6 +15,7 @@ from dkfeat.engine.scan import run_scan
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
+from dkfeat.io.commit.target import locked
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.validation import check_choice
@@ -137,9 +138,9 @@ def featurize(
     source = with_on_bad_row(as_source(source, storage_options), on_bad_row)
     limit = BadRowLimit(max_bad_rows, source)
     storage, files = open_target(target, source, target_options, beside=like)
-    existing = read_existing(storage, like, target_options)
     reporter = Progress(progress)
-    with LazyRunner(client) as runners:
+    with locked(storage) as lock, LazyRunner(client) as runners:  # locked before a scan, which may take hours
+        existing = read_existing(storage, like, target_options)
         draft = make_draft(source, map, files, existing=existing, layout=layout)
         resolved, scan = _resolve(draft, runners, limit, reporter)
         plan = make_plan(resolved, storage.url, scan)
@@ -156,6 +157,7 @@ def featurize(
             sidecars=sidecar_files(resolved.map),
             resume=resume,
             keep_changed=on_changed_source == "keep",
+            lock=lock,
         )
 
 

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.commit.begin import check_free
+from dkfeat.io.commit.target import check_target
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.parquet.files import looks_like_parquet
 from dkfeat.io.parquet.source import ParquetSource
@@ -67,10 +67,10 @@ def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: obj
 def open_target(
     target: object, source: Source, options: Mapping[str, Any] | None, *, beside: object = None
 ) -> tuple[Storage, tuple[SourceFile, ...]]:
-    """Open a target for writing, and list the source; the target must be unlocked and separate from the source."""
+    """Open a target for writing, and list the source; the target must be usable, and separate from the source."""
     storage = open_location(as_path(target, "target"), options, beside=beside)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()
-    check_free(storage)  # before a scan, which may take hours
+    check_target(storage)
     return storage, files

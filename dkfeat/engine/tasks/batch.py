@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dkfeat.io.manifest.manifest import Manifest, ShardEntry
     from dkfeat.io.shards.bad_rows import BadRow
     from dkfeat.io.sources.base import Source
-    from dkfeat.io.storage.base import Storage
+    from dkfeat.io.storage.base import Lock, Storage
 
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ def run_plan(
     keep_changed: bool = False,
     job: type[Job] = Job,
     stage: str = "featurize",
+    lock: Lock | None = None,
 ) -> Manifest:
     """Lock the target, run the tasks of a plan that are not done and commit their shards.
 
@@ -70,7 +71,7 @@ def run_plan(
     reporter : Progress
     schema : mapping
         Columns and types of every shard.
-    sidecars, resume, keep_changed
+    sidecars, resume, keep_changed, lock
         See `dkfeat.io.commit.begin.begin`.
     job : type
         Class of the tasks.
@@ -90,6 +91,7 @@ def run_plan(
         sidecars=sidecars,
         resume=resume,
         keep_changed=keep_changed,
+        lock=lock,
         checksums=partial(_checksums, settings),
     )
     with held as batch, runners:

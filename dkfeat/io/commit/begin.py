@@ -11,17 +11,14 @@ lists; the next run finds and keeps them.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
-from dkfeat.io.commit.batch import Batch, mark_success, now
+from dkfeat.io.commit.batch import Batch, mark_success
 from dkfeat.io.commit.recheck import changed_sources, fingerprint_of_root, splits_to_repair
+from dkfeat.io.commit.target import check_unused, hold
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name
 from dkfeat.io.manifest.manifest import check
@@ -49,6 +46,7 @@ def begin(
     resume: bool = True,
     keep_changed: bool = False,
     checksums: Checksums | None = None,
+    lock: Lock | None = None,
 ) -> Batch:
     """Lock a data set for writing, and record the plan of the next batch.
 
@@ -78,6 +76,8 @@ def begin(
     checksums : callable, optional
         Reads files from the beginning and yields start, stop and SHA-256 of each piece, as committed shards list them.
         Required with `keep_changed`: new files of the size of a changed or vanished source are compared with it.
+    lock : Lock, optional
+        Lock of the target, from `hold`, if the caller holds it already; it is released at the end of the batch.
 
     Returns
     -------
@@ -98,11 +98,10 @@ def begin(
         If the target's files contradict each other.
     """
     text = metadata.spec_text(spec)  # raises an error before anything is written
-    run_id, started = secrets.token_hex(16), now()
-    with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
-        storage.prepare()
-    lock = hold(storage, run_id, started)
+    lock = lock or hold(storage)
     try:
+        with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
+            storage.prepare()
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
             storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
             storage.sweep()
@@ -110,8 +109,8 @@ def begin(
             batch = Batch(
                 storage=storage,
                 lock=lock,
-                id=run_id,
-                started=started,
+                id=lock.holder["run_id"],
+                started=lock.holder["since"],
                 spec_fp=fingerprint(spec),
                 manifest=metadata.newest_manifest(storage),
                 source_root=fingerprint_of_root(files),
@@ -123,36 +122,6 @@ def begin(
     except BaseException:
         lock.release()
         raise
-
-
-def hold(storage: Storage, run_id: str, since: str, break_lock: str | None = None) -> Lock:
-    """Lock a target whose folders exist.
-
-    Raises
-    ------
-    TargetBusyError
-        If another run holds the target; the message names it.
-    CommitError
-        If the storage fails.
-    """
-    holder = {"run_id": run_id, "host": socket.gethostname(), "pid": os.getpid(), "since": since}
-    with faults_as(CommitError, f"{storage.url}: cannot lock it"):
-        return storage.acquire(holder, break_lock=break_lock)
-
-
-def check_free(storage: Storage) -> None:
-    """Raise an error, before any work, if a live run holds the target; only `hold` excludes other runs.
-
-    Raises
-    ------
-    TargetBusyError
-        If a live run holds the target; the message names it.
-    """
-    holder = None
-    with suppress(OSError):  # `begin` reports storage errors
-        holder = storage.holder()
-    if holder is not None and holder.alive:
-        raise holder.busy_error(storage.url)
 
 
 def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool) -> None:
@@ -197,11 +166,7 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
     """Create the spec, after the files that it names; replace a spec under which nothing was made."""
     is_new = storage.size(SPEC) is None
     if is_new:
-        foreign = [*storage.list(DATA)][:3]
-        if foreign:
-            raise CommitError(
-                f"{storage.url}/{DATA} holds files that dkfeat did not write: {foreign}; choose another target"
-            )
+        check_unused(storage)
     else:
         lines = metadata.differences(metadata.read_spec(storage), spec)
         if not lines:

@@ -8,7 +8,6 @@ continues.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from os import PathLike
 from typing import Any
 
 from dkfeat.errors import CommitError, DkfeatError, cause_of
-from dkfeat.io.commit.batch import mark_success, now
-from dkfeat.io.commit.begin import hold
+from dkfeat.io.commit.batch import mark_success
 from dkfeat.io.commit.status import log_batch
+from dkfeat.io.commit.target import hold, locked
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name
 from dkfeat.io.manifest.manifest import SHARD_NAME
@@ -264,7 +263,7 @@ def break_lock(
     with _reported_faults(storage):
         if storage.holder() is None:
             return False
-        hold(storage, secrets.token_hex(16), now(), run_id).release()
+        hold(storage, run_id).release()
         return True
 
 
@@ -274,13 +273,9 @@ def _locked(
 ) -> Iterator[Storage]:
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
-    with _reported_faults(storage):
+    with _reported_faults(storage), locked(storage, break_lock):
         storage.prepare()  # create empty folders, which a copy of the data set may lack
-        lock = hold(storage, secrets.token_hex(16), now(), break_lock)
-        try:
-            yield storage
-        finally:
-            lock.release()
+        yield storage
 
 
 @contextmanager

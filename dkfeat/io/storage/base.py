@@ -88,6 +88,9 @@ def parse_holder(text: bytes) -> dict[str, Any]:
 class Lock(Protocol):
     """Exclusive right to write to a target, held until `release`."""
 
+    holder: Mapping[str, Any]
+    """Values of the lock, including "run_id" and "since"."""
+
     def rename(self, run_id: str) -> None:
         """Hold the lock under another run id from now on."""
 
@@ -174,6 +177,9 @@ class Storage(ABC):
     @abstractmethod
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
         """Lock the target for writing, or raise an error at once if another run holds it.
+
+        On a local disk the missing folders of the lock file are created; `Lock.release` removes them if nothing else
+        was made in them.
 
         Parameters
         ----------

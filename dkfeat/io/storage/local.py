@@ -11,9 +11,10 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from dkfeat import canonical as strict_json
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import DATA, LOCK, META, SET_ASIDE, TMP, Holder, Storage, file_name, parse_holder
+from dkfeat.io.storage.base import DATA, LOCK, META, SET_ASIDE, TMP, Holder, Storage, faults_as, file_name, parse_holder
 from dkfeat.io.storage.urls import is_url, protocol_of
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ class LocalStorage(Storage):
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
-        nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+        with faults_as(CommitError, f"target {self._root:.200} cannot be written"):
+            nearest = next(folder for folder in (root, *root.parents) if folder.exists() or folder.is_symlink())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise CommitError(f"target {self._root} cannot be written: {nearest} is not a writable folder")
         # if the parent of an absolute path is missing, a disk is usually not mounted
@@ -86,14 +88,21 @@ class LocalStorage(Storage):
             )
 
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
+        self._make_folders(DATA, META, TMP, SET_ASIDE)
+
+    def _make_folders(self, *names: str) -> list[Path]:
+        """Create the root and folders in it; return those that were missing, parents first."""
         root = Path(self._root)
+        made = list(takewhile(lambda path: not path.exists(), (root, *root.parents)))[::-1]
         root.mkdir(parents=self._make_parents, exist_ok=True)
         flush_folder(str(root.parent))
-        for folder in (DATA, META, TMP, SET_ASIDE):
-            with self._folder(str(Path(folder).parent)) as parent:
+        for folder in map(Path, names):
+            with self._folder(str(folder.parent)) as parent:
                 with suppress(FileExistsError):
-                    os.mkdir(Path(folder).name, dir_fd=parent)
+                    os.mkdir(folder.name, dir_fd=parent)
+                    made.append(root / folder)
                 os.fsync(parent)
+        return made
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
         try:
@@ -106,8 +115,11 @@ class LocalStorage(Storage):
             raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
-        with self._folder(META) as folder:
-            return FileLock(folder, Path(LOCK).name, holder, where=self._root, break_lock=break_lock)
+        for _ in range(_TRIES):
+            made = self._make_folders(META)
+            with suppress(FileNotFoundError), self._folder(META) as folder:  # another run removed its folders meanwhile
+                return FileLock(folder, holder, where=self._root, break_lock=break_lock, made=made)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), META)
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
         with suppress(FileNotFoundError), self._folder(META) as folder:
@@ -255,14 +267,14 @@ class FileLock:
     ----------
     folder : int
         Open descriptor of the folder.
-    name : str
-        Name of the lock file in this folder.
     holder : mapping
         Plain JSON values that identify this run, including "run_id" and "host".
     where : str
         Target, for messages.
     break_lock : str, optional
         Run id of a holder on another host whose lock may be broken.
+    made : sequence of Path
+        Folders that were created for the lock file, parents first; `release` removes them if they are empty.
 
     Raises
     ------
@@ -270,10 +282,19 @@ class FileLock:
         If another run holds the lock.
     """
 
+    _name = Path(LOCK).name
+
     def __init__(
-        self, folder: int, name: str, holder: Mapping[str, Any], *, where: str, break_lock: str | None = None
+        self,
+        folder: int,
+        holder: Mapping[str, Any],
+        *,
+        where: str,
+        break_lock: str | None = None,
+        made: Sequence[Path] = (),
     ) -> None:
-        self._name = name
+        self._made = made
+        self.holder = holder
         self._folder = os.dup(folder)
         self._descriptors = [self._folder]
         try:
@@ -292,10 +313,11 @@ class FileLock:
 
     def rename(self, run_id: str) -> None:
         """Hold the lock under another run id from now on."""
-        self._write({**_values(self._descriptors[-1]), "run_id": run_id})
+        self._write({**self.holder, "run_id": run_id})
 
     def _write(self, holder: Mapping[str, Any]) -> None:
-        lock, text = self._descriptors[-1], strict_json.dumps(dict(holder))
+        self.holder = dict(holder)
+        lock, text = self._descriptors[-1], strict_json.dumps(self.holder)
         os.pwrite(lock, text, 0)
         os.ftruncate(lock, len(text))
         os.fsync(lock)
@@ -309,6 +331,9 @@ class FileLock:
             if self._is_current(self._descriptors[-1]):  # otherwise it is the lock of a run that took over
                 os.unlink(self._name, dir_fd=self._folder)
                 os.fsync(self._folder)
+                with suppress(OSError):  # not empty
+                    for folder in reversed(self._made):
+                        folder.rmdir()
         except OSError as fault:
             logger.warning("%s could not be removed: %s; the next run will take it over", self._name, fault)
         finally:

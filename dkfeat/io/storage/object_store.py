@@ -267,8 +267,8 @@ class ObjectLock:
 
     def __init__(self, store: Storage, holder: Mapping[str, Any], *, break_lock: str | None = None) -> None:
         self._store = store
-        self._holder = {**holder, **this_process()}
-        self._text = strict_json.dumps(self._holder)
+        self.holder: Mapping[str, Any] = {**holder, **this_process()}
+        self._text = strict_json.dumps(self.holder)
         self._claims: list[str] = []
         try:
             self._take(break_lock)
@@ -281,8 +281,8 @@ class ObjectLock:
     def rename(self, run_id: str) -> None:
         """Hold the lock under another run id from now on; an error if another run took it meanwhile."""
         self._store.remove(LOCK)
-        self._holder["run_id"] = run_id
-        self._store.create(LOCK, strict_json.dumps(self._holder))
+        self.holder = {**self.holder, "run_id": run_id}
+        self._store.create(LOCK, strict_json.dumps(self.holder))
 
     def release(self) -> None:
         """Remove the object, if it still names this run; a second call does nothing."""
@@ -290,7 +290,7 @@ class ObjectLock:
             return
         self._open = False
         try:
-            if (_read(self._store, LOCK) or {}).get("run_id") == self._holder["run_id"]:
+            if (_read(self._store, LOCK) or {}).get("run_id") == self.holder["run_id"]:
                 self._store.remove(LOCK)
         except OSError as fault:
             logger.warning(

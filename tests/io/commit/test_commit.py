@@ -89,7 +89,9 @@ def test_begin__source_touched__tells_how_to_give_it_its_time_back(job):
 
 @pytest.mark.fault("D-12")
 def test_run_ids__never_collide(job, monkeypatch):
-    monkeypatch.setattr("dkfeat.io.commit.begin.now", lambda: "2026-01-01T00:00:00.000+00:00")  # the clock stands still
+    monkeypatch.setattr(
+        "dkfeat.io.commit.target.now", lambda: "2026-01-01T00:00:00.000+00:00"
+    )  # the clock stands still
     job.run()
     ids = set()
     for _ in range(100):

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitConflictError, ConfigError, ParseError, SourceNotFoundError, SpecConflictError
+from dkfeat.engine import featurize
+from dkfeat.errors import (
+    CommitConflictError,
+    CommitError,
+    ConfigError,
+    ParseError,
+    SourceNotFoundError,
+    SpecConflictError,
+    TargetBusyError,
+)
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.manifest import metadata
 from dkfeat.io.shards.columns import schema_of
@@ -73,7 +82,7 @@ def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
     storage = open_storage(job.target)
     run = commit.begin(storage, job.spec, job.files(), job.splits())
     storage.remove(LOCK)  # as one host breaks the lock of another that it takes for dead
-    lock = commit.hold(storage, "0" * 32, "2026-01-01T00:00:00.000+00:00")
+    lock = commit.hold(storage)
     run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
     lock.release()
     assert metadata.next_batch(storage, None)[1] is not None
@@ -151,3 +160,110 @@ def test_like__settings_that_bind_nobody_are_not_taken_over(tmp_path):
     with pytest.raises(SourceNotFoundError, match="nothing was made there yet"):
         dkfeat.featurize(tmp_path / "rows.svm", target=tmp_path / "other", like=target, progress=False)
     assert not (tmp_path / "other").exists()
+
+
+def forbid_scan(monkeypatch):
+    def scan(*_):
+        pytest.fail("the source was scanned")
+
+    monkeypatch.setattr("dkfeat.engine.featurize.run_scan", scan)
+
+
+def state(folder):
+    return sorted((str(path), path.is_symlink() or path.is_dir() or path.read_bytes()) for path in folder.rglob("*"))
+
+
+UNUSABLE = {
+    "a file": (lambda out: out.write_text("1"), CommitError, "is not a writable folder"),
+    "below a file": (lambda out: out.parent.rmdir() or out.parent.write_text("1"), CommitError, "not a writable"),
+    "no parent": (lambda out: out.parent.rmdir(), CommitError, "parent folder does not exist"),
+    "a dangling link": (lambda out: out.symlink_to("nowhere"), CommitError, "is not a writable folder"),
+    "foreign data": (lambda out: write(out / "data" / "mine.csv"), CommitError, r"did not write: \['data/mine.csv'\]"),
+    "foreign mark": (lambda out: write(out / "_SUCCESS"), CommitError, r"did not write: \['_SUCCESS'\]"),
+    "data is a file": (lambda out: write(out / "data"), CommitError, "Not a directory"),
+    "metadata is a file": (lambda out: write(out / "_dkfeat"), CommitError, "Not a directory"),
+    "metadata is a link": (
+        lambda out: out.mkdir() or (out / "_dkfeat").symlink_to(out.parent),
+        CommitError,
+        "Not a directory",
+    ),
+    "the folder of the source": (lambda out: write(out / "more.svm", GOOD), ConfigError, "is inside the target"),
+    "in the searched area": (lambda out: write(out.parent / "deep" / "more.svm", GOOD), ConfigError, "also searches"),
+}
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.fault("C-10")
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_unusable_target__is_refused_before_the_scan_and_left_as_it_was(tmp_path, monkeypatch, case):
+    make, kind, message = UNUSABLE[case]
+    target = tmp_path / "parent" / "out"
+    target.parent.mkdir()
+    write(tmp_path / "rows.svm", GOOD)
+    make(target)
+    patterns = [tmp_path / "rows.svm"]
+    if kind is ConfigError:
+        patterns.append(target.parent / "**" / "*.svm" if "searched" in case else target / "*.svm")
+    before = state(tmp_path)
+    forbid_scan(monkeypatch)
+    with pytest.raises(kind, match=message):
+        featurized(patterns, target, scheduler="synchronous")
+    assert state(tmp_path) == before
+
+
+def test_target_with_a_name_too_long__is_an_error_of_the_target(tmp_path):
+    write(tmp_path / "rows.svm", GOOD)
+    with pytest.raises(CommitError, match=r"cannot be written: .*too long"):
+        featurized(tmp_path / "rows.svm", tmp_path / ("x" * 300), scheduler="synchronous")
+
+
+@pytest.mark.fault("C-08")
+def test_first_run_scans__another_is_busy_before_it_scans(tmp_path, monkeypatch):
+    write(tmp_path / "rows.svm", GOOD)
+    target, scans = tmp_path / "features", []
+    scan = featurize.run_scan
+
+    def scan_while_another_begins(*arguments):
+        scans.append(1)
+        assert dkfeat.status(target).state == "running"
+        with pytest.raises(TargetBusyError, match="is being written by run"):
+            featurized(tmp_path / "rows.svm", target, scheduler="synchronous")
+        return scan(*arguments)
+
+    monkeypatch.setattr(featurize, "run_scan", scan_while_another_begins)
+    assert featurized(tmp_path / "rows.svm", target, scheduler="synchronous").rows == 1
+    assert len(scans) == 1
+    assert_dataset_whole(target, committed=True)
+
+
+@pytest.mark.parametrize("existing", [0, 1, 2])
+def test_first_run_fails_in_its_scan__leaves_only_folders_that_existed(tmp_path, monkeypatch, existing):
+    write(tmp_path / "rows.svm", "1 x\n")
+    monkeypatch.chdir(tmp_path)
+    folders = [tmp_path / "deep", tmp_path / "deep" / "out"][:existing]
+    for folder in folders:
+        folder.mkdir()
+    with pytest.raises(ParseError):
+        featurized("rows.svm", "deep/out", scheduler="synchronous")
+    assert sorted(tmp_path.iterdir()) == sorted([*folders[:1], tmp_path / "rows.svm"])
+    assert list(tmp_path.glob("deep/*")) == folders[1:]
+
+
+def test_lock__its_folders_are_removed_while_it_is_taken__is_taken(job, monkeypatch):
+    storage = open_storage(job.target)
+    make = storage._make_folders
+
+    def make_and_lose(*names):
+        made = make(*names)
+        monkeypatch.undo()
+        for folder in reversed(made):
+            folder.rmdir()
+        return made
+
+    monkeypatch.setattr(storage, "_make_folders", make_and_lose)
+    commit.hold(storage).release()
+    assert not job.target.exists()
