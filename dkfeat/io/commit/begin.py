@@ -24,7 +24,7 @@ from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name
 from dkfeat.io.manifest.manifest import check
 from dkfeat.io.manifest.metadata import SIDECAR_NAME
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.io.storage.base import META, SPEC, SUCCESS, Lock, Storage, faults_as
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
