@@ -23,7 +23,8 @@ from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
-from dkfeat.errors import ConfigError
+from dkfeat.errors import CommitError, ConfigError
+from dkfeat.io.files.decompress import compression_of_name
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import (
     PredictJob,
@@ -191,8 +192,10 @@ def predict_file(
     SpecConflictError
         As from `dkfeat.predict`.
     ConfigError
-        If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, or if the model
-        predicts lists of labels, which a single file cannot hold.
+        If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, if the model
+        predicts lists of labels, which a single file cannot hold, or if the name of `out` is that of a compressed file.
+    CommitError
+        If the folder of `out` does not exist.
     """
     if model.task == "multilabel" and out is not None:
         raise ConfigError("only a folder can hold lists of labels: use dkfeat.predict, on the command line --out DIR")
@@ -225,12 +228,17 @@ def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Cal
         yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
         return
     path = Path(out)
+    if compression_of_name(path.name):
+        raise ConfigError(f"{out}: predictions are not compressed; use a name in .parquet, .csv or .txt")
+    if not path.parent.is_dir():
+        raise CommitError(f"{out} cannot be written: {path.parent} is not a folder; create it, or choose another file")
+    suffix = path.suffix.lower()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if path.suffix in (".parquet", ".csv"):
+        if suffix in (".parquet", ".csv"):
             columns = [("prediction", pa.from_numpy_dtype(dtype)), ("label", pa.float64())]
             schema = pa.schema(columns if has_labels else columns[:1])
-            kind = pa.parquet.ParquetWriter if path.suffix == ".parquet" else pa.csv.CSVWriter
+            kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
             with kind(str(temporary), schema) as table:
                 yield lambda predicted, y_true: table.write_table(
                     pa.table({"prediction": predicted, "label": y_true.astype(np.float64)})

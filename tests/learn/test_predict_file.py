@@ -8,7 +8,7 @@ from sklearn.svm import LinearSVC
 
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
-from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
+from dkfeat.errors import CommitError, ConfigError, ParseError, SourceNotFoundError
 from dkfeat.learn import predict as module
 from dkfeat.learn.compare.models import raw_accuracy
 from dkfeat.learn.model import LinearModel
@@ -69,12 +69,12 @@ def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypa
     assert [options["checksum"] for options in asked] == [False] * 3
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".PARQUET"])
 def test_predict__tables_hold_predictions_and_labels(trained, suffix):
     folder, (X, y), model = trained
     out = folder / f"labels{suffix}"
     dkfeat.predict_file(model, LibsvmSource(str(folder / "test.svm"), blocksize=2000), out)
-    if suffix == ".parquet":
+    if suffix != ".csv":
         columns = pq.read_table(out).to_pydict()
     else:
         with out.open(newline="") as file:
@@ -82,6 +82,20 @@ def test_predict__tables_hold_predictions_and_labels(trained, suffix):
         columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
     assert columns["prediction"] == model.predict(X).tolist()
     assert columns["label"] == y.tolist()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ".GZ"])
+def test_predict__compressed_names_are_refused(trained, tmp_path, suffix):
+    folder, _, model = trained
+    with pytest.raises(ConfigError, match=r"not compressed; use a name in \.parquet, \.csv or \.txt"):
+        predict_file(model, str(folder / "test.svm"), tmp_path / f"labels.csv{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_predict__folder_of_the_file_is_missing(trained, tmp_path):
+    folder, _, model = trained
+    with pytest.raises(CommitError, match=r"labels\.txt cannot be written: .*gone is not a folder"):
+        predict_file(model, str(folder / "test.svm"), tmp_path / "gone" / "labels.txt")
 
 
 def test_predict__placeholder_labels_give_no_accuracy(trained, tmp_path):
