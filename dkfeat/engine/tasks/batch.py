@@ -18,6 +18,7 @@ from dkfeat.engine.scan import run_stage
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels
 from dkfeat.io.commit import begin as commit
+from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.storage.urls import is_url, shown_url
 
@@ -177,7 +178,19 @@ def _run_tasks(
         logger.warning("%s: %d requests to object stores failed and were repeated", storage.url, n_retries)
     if source.labels is not None:  # declared labels are listed whether they occur or not
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
+    if source.label_dtype == "int64":  # other labels may be values of a regression
+        _warn_of_new_labels(run, labels)
     return entries, labels
+
+
+def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> None:
+    """Warn of labels that no earlier batch has."""
+    if run.manifest is None or run.plan is None or run.manifest.labels is None or labels is None:
+        return
+    new = sorted(set(labels) - set(run.manifest.labels))
+    if new:
+        text = "%s: batch %d has labels that no earlier batch has: %s"
+        logger.warning(text, run.storage.url, run.plan.number, labels_shown(new))
 
 
 def _with_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,11 @@ from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundEr
 from dkfeat.io.files.contents import local_identity, open_bytes, remote_identity, source_errors
 from dkfeat.io.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
 from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, protocol_of, shown_url
+from dkfeat.messages import counted
 
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 3
 _WITH_BUCKETS = ("s3", "gs")
 _EQUAL_NAMES = (
     "; the user information and the query of a URL, which may be secret, are no part of a file's name: "
@@ -27,10 +32,11 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
     The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at any
-    depth. Patterns match files only. Symbolic links are followed; a file has the name of its link. Names of files are
-    relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
-    folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the
-    innermost common folder.
+    depth. Patterns match files only. In local patterns a wildcard matches no hidden name; a warning names such files in
+    the folders searched. Symbolic links are followed; a file has the name of its link. Names of files are relative to
+    the root of the source, with forward slashes. The root does not depend on the files found: it is the folder of a
+    path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the innermost
+    common folder. User information and query of a URL, which may be secret, are no part of a name.
 
     Parameters
     ----------
@@ -130,8 +136,29 @@ def _find_local(pattern: str) -> Iterator[_Match]:
             raise SourceError(f"{printable(path)}: the name is not UTF-8; rename the file") from None
         n_found += 1
         yield _Match("local", full, root, full, **local_identity(status))
+    if not is_literal:
+        warn_of_left_out(pattern, _hidden_files(pattern), "names that begin with . match only a pattern that does, too")
     if not n_found:
         raise SourceNotFoundError(f"no file matches {printable(pattern)}")
+
+
+def _hidden_files(pattern: str) -> list[str]:
+    """List files that would match a pattern if a wildcard at the start of a file name matched a dot."""
+    folders, _, last = pattern.rpartition("/")
+    if not last.startswith(("*", "?")) or last == "**":
+        return []
+    folder = folders + "/" * (pattern != last)
+    found = glob.iglob(f"{folder}.{last.removeprefix('?')}", recursive=True)  # noqa: PTH207  # keeps "./"
+    fixed = _fixed_part(pattern)
+    return sorted(os.path.relpath(path, fixed or ".") for path in found if os.path.isfile(path))  # noqa: PTH113
+
+
+def warn_of_left_out(where: str, names: Sequence[str], why: str) -> None:
+    """Warn of files that a pattern or a folder leaves out, if there are any."""
+    if names:
+        is_one = len(names) == 1
+        counts, shown = f"{counted(len(names), 'file')} {'is' if is_one else 'are'}", ", ".join(names[:_MOST_SHOWN])
+        logger.warning("%s: %s left out, such as %s: %s", printable(where), counts, printable(shown), why)
 
 
 def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:

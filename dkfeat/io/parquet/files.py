@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.io.files.contents import open_bytes, source_errors
+from dkfeat.io.files.find import warn_of_left_out
 from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, shown_url
 
 ENDINGS = (".parquet", ".parq", ".pq")
@@ -180,6 +181,15 @@ def is_hidden(name: str) -> bool:
     (False, True)
     """
     return any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+def warn_of_other_endings(folder: str) -> None:
+    """Warn of files below a local folder with a suffix of Parquet files that a folder leaves out."""
+    found = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]  # noqa: PTH118
+    others = (path for path in found if path.lower().endswith(ENDINGS) and not path.endswith(ENDINGS[0]))
+    names = sorted(os.path.relpath(path, folder) for path in others)
+    names = [name for name in names if not is_hidden(name)]
+    warn_of_left_out(folder, names, f"of a folder only names that end with {ENDINGS[0]} are read; give a pattern")
 
 
 def _is_folder(path: str, storage_options: Mapping[str, Any] | None) -> bool:

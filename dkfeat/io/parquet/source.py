@@ -16,16 +16,16 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.io.files.contents import check_unchanged
-from dkfeat.io.files.find import find_files
+from dkfeat.io.files.find import find_files, warn_of_left_out
 from dkfeat.io.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.io.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
-from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, is_hidden, open_parquet
+from dkfeat.io.parquet.files import Footer, cut_file, folder_pattern, is_hidden, open_parquet, warn_of_other_endings
 from dkfeat.io.parquet.options import ParquetOptions
 from dkfeat.io.parquet.schema import Schema, options_of_schema
 from dkfeat.io.shards.bad_rows import MOST_BAD_ROWS, REFUSED, BadRow
 from dkfeat.io.shards.columns import KEPT_TYPES
 from dkfeat.io.sources.base import Piece, RejectedRow, Source, SplitScan, join_blocks
-from dkfeat.io.storage.urls import printable
+from dkfeat.io.storage.urls import is_url, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,10 +67,15 @@ class ParquetSource(ParquetOptions, Source):
     def files(self) -> tuple[SourceFile, ...]:
         """List the files in byte-wise order of their names; errors are those of `dkfeat.io.files.find.find_files`."""
         patterns = self.patterns
+        for path, pattern in zip(self.urlpath, patterns, strict=True):
+            if path != pattern and not is_url(path):
+                warn_of_other_endings(path)
         found = find_files(patterns, self.storage_options)
         if patterns == self.urlpath:
             return found
         visible = tuple(file for file in found if not is_hidden(file.name))
+        hidden = [file.name for file in found if is_hidden(file.name)]
+        warn_of_left_out(patterns[0], hidden, "names that begin with _ or . mark files that are not data")
         if not visible:
             raise SourceNotFoundError(
                 f"no file matches {printable(patterns[0])}; names that begin with _ or . are ignored"

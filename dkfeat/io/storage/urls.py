@@ -71,6 +71,8 @@ _STORE = re.compile(
 _QUERY = re.compile(r"(https?://[^?\s]*)\?\S*", re.IGNORECASE)  # as in signed URLs
 _MIN_SECRET_LENGTH = 4  # shorter values, such as "s3", also occur in ordinary messages
 
+_CACHES = ("simplecache", "filecache", "blockcache")
+
 _filesystems: dict[str, Any] = {}
 _filesystems_lock = threading.Lock()
 
@@ -318,7 +320,8 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
     Raises
     ------
     ConfigError
-        If a package is missing, the options are invalid, or the URL of an object store contains credentials.
+        If a package is missing, the options are invalid, the URL of an object store contains credentials, or a chained
+        URL does not begin with a cache.
     """
     import fsspec  # late import: local paths do not need it
 
@@ -326,6 +329,12 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
     hide = hider(given)
     try:
         if "::" in url:
+            if protocol_of(url.partition("::")[0]) not in _CACHES:
+                raise ConfigError(
+                    f"{shown_url(url)} is not supported: files in archives, and other chained URLs, are not read; "
+                    f"extract the files and name them. Supported chains begin with a cache ({', '.join(_CACHES)}), "
+                    "such as simplecache::https://host/rows.svm"
+                )
             return fsspec.core.url_to_fs(url, **given)
         protocol = protocol_of(url)
         kind = fsspec.get_filesystem_class(protocol)

@@ -498,6 +498,16 @@ def test_featurize__sparse_layout_holds_what_transform_gives(source, tiny_rows, 
     np.testing.assert_array_equal(labels, y)
 
 
+@pytest.mark.parametrize(("label", "warns"), [("3", True), ("-1", False), ("0.5", False)])
+def test_featurize__a_label_that_is_new_in_a_later_batch_is_told(tmp_path, caplog, label, warns):
+    (tmp_path / "a.svm").write_text(f"+1 1:1\n{'0.25' if label == '0.5' else '-1'} 2:1\n")
+    featurized(tmp_path / "*.svm", tmp_path / "features", scheduler="synchronous")
+    (tmp_path / "b.svm").write_text(f"+1 1:1\n{label} 2:1\n")
+    assert "no earlier batch" not in caplog.text
+    featurized(tmp_path / "*.svm", tmp_path / "features", scheduler="synchronous")
+    assert (f"features: batch 2 has labels that no earlier batch has: {label}" in caplog.text) == warns
+
+
 def test_featurize__declared_labels_are_listed_whole(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n3 2:1\n")
     source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), labels=(1, 2, 3))

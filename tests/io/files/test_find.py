@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
@@ -193,6 +197,43 @@ def test_files__names_that_are_not_utf8(tmp_path):
         find_files([str(tmp_path / "*.svm")])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found", "left_out"),
+    [
+        ("*.svm", ["b.svm"], "1 file is left out, such as .a.svm"),
+        ("?*.svm", ["b.svm"], "1 file is left out, such as .a.svm"),
+        ("**/*.svm", ["b.svm", "in/c.svm"], "2 files are left out, such as .a.svm, in/.d.svm"),
+        ("b*", ["b.svm"], ""),
+        (".*.svm", [".a.svm"], ""),
+        ("b.svm", ["b.svm"], ""),
+    ],
+)
+def test_patterns__name_the_hidden_files_that_they_leave_out(tmp_path, caplog, pattern, found, left_out):
+    make(tmp_path, "b.svm", ".a.svm", "in/c.svm", "in/.d.svm", ".git/e.svm")
+    (tmp_path / ".folder.svm").mkdir()
+    assert names_of(str(tmp_path / pattern)) == found
+    assert (left_out in caplog.text) if left_out else not caplog.text
+
+
+def test_folders__name_the_files_that_they_leave_out(tmp_path, caplog):
+    for name in ("a.parquet", ".b.parquet", "_c.parquet", "d.PARQUET", "in/e.parq", "_SUCCESS"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"label": [1], "x": [1]}), tmp_path / name)
+    with caplog.at_level(logging.WARNING):
+        assert [file.name for file in ParquetSource(str(tmp_path)).files()] == ["a.parquet"]
+    assert [record.message.split("such as ")[1].split(":")[0] for record in caplog.records] == [
+        "d.PARQUET, in/e.parq",
+        ".b.parquet",
+        "_c.parquet",
+    ]
+    for path in tmp_path.glob("*.parquet"):
+        path.unlink()
+    caplog.clear()
+    with pytest.raises(SourceNotFoundError, match="no file matches"):
+        ParquetSource(str(tmp_path)).files()
+    assert "2 files are left out, such as d.PARQUET" in caplog.text
+
+
 def test_urls__one_pattern_and_folder(memory):
     for name in ("in/b.svm", "in/a.svm", "in/sub/c.svm"):
         memory.pipe(f"/{name}", ROW)
@@ -219,12 +260,14 @@ def test_urls__errors_name_the_url(memory):
     assert printable("https://me:secret@host/b.svm?key=secret:2:3") == "https://host/b.svm"
 
 
-@pytest.mark.parametrize("url", ["zip://a.svm::{}/none.zip", "zip://a.parquet::{}/none.zip"])
-def test_urls__a_file_system_that_cannot_be_opened_is_named(tmp_path, url):
+@pytest.mark.parametrize("url", ["zip://a.svm::{}/b.zip", "zip://a.parquet::{}/b.zip", "tar://*.svm::file://{}/b.tar"])
+def test_urls__in_archives_are_an_error_that_names_what_is_supported(tmp_path, url):
     cls = ParquetSource if "parquet" in url else LibsvmSource
     url = url.format(tmp_path)
-    with pytest.raises(SourceError, match=f"^{url} cannot be read: .*No such file"):
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)} is not supported: .*extract .*such as simplecache::"):
         cls(url).files()
+    make(tmp_path, "a.svm")
+    assert names_of(f"simplecache::file://{tmp_path}/a.svm") == ["a.svm"]
 
 
 def test_urls__file_protocol_and_mixtures(tmp_path, memory):
