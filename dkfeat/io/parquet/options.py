@@ -214,16 +214,17 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _exact(value: float, kind: pa.DataType) -> pa.Scalar | decimal.Decimal:
+def _exact(value: float, kind: pa.DataType) -> pa.Scalar | decimal.Decimal | float:
     """Return a number as a scalar of the column's type, or as a decimal if no value of the column is equal to it.
 
     pyarrow compares integers with floats as floats and unsigned integers as signed ones, and fails if one does not fit.
+    Integers of more than 64 bits are left as they are, for pyarrow to refuse.
     """
     exact = decimal.Decimal(str(value))
     try:
         return pa.scalar(exact).cast(kind)
     except pa.ArrowInvalid:
-        return exact
+        return value if isinstance(value, int) and abs(value) >= 2**64 else exact
 
 
 def _is_list(value: object) -> bool:

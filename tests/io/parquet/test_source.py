@@ -332,7 +332,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@pytest.mark.parametrize("value", [-1, 7, 7.5, 1e6, 2**53, 2**63 + 1])
+@pytest.mark.parametrize("value", [-1, 7, 7.5, 1e6, 2**53, 2**63 + 1, 1e30])
 def test_filters__compare_integers_and_decimals_exactly(tmp_path, kind, value):
     path = write(tmp_path / "a.parquet", {"x": [1.0, 2.0, 3.0, 4.0], "c": EXACT[kind], "label": [0] * 4})
     compare = {"<": operator.lt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
@@ -362,6 +362,8 @@ def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
         ([("label", "==", None)], "but a value is text, a finite number or a date"),
         ([("label", "<", float("nan"))], "but a value is text, a finite number or a date"),
         ([("label", "<", "high")], "do not fit the columns"),
+        ([("label", "<", 1e300)], "do not fit the columns"),
+        ([("label", "<", 2**70)], "do not fit the columns"),
     ],
 )
 def test_filters__refused(table, filters, message):
