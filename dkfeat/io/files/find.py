@@ -166,22 +166,26 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     with source_errors(urlpath):  # some file systems connect when they are created
         system, path = open_filesystem(urlpath, storage_options)
     retries = open_retries(urlpath, storage_options or {})
+    is_web = protocol_of(urlpath) in ("http", "https")
 
     def look_up() -> tuple[bool, list[Mapping[str, Any]]]:
         system.invalidate_cache()
         try:
             return True, [system.info(path)]
-        except FileNotFoundError:
+        except FileNotFoundError as missing:
+            matches: Mapping[str, Any] = {}
             with suppress(FileNotFoundError):  # no such bucket
                 matches = system.glob(path, detail=True)
-                return False, [matches[name] for name in sorted(matches)]
-            return False, []
+            fault = missing.__cause__  # fsspec takes any failure of a web server for a missing file
+            if is_web and not matches and fault is not None and getattr(fault, "status", None) not in (404, 410):
+                raise fault from None
+            return False, [matches[name] for name in sorted(matches)]
 
     with source_errors(urlpath):
         is_literal, infos = retries.call("list", look_up)
         if is_literal and infos[0]["type"] == "directory":
             raise _folder_error(urlpath)
-        files = [info for info in infos if info["type"] == "file"]
+        files = [info for info in infos if info["type"] == "file" and not _is_folder_marker(info)]
         if not files:
             bucket, hint = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
             if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
@@ -192,6 +196,11 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     for info in files:
         name, url = "/" + shown_url(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
         yield _Match(str(system.protocol), name, root, url, **remote_identity(info))
+
+
+def _is_folder_marker(info: Mapping[str, Any]) -> bool:
+    """Return True for the empty object that consoles of stores create in place of a folder."""
+    return info["name"].endswith("/") and not info["size"]
 
 
 def _fixed_part(pattern: str) -> str:

@@ -124,19 +124,24 @@ class Storage(ABC):
         """Convert a path or URL to a path in this kind of storage; None if it is elsewhere."""
 
     def keep_apart(self, files: Iterable[SourceFile], patterns: Iterable[str]) -> None:
-        """Raise an error if the target contains a source, or is inside the search area of a recursive source pattern.
+        """Raise an error if target and source contain each other, or a recursive source pattern searches the target.
+
+        In a store, objects below the name of a source would hide it from the next lookup.
 
         Raises
         ------
         ConfigError
-            In both cases; the message names the file or the pattern.
+            If so; the message names the file or the pattern.
         """
         root = self.path_of(self.url)
         for file in files:
             path = self.path_of(file.url)
-            if path is not None and root in path.parents:
+            if path is None or root is None:
+                continue
+            if root in path.parents or path in (root, *root.parents):
+                relation = "is inside" if root in path.parents else "is also the name, or a parent, of"
                 raise ConfigError(
-                    f"source {file.name} is inside the target {self.url}; choose another folder for the shards"
+                    f"source {file.name} {relation} the target {self.url}; choose another folder for the shards"
                 )
         for pattern in patterns:
             fixed, recursive, _ = pattern.partition("**")

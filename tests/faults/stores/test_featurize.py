@@ -420,6 +420,27 @@ def test_target__that_holds_the_source__is_refused(bucket, options, given):
     assert bucket.keys() == ["out/in/a.svm", "out/x.svm"]
 
 
+@pytest.mark.fault("C-10")
+@pytest.mark.parametrize("target", ["in/a.svm", "in/a.svm/", "in/a.svm/out"])
+def test_target__that_would_hide_a_source__is_refused(bucket, options, target):
+    bucket.put("in/a.svm", b"1 1:1\n")
+    bucket.put("in/b.svm", b"1 1:1\n")
+    with pytest.raises(ConfigError, match=r"source a\.svm is also the name, or a parent, of the target s3://"):
+        featurized(remote(bucket, options), bucket.url(target), target_options=options)
+    assert bucket.keys() == ["in/a.svm", "in/b.svm"]
+
+
+@pytest.mark.fault("I-37")
+def test_folder_markers__are_no_files(bucket, options):
+    for key in ("in/", "in/sub/"):
+        bucket.put(key, b"")
+    bucket.put("in/a.svm", b"1 1:1\n")
+    bucket.put("in/sub/b.svm", b"-1 1:2\n")
+    source = remote(bucket, options, "**")
+    assert [file.name for file in source.files()] == ["a.svm", "sub/b.svm"]
+    assert featurized(source, bucket.url(), target_options=options).rows == 2
+
+
 @pytest.mark.slow
 def test_target__that_is_neighbour_of_the_source__is_allowed(bucket, options):
     bucket.put("data/a.svm", b"1 1:1\n")

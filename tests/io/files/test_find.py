@@ -300,3 +300,45 @@ def test_find_files__server_without_content_length__is_an_error():
                 find_files([f"http://127.0.0.1:{server.server_port}/rows.svm"])
         finally:
             server.shutdown()
+
+
+class Failing(BaseHTTPRequestHandler):
+    """Answers with the status that the path begins with."""
+
+    def do_GET(self):
+        self.send_error(int(self.path.split("/")[1]))
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("401/rows.svm", SourceError, "401"),
+        ("403/rows.svm?signature=1", SourceError, "403"),
+        ("403/*.svm", SourceError, "403"),
+        ("404/rows.svm", SourceNotFoundError, "no file matches"),
+        ("404/*.svm", SourceNotFoundError, "no file matches"),
+        ("503/rows.svm", SourceError, "503"),
+    ],
+)
+def test_find_files__failure_of_a_web_server__is_not_a_missing_file(path, error, message):
+    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(SourceError, match=message) as caught:
+                find_files([f"http://127.0.0.1:{server.server_port}/{path}"], {"retry_seconds": 0.1})
+        finally:
+            server.shutdown()
+    assert caught.type is error
+
+
+def test_find_files__web_server_that_cannot_be_reached__is_not_a_missing_file():
+    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
+    with pytest.raises(SourceError, match="Connect call failed") as caught:
+        find_files(["http://127.0.0.1:9/rows.svm"], {"retry_seconds": 0.1})
+    assert caught.type is SourceError
