@@ -14,6 +14,8 @@ from typing import Any
 
 from dkfeat.messages import shown
 
+MARK = '<meta name="generator" content="dkfeat">'
+"""Element in the head of each page, which tells it from files of others."""
 MOST_BARS = 60
 """Bars of a sparkline; beyond that a bar is the mean of neighbouring values."""
 
@@ -131,6 +133,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if hasattr(value, "__html__") or not isinstance(value, str) else shown(value),
     )
+    made.globals["MARK"] = MARK
     made.filters |= {"shown": _shown, "columns": _columns}
     return made
 

@@ -13,7 +13,7 @@ import click
 
 from dkfeat.cli import DkfeatCommand, set_log, text_of
 from dkfeat.cli.jobs import build_source, load_job, open_runs, part_status, run_featurize
-from dkfeat.cli.json_lines import LogLines
+from dkfeat.cli.json_lines import LogLines, check_log
 from dkfeat.config import FeaturizeConfig, RunConfig
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.io.commit.status import Status
@@ -160,6 +160,7 @@ def _folder(pattern: str) -> Path:
 
 
 def _open_log(ctx: click.Context, log_file: str) -> TextIO:
+    check_log(log_file)
     # the buffer is larger than any line, so that lines of two processes do not mix
     file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 -- the context closes it
     stream: TextIO = ctx.with_resource(file)

@@ -27,7 +27,7 @@ def main(conf: str) -> None:
     of_store = resolve_options(options["storage_options"], "train.storage_options")
     options["storage_options"] = of_store if is_url(shards) else None
     if out is not None:
-        check_target(out, of_store)  # fails before the training, not after
+        check_target(out, of_store, job.train.checkpoint)  # fails before the training, not after
     in_parts = getattr(job.train.solver, "parts", None) is not None
     with open_runs(job.run, [job.train]) as parts:
         for _, run in parts:

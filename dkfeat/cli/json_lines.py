@@ -9,12 +9,16 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 from dkfeat.engine.progress import LINE_SECONDS, ProgressState
+from dkfeat.io.outputs import check_outputs
 from dkfeat.io.storage.urls import printable
+
+_MOST_LINE_BYTES = 1 << 20
 
 
 class LogLines:
@@ -83,6 +87,25 @@ class LogLines:
                 logger.removeHandler(handler)
                 logger.setLevel(level)
                 logger.propagate = propagate
+
+
+def check_log(file: str) -> None:
+    """Check that lines may be appended to a file: it is new, empty, no regular file or a log of `LogLines`.
+
+    Raises
+    ------
+    ConfigError
+        If it has other content, or lies in a data set or a model.
+    """
+    path = Path(file)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return
+    has_lines = False
+    if path.is_file():
+        with path.open("rb") as lines, suppress(ValueError, AttributeError):
+            first = lines.readline(_MOST_LINE_BYTES)
+            has_lines = not first or {"time", "level", "event"} <= json.loads(first).keys()
+    check_outputs([file], overwrite=has_lines)
 
 
 class _Handler(logging.Handler):

@@ -156,6 +156,8 @@ class EvaluateConfig(Settings):
     """Folder of the model, or its URL."""
     out: str | None = None
     """Folder for the report: plots, evaluation.json and one page, evaluation.html. Left out: figures are printed."""
+    overwrite: bool = False
+    """Replace files of the report's names in `out` that belong to no earlier report."""
     source: SourceConfig | None = None
     """Text or Parquet files with labels; options left out are the model's."""
     shards: str | None = None

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from dkfeat.datasets.download import Download, cache_folder, create_whole, locked
 from dkfeat.errors import ConfigError, SourceError, cause_of
+from dkfeat.io.outputs import check_outside
 from dkfeat.io.storage.urls import Retries, shown_url
 from dkfeat.messages import nearest
 
@@ -182,7 +183,8 @@ def fetch(
     Raises
     ------
     ConfigError
-        If there is no such data set or part, or the mirror is not an address.
+        If there is no such data set or part, the mirror is not an address, or the folder is or lies in a data set or a
+        model that dkfeat wrote.
     SourceError
         If a file cannot be fetched or written, or fails a check.
 
@@ -197,6 +199,7 @@ def fetch(
         has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
         raise ConfigError(f"data set {name!r} {has}; its parts are: {', '.join(info.files)}")
     dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
+    check_outside(dataset_folder)
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
     address = _address(mirror)
     with locked(dataset_folder):

@@ -6,26 +6,30 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
 from dkfeat.archives import pack_arrays, unpack_array
 from dkfeat.canonical import parse_object
-from dkfeat.errors import ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.io.manifest.model_folder import (
     ARRAY_NAME,
     MODEL_FILE,
+    LocalFolder,
     ModelFolder,
     as_storage,
     check_model_folder,
+    model_files,
     open_model_folder,
     parse_model_file,
     read_model_file,
     seal_model_file,
 )
+from dkfeat.io.outputs import check_place
+from dkfeat.io.storage.urls import local_path
 
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
@@ -41,17 +45,27 @@ FACTS: dict[str, type | tuple[type, ...]] = {
 MAX_ARRAY_BYTES = 1 << 40
 
 
-def check_target(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+def check_target(
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
     """Check, before training, that a model can be saved in a folder or at a URL. The check leaves no files behind.
 
     Raises
     ------
     ConfigError
-        If the folder holds something that is not a model.
+        If the folder holds something that is not a model, is in a data set or another model, or contains the folder
+        `checkpoint`.
     CommitError
         If files cannot be created there.
     """
-    check_model_folder(open_model_folder(folder, storage_options))
+    target = open_model_folder(folder, storage_options)
+    check_place(os.fspath(folder), "a model", storage_options)
+    state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
+    if state is not None and root in (state, *state.parents):
+        raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")
+    check_model_folder(target)
 
 
 def write_model(
@@ -76,25 +90,27 @@ def write_model(
     storage_options : mapping, optional
         Options of fsspec for a URL.
     """
+    check_target(folder, storage_options)
     target = open_model_folder(folder, storage_options)
-    check_model_folder(target)
-    former = _files_of(target)
-    listed = {}
-    for name in ARRAYS:
-        buffer = io.BytesIO()
-        np.save(buffer, arrays[name], allow_pickle=False)
-        data = buffer.getvalue()
-        digest = hashlib.sha256(data).hexdigest()
-        listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
-        target.replace(str(listed[name]["file"]), data)
-    kept = {entry["file"] for entry in listed.values()}
-    if map_arrays:
-        name = sidecar_name("landmarks", facts["map"].get("landmarks"))
-        target.replace(name, pack_arrays(map_arrays))
-        kept.add(name)
-    target.replace(MODEL_FILE, seal_model_file({"format": FORMAT, **facts, "arrays": listed}))
-    for name in sorted(former - kept):  # only these files, because another training may be saving here
-        target.remove(name)
+    with target.saving() if isinstance(target, LocalFolder) else nullcontext(lambda: False) as is_alone:
+        former = _files_of(target)
+        listed = {}
+        for name in ARRAYS:
+            buffer = io.BytesIO()
+            np.save(buffer, arrays[name], allow_pickle=False)
+            data = buffer.getvalue()
+            digest = hashlib.sha256(data).hexdigest()
+            listed[name] = {"file": f"{name}-{digest[:12]}.npy", "sha256": digest, "shape": list(arrays[name].shape)}
+            target.replace(str(listed[name]["file"]), data)
+        kept = {str(entry["file"]) for entry in listed.values()}
+        if map_arrays:
+            name = sidecar_name("landmarks", facts["map"].get("landmarks"))
+            target.replace(name, pack_arrays(map_arrays))
+            kept.add(name)
+        target.replace(MODEL_FILE, seal_model_file({"format": FORMAT, **facts, "arrays": listed}))
+        # if another training may be saving here, only the former model's files; else also those of killed ones
+        for name in sorted((model_files(target.list("")) if is_alone() else former) - kept):
+            target.remove(name)
 
 
 def read_model(

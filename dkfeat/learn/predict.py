@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.io.files.decompress import compression_of_name
+from dkfeat.io.outputs import check_outputs
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import (
     PredictJob,
@@ -164,11 +166,12 @@ def predict_file(
     out: str | os.PathLike[str] | TextIO | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Predictions:
     """Predict for the rows of a source, in this process, and write the labels into one file.
 
-    A file `out` is created or replaced when all rows have a prediction; an error leaves it unchanged. Memory is bounded
-    by the block size, not by the source.
+    A file `out` is created, or with `overwrite` replaced, when all rows have a prediction; an error leaves it
+    unchanged. Memory is bounded by the block size, not by the source.
 
     Parameters
     ----------
@@ -179,6 +182,8 @@ def predict_file(
     out : str, path or text stream, optional
         Files ``.parquet`` and ``.csv`` get the columns ``prediction`` and, if rows have labels, ``label``; any other
         file or a stream gets one prediction per line. By default predictions are only counted.
+    overwrite : bool, default=False
+        Replace an existing file `out`, unless it is a file of the source.
 
     Returns
     -------
@@ -194,12 +199,15 @@ def predict_file(
     ConfigError
         If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, if the model
         predicts lists of labels, which a single file cannot hold, or if the name of `out` is that of a compressed file.
+        If `out` exists, is a file of the source, or is in a data set or a model.
     CommitError
         If the folder of `out` does not exist.
     """
     if model.task == "multilabel" and out is not None:
         raise ConfigError("only a folder can hold lists of labels: use dkfeat.predict, on the command line --out DIR")
     rows = prediction_source(model, source, storage_options)
+    if isinstance(out, str | os.PathLike):
+        (out,) = check_outputs([out], inputs=rows.patterns, overwrite=overwrite)
     if rows.on_bad_row != "raise":
         raise ConfigError(
             "a file of predictions has one for each row, so on_bad_row must be 'raise'; only a folder can "
@@ -223,17 +231,16 @@ def predict_file(
 
 @contextmanager
 def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Callable[[Any, Any], object]]:
-    """Open `out` for writing; yield the function that writes predictions and labels of rows."""
-    if out is None or not isinstance(out, str | os.PathLike):
+    """Open a stream, or the `Path` of a file; yield the function that writes predictions and labels of rows to it."""
+    if not isinstance(out, Path):
         yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
         return
-    path = Path(out)
+    path, temporary = out, out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
     if compression_of_name(path.name):
         raise ConfigError(f"{out}: predictions are not compressed; use a name in .parquet, .csv or .txt")
     if not path.parent.is_dir():
         raise CommitError(f"{out} cannot be written: {path.parent} is not a folder; create it, or choose another file")
     suffix = path.suffix.lower()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if suffix in (".parquet", ".csv"):
             columns = [("prediction", pa.from_numpy_dtype(dtype)), ("label", pa.float64())]

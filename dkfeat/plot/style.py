@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dkfeat.errors import ConfigError
+from dkfeat.io.outputs import PNG_MARK
 
 BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
 
@@ -91,5 +92,5 @@ def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) 
         canvas = FigureCanvasAgg(figure)  # no window, whatever backend is set
         paint(figure.add_subplot())
         buffer = io.BytesIO()
-        canvas.print_png(buffer, metadata={"Software": None})
+        canvas.print_png(buffer, metadata=dict([PNG_MARK]))
     return buffer.getvalue()

@@ -169,6 +169,11 @@ def _first_piece(source: Source, split: Split, entry: ShardEntry, max_piece_rows
     return piece.block.X if same and piece.block.n_rows == entry.rows else None
 
 
+def remembered_source(logs: Sequence[RunLog]) -> Sequence[str]:
+    """Return the paths, patterns and URLs of the source that the last log names; empty if none does."""
+    return next((log.sources for log in reversed(logs) if log.sources), ())
+
+
 def estimate_kernel(
     data: ShardDataset,
     source: Any,
@@ -185,7 +190,7 @@ def estimate_kernel(
     if rows < 2:
         return None, "Not requested."
     given = source is not None
-    remembered = next((log.sources for log in reversed(logs) if log.sources), ())
+    remembered = remembered_source(logs)
     if not given and not remembered:
         return None, "No log names the source; give it to the report too."
     if not given and any(is_url(place) or "**" in place for place in remembered):

@@ -102,14 +102,16 @@ def data_values(data: ShardDataset | None, draws: bool) -> dict[str, Any]:
 def _settings(data: ShardDataset) -> dict[str, object]:
     spec, manifest = data.spec, data.manifest
     made, run = spec["map"], manifest.run
-    versions = run.get("versions")
+    versions, size, most = run.get("versions"), spec["split"]["blocksize"], spec["split"]["max_piece_rows"]
     shown = {
         "map": f"{made.get('map')} version {made.get('version')}",
         "parameters": _parameters(made.get("params", {})),
         "seed": made.get("seed"),
         "input": _parameters(spec["input"]),
         "layout": f"{spec['output']['layout']}, {spec['output']['row_bytes']:,} bytes a row before Parquet",
-        "piece": f"{show_bytes(int(spec['split']['blocksize']))}, at most {spec['split']['max_piece_rows']:,} rows",
+        "columns": ", ".join(manifest.schema) if data.holds_predictions else None,
+        "model": spec["model"]["sha256"] if data.holds_predictions else None,
+        "piece": ("" if size is None else f"{show_bytes(int(size))}, ") + f"at most {most:,} rows",
         "fingerprint": manifest.spec_fp,
         "last commit": f"batch {manifest.number:,}, {run.get('ended')}, on {run.get('host')}",
         "versions": _parameters(versions) if isinstance(versions, Mapping) else "",

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.dataset.dataset import open_shards
@@ -14,11 +13,12 @@ from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
 from dkfeat.io.commit.status import RunLog, Status, read_logs, status
+from dkfeat.io.outputs import check_outputs, write_output
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.urls import is_url, printable
 from dkfeat.messages import show_bytes
 from dkfeat.plot.style import has_matplotlib
-from dkfeat.report.estimates import Estimates, estimate_kernel
+from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.report.run_page import Labels, data_values, estimate_values, label_values, log_values, read_labels
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class RunReport:
             manifest = self.data.manifest
             size = sum(entry.size for entry in manifest.shards)
             figures["rows"] = f"{manifest.rows:,}"
-            figures["features"] = f"{self.data.shape[1]:,}"
+            if not self.data.holds_predictions:
+                figures["features"] = f"{self.data.shape[1]:,}"
             figures["shards"] = f"{len(manifest.shards):,}"
             figures["size"] = show_bytes(size)
             if manifest.rows:
@@ -107,7 +108,7 @@ class RunReport:
                 "bad_rows_by_reason": manifest.bad_rows,
                 "shards": len(manifest.shards),
                 "size": sum(entry.size for entry in manifest.shards),
-                "features": self.data.shape[1],
+                "features": None if self.data.holds_predictions else self.data.shape[1],
                 "map": dict(self.data.spec["map"]),
                 "sources": len(manifest.sources),
                 "source_bytes": sum(source.size for source in manifest.sources),
@@ -134,16 +135,26 @@ class RunReport:
             **estimate_values(self.kernel, draws),
         )
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the page. Its folder is created if missing, and an existing file is replaced.
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the page as one file, atomically. Its folder is created if missing, and an earlier page is replaced.
+
+        Parameters
+        ----------
+        path : str or path
+            File on this machine, outside of data sets and models.
+        overwrite : bool, default=False
+            Replace also a file that is not a page of dkfeat, but never a file of the source.
 
         Raises
         ------
+        dkfeat.errors.ConfigError
+            If the file may not be replaced, or is in a data set or a model.
         OSError
             If the page cannot be written.
         """
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(self.to_html(), encoding="utf-8")
+        read = remembered_source(self.logs)
+        check_outputs([path], inputs=[place for place in read if "**" not in place], overwrite=overwrite)
+        write_output(path, self.to_html())
 
 
 def _log_mapping(log: RunLog) -> dict[str, Any]:
@@ -169,7 +180,7 @@ def run_report(
     Parameters
     ----------
     target : str or path
-        Folder or URL of the data set that `dkfeat.featurize` wrote or is writing.
+        Folder or URL of the data set that `dkfeat.featurize` or `dkfeat.predict` wrote or is writing.
     source : LibsvmSource, ParquetSource, path, glob, URL, a list of these, or None
         Source as passed to `featurize`. None: the local files that the last run read, if they are unchanged.
     pair_rows : int, default=256
@@ -189,7 +200,7 @@ def run_report(
     dkfeat.errors.ShardError
         If there is no data set, or its files contradict each other.
     dkfeat.errors.ConfigError
-        If the data set holds predictions, or `source` is not a source.
+        If `source` is not a source, or is given for predictions.
     dkfeat.errors.SourceNotFoundError
         If no file matches the given `source`.
 
@@ -209,12 +220,12 @@ def run_report(
     storage = open_storage(place, target_options if is_url(place) else None)
     state, logs = status(storage), read_logs(storage)
     data = None if state.committed is None else open_shards(place, storage_options=target_options, verify="size")
-    if data is not None and data.spec["output"]["layout"] == "predictions":
-        raise ConfigError(
-            f"{storage.url} holds predictions; a report is about features: give the folder that featurize made"
-        )
     kernel, note = None, "Nothing is committed yet."
-    if data is not None:
+    if data is not None and data.holds_predictions:
+        if source is not None:
+            raise ConfigError(f"{storage.url} holds predictions, for which no source is read; leave it out")
+        note = "These are predictions; kernel estimates are about features."
+    elif data is not None:
         kernel, note = estimate_kernel(data, source, logs, pair_rows, random_state, storage_options)
     return RunReport(
         target=storage.url,

@@ -250,7 +250,7 @@ def test_options_of_a_model__are_the_same_everywhere(name, config):
     run = _only(set(call) & (set(_defaults_of_fields(RunConfig)) - EXECUTION), _defaults_of_fields(RunConfig))
     run.pop("break_lock", None)
     fields = _defaults_of_fields(config) | run
-    assert set(fields) - {"shards", "out"} == set(call) - of_call - {"break_lock"}
+    assert set(fields) - {"shards", "out", "overwrite"} == set(call) - of_call - {"break_lock"}
     asked = {"model", "source", "on_bad_row", "break_lock"}  # on_bad_row: as the source has it, in a job as it says
     assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
     command = set(_defaults_of_command(name, "model", "a.svm"))

@@ -20,7 +20,7 @@ from dkfeat.cli import cli
 from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.engine.progress import NotebookLine
-from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.learn.compare.compare import compare
 from dkfeat.learn.compare.models import KERNELS, MAPS
 from dkfeat.learn.compare.result import Comparison, Result, ResultStore
@@ -351,3 +351,26 @@ def test_command__has_the_defaults_of_the_function():
     assert make_solver(function["solver"], command) == Liblinear()
     for name in ("k", "gamma", "linear", "test_fraction", "out", "progress"):
         assert command[name] == function[name], name
+
+
+def test_compare__two_at_once_do_not_mix(paths, tmp_path):
+    out = tmp_path / "out"
+    with ResultStore(out, {"seed": 0}, False) as store:
+        store.value("gamma", lambda: 1.0)
+        with pytest.raises(TargetBusyError, match="is being written by run"):
+            compare(paths[0], **FEW, out=out, overwrite=True)
+        result = CliRunner().invoke(cli, ["compare", paths[0], "--maps", "gcws", "--k", "8", "--out", str(out)])
+        assert result.exit_code == 4, result.output
+    with pytest.raises(SpecConflictError, match="other settings"):
+        compare(paths[0], **FEW, out=out)
+    assert [path.name for path in out.iterdir()] == ["results.jsonl"]
+
+
+def test_compare__a_lock_left_on_another_host(paths, tmp_path):
+    (tmp_path / "_dkfeat").mkdir()
+    (tmp_path / "_dkfeat" / "lock.json").write_text('{"run_id": "7f3a", "host": "node7", "pid": 12}')
+    with pytest.raises(TargetBusyError, match="dkfeat break-lock"), ResultStore(tmp_path, {}, False):
+        pass
+    assert CliRunner().invoke(cli, ["break-lock", str(tmp_path), "7f3a"]).exit_code == 0
+    compare(paths[0], **FEW, linear=False, exact=False, out=tmp_path)
+    assert (tmp_path / "comparison.csv").exists()

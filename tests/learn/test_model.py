@@ -13,6 +13,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.io.manifest.model_folder import LocalFolder
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
 from tests.test_archives import npy
@@ -174,6 +175,54 @@ def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
     (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
     make_model(seed=1).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
+
+
+def test_save__sweeps_what_killed_ones_left(tmp_path, monkeypatch):
+    make_model(seed=1).save(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make_model(seed=2).save(tmp_path)
+    (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
+    (tmp_path / f"landmarks-{64 * '0'}.npz").write_bytes(b"of a killed one")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert len(list(tmp_path.iterdir())) == 8
+    make_model(seed=1).save(tmp_path)
+    names = sorted(path.name.split("-")[0] for path in tmp_path.iterdir())
+    assert names == ["coef", "intercept", "model.json", "notes.txt"]
+
+
+def test_save__sweeps_no_files_of_another_that_is_under_way(tmp_path):
+    make_model(seed=1).save(tmp_path)
+    temporary = tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp"
+    with LocalFolder(str(tmp_path)).saving() as is_alone:
+        temporary.write_bytes(b"half")
+        make_model(seed=2).save(tmp_path)
+        assert temporary.exists()
+        assert is_alone()
+
+
+def test_save__model_json_of_another_program_is_kept(tmp_path):
+    (tmp_path / "model.json").write_text('{"learner": {}}')
+    with pytest.raises(ConfigError, match="not a dkfeat model"):
+        make_model().save(tmp_path)
+
+
+def test_save__in_another_model_or_a_data_set(tmp_path):
+    make_model().save(tmp_path / "model")
+    with pytest.raises(ConfigError, match="which is a model"):
+        make_model().save(tmp_path / "model" / "inner")
+    (tmp_path / "shards" / "_dkfeat" / "tmp").mkdir(parents=True)
+    for name in ("shards", "shards/data", "shards/_dkfeat/tmp"):
+        with pytest.raises(ConfigError, match="which is a data set"):
+            make_model().save(f"file://{tmp_path}/{name}")
+
+
+def test_check_target__a_checkpoint_inside_of_the_model(tmp_path):
+    for checkpoint in ("model", "model/state", "./x/../model"):
+        with pytest.raises(ConfigError, match="in the folder of the model"):
+            model_files.check_target(tmp_path / "model", checkpoint=tmp_path / checkpoint)
+    model_files.check_target(tmp_path / "model", checkpoint=tmp_path / "state")
 
 
 def test_save__of_two_at_once_the_last_one_wins_as_a_whole(tmp_path, monkeypatch):

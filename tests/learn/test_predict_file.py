@@ -122,7 +122,7 @@ def test_predict__a_column_beyond_the_model(trained, tmp_path):
     out = tmp_path / "labels.txt"
     out.write_text("earlier\n")
     with pytest.raises(ParseError, match=r"wide\.svm:2:3: .*99"):
-        predict_file(trained[2], str(path), out)
+        predict_file(trained[2], str(path), out, overwrite=True)
     assert out.read_text() == "earlier\n"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["labels.txt", "wide.svm"]
 

@@ -197,12 +197,22 @@ def test_report__of_a_batch_left_half_way(tmp_path, text):
     json.dumps(report.to_mapping(), allow_nan=False)
 
 
-def test_report__of_predictions_is_refused(tmp_path, text):
+@pytest.mark.parametrize("of_shards", first_quick([True, False], 2))
+def test_report__of_predictions(tmp_path, text, rows, of_shards):
     featurize(text, tmp_path / "out")
     model = dkfeat.train(dkfeat.open_shards(tmp_path / "out"), dkfeat.SGD(epochs=1), progress=False)
-    dkfeat.predict(model, tmp_path / "out", tmp_path / "labels", progress=False)
-    with pytest.raises(ConfigError, match="holds predictions"):
-        dkfeat.run_report(tmp_path / "labels")
+    dkfeat.predict(model, tmp_path / "out" if of_shards else text, tmp_path / "labels", progress=False)
+    report = dkfeat.run_report(tmp_path / "labels")
+    assert dict(report.labels.counts) == dict(enumerate(np.bincount(rows[1]).tolist()))
+    assert (report.kernel, report.to_mapping()["features"], "features" in report.figures) == (None, None, False)
+    page = report.to_html()
+    for words in ("These are predictions", "label, prediction, scores", "Rows by label", "batch 1"):
+        assert words in page.replace("source_file, source_split, source_row, ", "")
+    json.dumps(report.to_mapping(), allow_nan=False)
+    with pytest.raises(ConfigError, match="for which no source is read"):
+        dkfeat.run_report(tmp_path / "labels", text)
+    result = CliRunner().invoke(cli, ["report", str(tmp_path / "labels"), "--out", str(tmp_path / "page.html")])
+    assert result.exit_code == 0, result.output
 
 
 def test_report__shows_itself_shortly(tmp_path, text):

@@ -12,6 +12,7 @@ from dkfeat.cli.options.shared import (
     make_solver,
     make_source,
     output_options,
+    overwrite_option,
     progress_of,
     progress_option,
     source_options,
@@ -68,6 +69,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
     show_default=True,
     help="Form of the table; --json is short for --output json.",
 )
+@overwrite_option
 @source_options
 @progress_option("Report each result on standard error.")
 @output_options
@@ -82,6 +84,7 @@ def compare(
     within: float,
     seed: int,
     out: str | None,
+    overwrite: bool,
     output: str,
     progress: bool,
     **options: Any,
@@ -111,6 +114,7 @@ def compare(
         within=within / 100,
         random_state=seed,
         out=out,
+        overwrite=overwrite,
         progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
         **{name: options[name] for name in ("k", "gamma", "linear", "test_fraction")},
     )

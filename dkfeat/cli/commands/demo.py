@@ -107,6 +107,7 @@ def run_demo(
     DkfeatError
         From reading the files.
     """
+    from dkfeat.io.outputs import check_outside
     from dkfeat.validation import check_integer
 
     if data is None and test is not None:
@@ -114,6 +115,7 @@ def run_demo(
     check_integer(seed, "seed", low=0, high=2**64 - 1)
     folder = Path(out) / _rows_folder(data, test, seed)
     run_folder = folder / f"k{n_components}-b{i_bits}"
+    check_outside(run_folder)
     run_folder.mkdir(parents=True, exist_ok=True)
     train_file, test_file = _files(data, test, folder, seed)
     train_shards, test_shards, model_folder = (str(run_folder / name) for name in ("train", "test", "model"))
@@ -211,10 +213,13 @@ def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int
             counts[side] += 1
             (train, test)[side].write(line)
     for made, path in zip(temporary, (train_file, test_file), strict=True):
-        if path.exists() and filecmp.cmp(made, path, shallow=False):
-            made.unlink()  # an unchanged source keeps its time stamp, so its shards count as done
-        else:
+        if not path.exists():
             made.replace(path)
+            continue
+        same = filecmp.cmp(made, path, shallow=False)
+        made.unlink()  # an unchanged source keeps its time stamp, so its shards count as done
+        if not same:
+            raise ConfigError(f"{path} exists and has other rows; remove it, or choose another folder with --out")
     return counts[0], counts[1]
 
 

@@ -19,6 +19,7 @@ from dkfeat.cli.options.shared import (
     execution_options,
     make_source,
     output_options,
+    overwrite_option,
     run_arguments,
     run_options,
     source_options,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     ".txt for labels alone.  [default: labels on standard output]",
 )
 @option_of(PredictConfig, "scores")
+@overwrite_option
 @target_option
 @source_options
 @heading("Bad rows")
@@ -50,7 +52,9 @@ if TYPE_CHECKING:
 @run_options
 @output_options
 @click.pass_context
-def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:
+def predict(
+    ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, overwrite: bool, **options: Any
+) -> None:
     """Predict for the rows of SOURCE with a trained model.
 
     SOURCE is LIBSVM text or Parquet files, or a folder of shards made by the
@@ -69,13 +73,19 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
       dkfeat predict model 'day-*.parquet' --id name --out predictions
       dkfeat predict model features/test --out s3://bucket/predictions
     """
+    from dkfeat.io.outputs import check_outputs
     from dkfeat.learn.model import load_model
 
     if out == "-":  # "-" means standard output, as in many commands
         out = None
-    loaded = load_model(model, storage_options=options["storage_options"])
+    to_folder = out is not None and _is_folder(out)
+    if overwrite and (to_folder or out is None):
+        raise click.UsageError("--overwrite is for --out FILE; a folder of predictions is continued, not replaced", ctx)
+    if out is not None and not to_folder:
+        check_outputs([out], inputs=source, overwrite=overwrite)
     rows = rows_given(ctx, source, options)
-    if out is not None and _is_folder(out):
+    loaded = load_model(model, storage_options=options["storage_options"])
+    if out is not None and to_folder:
         _to_folder(ctx, loaded, rows, out, options)
         return
     folder_options = {field.name for field in fields(RunConfig)} - {"progress"}
@@ -88,7 +98,7 @@ def predict(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str
         raise click.UsageError(
             "--json describes the output of --out; without --out, labels go to standard output, one a line", ctx
         )
-    _to_file(loaded, rows, out)
+    _to_file(loaded, rows, out, overwrite)
 
 
 def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -128,10 +138,10 @@ def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, opti
     summary_of(manifest, "predictions", out)
 
 
-def _to_file(model: LinearModel, rows: Any, out: str | None) -> None:
+def _to_file(model: LinearModel, rows: Any, out: str | None, overwrite: bool) -> None:
     from dkfeat.learn.predict import predict_file
 
-    outcome = predict_file(model, rows, sys.stdout if out is None else out)
+    outcome = predict_file(model, rows, sys.stdout if out is None else out, overwrite=overwrite)
     record = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
     print_result(record)
     if is_given(JSON):
@@ -150,11 +160,14 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @click.argument("source", nargs=-1, required=True)
 @heading("Report")
 @option_of(EvaluateConfig, "out", type=LOCAL_FOLDER, metavar="DIR")
+@overwrite_option
 @source_options
 @execution_options
 @output_options
 @click.pass_context
-def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, **options: Any) -> None:
+def evaluate(
+    ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, overwrite: bool, **options: Any
+) -> None:
     """Evaluate a model on the labels of SOURCE.
 
     SOURCE is text, Parquet or shards with labels, or predictions that `dkfeat
@@ -166,16 +179,16 @@ def evaluate(ctx: click.Context, /, model: str, source: tuple[str, ...], out: st
       dkfeat evaluate model predictions
     """
     from dkfeat.learn.evaluate.evaluate import evaluate as run
+    from dkfeat.learn.evaluate.result import check_report_folder
     from dkfeat.learn.model import load_model
-    from dkfeat.plot.style import check_plots
 
     if out is not None:
-        check_plots()  # so that a missing package is an error before the evaluation, not after
+        check_report_folder(out, inputs=source, overwrite=overwrite)  # before the evaluation, not after
     rows = rows_given(ctx, source, options)
     loaded = load_model(model, storage_options=options["storage_options"])
     found = run(loaded, rows, **run_arguments(ctx, options))
     if out is not None:
-        found.save(out, f"{model} on {', '.join(source)}")
+        found.save(out, f"{model} on {', '.join(source)}", overwrite=overwrite)
     print_result(found.to_mapping())
     if is_quiet():
         return

@@ -8,7 +8,7 @@ import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import LOCAL_FILE
-from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options.shared import output_options, overwrite_option
 from dkfeat.cli.options.storage import holds_model, options_at, storage_option
 from dkfeat.cli.output import show_size, summary
 
@@ -23,8 +23,9 @@ from dkfeat.cli.output import show_size, summary
     default="report.html",
     show_default=True,
     metavar="FILE",
-    help="File of the page; an existing one is replaced.",
+    help="File of the page; an earlier page is replaced.",
 )
+@overwrite_option
 @click.option(
     "--pair-rows",
     type=click.IntRange(min=0),
@@ -36,9 +37,15 @@ from dkfeat.cli.output import show_size, summary
 @storage_option("RUN and SOURCE")
 @output_options
 def report(
-    run: str, source: tuple[str, ...], out: str, pair_rows: int, seed: int, storage_options: dict[str, Any] | None
+    run: str,
+    source: tuple[str, ...],
+    out: str,
+    overwrite: bool,
+    pair_rows: int,
+    seed: int,
+    storage_options: dict[str, Any] | None,
 ) -> None:
-    """Write a page about RUN, a folder of shards, and the runs that made it.
+    """Write a page about RUN, a folder of shards or predictions, and its runs.
 
     The page shows the source and the settings, rows per second over time, rows
     and bytes of each shard, labels, empty and bad rows, and the error of the
@@ -53,8 +60,10 @@ def report(
       dkfeat report features/days 'day-*.svm.gz' --out days.html
       dkfeat report s3://bucket/features s3://bucket/rows.svm --json
     """
+    from dkfeat.io.outputs import check_outputs
     from dkfeat.report.run_report import run_report
 
+    check_outputs([out], inputs=source, overwrite=overwrite)
     options = options_at(run, storage_options)
     if holds_model(run, options):
         raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
@@ -66,7 +75,7 @@ def report(
         storage_options=storage_options,
         target_options=options,
     )
-    found.save(out)
+    found.save(out, overwrite=overwrite)
     record = found.to_mapping()
     shown: dict[str, Any] = {"report": out, "state": record["state"]}
     if "rows" in record:

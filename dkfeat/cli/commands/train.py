@@ -85,7 +85,7 @@ def train(
 
     weights = _class_weight(class_weight)  # so that a mistake is an error before the training, not after
     if out is not None:
-        check_target(out, storage_options)
+        check_target(out, storage_options, options["checkpoint"])
     model = run(
         shards,
         make_solver(solver, options),

@@ -236,6 +236,12 @@ _json_option = click.option(
 )
 
 
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace an existing file that is no earlier result, but never an input."
+)
+"""Give a command the flag ``--overwrite``."""
+
+
 def output_options(command: Command) -> Command:
     """Give a command ``--json`` and ``--quiet``."""
     return apply_options(command, heading(OUTPUT), _json_option, quiet_option)

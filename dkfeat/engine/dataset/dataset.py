@@ -106,7 +106,7 @@ class ShardDataset:
     def _repr_html_(self) -> str:
         manifest, output = self.manifest, self.spec["output"]
         facts: dict[str, Any] = {"location": self._reader.storage.url, **manifest.facts()}
-        if output["layout"] == "predictions":
+        if self.holds_predictions:
             facts["holds"] = f"predictions: {', '.join(manifest.schema)}"
         else:
             columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
@@ -150,6 +150,11 @@ class ShardDataset:
     def spec(self) -> Mapping[str, Any]:
         """All settings that determine the shards' bytes: keys map, input, split, output."""
         return self._reader.spec
+
+    @property
+    def holds_predictions(self) -> bool:
+        """True for the output of `dkfeat.predict`, which has no features."""
+        return bool(self.spec["output"]["layout"] == "predictions")
 
     @cached_property
     def map(self) -> FeatureMap:
@@ -374,7 +379,7 @@ class ShardDataset:
 
     def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
         """Return the requested columns besides features and labels; raise `ConfigError` if the data set lacks one."""
-        if self.spec["output"]["layout"] == "predictions":
+        if self.holds_predictions:
             url = self._reader.storage.url
             raise ConfigError(f"{url} holds predictions, not features; any Parquet reader reads {url}/data")
         if query_id and not self.spec["input"]["query_id"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.errors import ConfigError
 from dkfeat.io.commit.target import check_target
 from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.io.outputs import check_place
 from dkfeat.io.parquet.files import looks_like_parquet
 from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.sources.base import Source
@@ -67,8 +68,16 @@ def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: obj
 def open_target(
     target: object, source: Source, options: Mapping[str, Any] | None, *, beside: object = None
 ) -> tuple[Storage, tuple[SourceFile, ...]]:
-    """Open a target for writing, and list the source; the target must be usable, and separate from the source."""
-    storage = open_location(as_path(target, "target"), options, beside=beside)
+    """Open a target for writing, and list the source; the target must be usable, and separate from the source.
+
+    Raises
+    ------
+    ConfigError
+        If the target is a model, or lies in a data set or a model.
+    """
+    place = as_path(target, "target")
+    storage = open_location(place, options, beside=beside)
+    check_place(place, "a data set", options if is_url(place) else None)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -20,11 +19,14 @@ from dask.utils import parse_timedelta
 
 import dkfeat
 from dkfeat.config.execution import ExecutionConfig
+from dkfeat.config.settings import errors_at
 from dkfeat.engine.clusters.local import local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
 from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.local import GRAPH_TASKS, Runner, open_local
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.html import MARK
+from dkfeat.io.outputs import check_outputs, write_output
 from dkfeat.messages import meant
 from dkfeat.validation import check_integer
 
@@ -41,7 +43,7 @@ def check_report(path: str | PathLike[str]) -> Path:
     Raises
     ------
     ConfigError
-        If its folder is missing, it is a folder itself, or bokeh is not installed.
+        If its folder is missing, it is a folder itself, it may not be replaced, or bokeh is not installed.
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"performance_report={path!r:.100}, but it must be the path of an HTML file")
@@ -49,6 +51,8 @@ def check_report(path: str | PathLike[str]) -> Path:
     if file.is_dir() or not file.parent.is_dir():
         problem = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
         raise ConfigError(f"performance_report={str(file)!r}, but {problem}; name an HTML file to write")
+    with errors_at("performance_report"):
+        (file,) = check_outputs([file])
     if find_spec("bokeh") is None:
         raise ConfigError(
             "a performance report needs bokeh, here and where the scheduler runs; pip install 'dkfeat[dashboard]'"
@@ -75,7 +79,6 @@ def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[No
 def _write(client: Client, file: Path, start: float, last_count: int) -> None:
     if client.status != "running":  # another error is being raised
         return
-    staged = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         scheduler: Any = client.scheduler
         text = client.sync(
@@ -85,10 +88,8 @@ def _write(client: Client, file: Path, start: float, last_count: int) -> None:
             code=f"dkfeat {dkfeat.__version__}",
             mode="inline",
         )
-        staged.write_text(text, encoding="utf-8")
-        staged.replace(file)
+        write_output(file, text.replace("<head>", f"<head>\n{MARK}", 1))
     except Exception as error:  # the scheduler may lack bokeh, be lost, or the disk be full
-        staged.unlink(missing_ok=True)
         logger.warning("the performance report %s could not be made: %s: %s", file, type(error).__name__, error)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,6 +89,28 @@ class LocalFolder:
             temporary.unlink(missing_ok=True)
         flush_folder(self._root)
 
+    @contextmanager
+    def saving(self) -> Iterator[Callable[[], bool]]:
+        """Hold a shared lock while a model is saved; the kernel frees it if the process is killed.
+
+        Yields a function that returns True if no other process saves a model here, and none can begin before the end of
+        the ``with`` block. It returns False if another one does, or if the file system has no locks for folders.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+        def is_locked(kind: int) -> bool:
+            with suppress(OSError):
+                fcntl.flock(descriptor, kind)
+                return True
+            return False
+
+        try:
+            is_shared = is_locked(fcntl.LOCK_SH)
+            yield lambda: is_shared and is_locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+
     def list(self, folder: str) -> list[str]:
         """Return the names of the files; the path itself if it is a file, and nothing if it does not exist."""
         try:
@@ -159,6 +182,12 @@ def parse_model_file(text: bytes, where: str) -> dict[str, Any]:
     return facts
 
 
+def model_files(names: Iterable[str]) -> set[str]:
+    """Return those of the names that only files of models have, including temporary files, but not ``model.json``."""
+    kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
+    return {name for name in names if any(kind.fullmatch(name) for kind in kinds)}
+
+
 def check_model_folder(folder: ModelFolder) -> None:
     """Check that a model can be saved here; the check leaves no files behind.
 
@@ -175,8 +204,8 @@ def check_model_folder(folder: ModelFolder) -> None:
     if not is_local:
         folder.check_writable()
     names = set(folder.list(""))
-    kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
-    may_be_replaced = MODEL_FILE in names or all(any(kind.fullmatch(name) for kind in kinds) for name in names)
+    has_model = MODEL_FILE in names and any(map(ARRAY_NAME.fullmatch, names))
+    may_be_replaced = has_model or names == model_files(names)
     if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):
         raise ConfigError(
             f"{folder.url} contains something that is not a dkfeat model; choose another folder for the model"

@@ -24,7 +24,7 @@ from dkfeat import canonical as strict_json
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, LOCK, META, SET_ASIDE, TMP, Holder, Storage, faults_as, file_name, parse_holder
-from dkfeat.io.storage.urls import is_url, protocol_of
+from dkfeat.io.storage.urls import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +68,7 @@ class LocalStorage(Storage):
         return self._root
 
     def path_of(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
-        is_remote = "://" in url and is_url(url)
-        if is_remote and protocol_of(url) != "file":
-            return None
-        return Path(
-            os.path.realpath(url.partition("://")[2] if is_remote else url)
-        )  # `resolve` fails at loops of links
+        return local_path(url)
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
@@ -83,6 +84,20 @@ def is_url(text: str) -> bool:
         return False
     scheme, separator, _ = text.partition("://")
     return (bool(separator) and _SCHEME.fullmatch(scheme) is not None) or "::" in text
+
+
+def local_path(text: str) -> Path | None:
+    """Return the absolute path without links of a path or a ``file://`` URL; None for any other URL.
+
+    Examples
+    --------
+    >>> local_path("s3://bucket/rows.svm") is None
+    True
+    """
+    is_remote = "://" in text and is_url(text)
+    if is_remote and protocol_of(text) != "file":
+        return None
+    return Path(os.path.realpath(text.partition("://")[2] if is_remote else text))  # `resolve` fails at loops of links
 
 
 def protocol_of(url: str) -> str:

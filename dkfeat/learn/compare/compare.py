@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.models import (
     KERNELS,
     MAPS,
+    ComparedRows,
     FitSettings,
     choose_gamma,
     fit_exact,
@@ -19,7 +20,7 @@ from dkfeat.learn.compare.models import (
     fit_mapped,
     load_rows,
 )
-from dkfeat.learn.compare.result import Comparison, Result, ResultStore
+from dkfeat.learn.compare.result import Comparison, Result, ResultStore, check_result_folder
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.validation import check_choice, check_integer, check_real
 
@@ -52,6 +53,7 @@ def compare(
     test_fraction: float = 0.25,
     random_state: int = 0,
     out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: bool | Callable[[Result], object] = True,
 ) -> Comparison:
     """Train a linear model on the features of several maps and sizes, and recommend one.
@@ -91,7 +93,9 @@ def compare(
     random_state : int, default=0
         Seed of the maps and of the random parts of the rows, at least 0.
     out : str or path, optional
-        Local folder for results. By default nothing is written.
+        Local folder for results, outside of data sets and models. By default nothing is written.
+    overwrite : bool, default=False
+        Replace also files in `out` that have the names of the table or the plot, but belong to no earlier comparison.
     progress : bool or callable, default=True
         True prints each result on standard error, or below the cell of a notebook. A callable receives each result.
 
@@ -104,7 +108,9 @@ def compare(
     ------
     ConfigError
         If a setting is out of range, the source holds shards, or rows have lists of labels, have no labels, or have
-        weights.
+        weights; or if a file in `out` may not be replaced.
+    TargetBusyError
+        If another comparison writes to `out`.
     SpecConflictError
         If `out` holds results with other settings or files.
     InputError
@@ -145,9 +151,11 @@ def compare(
         test_fraction=None if test is not None else test_fraction,
         seed=check_integer(random_state, "random_state", low=0, high=2**63),
     )
-    rows = load_rows(
-        _source(source), None if test is None else _source(test), test_fraction=test_fraction, seed=settings.seed
-    )
+    source, test = _source(source), None if test is None else _source(test)
+    if out is not None:
+        inputs = [*source.patterns, *(() if test is None else test.patterns)]
+        check_result_folder(out, inputs=inputs, overwrite=overwrite)
+    rows = load_rows(source, test, test_fraction=test_fraction, seed=settings.seed)
     n_rows = len(rows.y)
     n_validation = int(split_held_out(rows.y, solver.validation_fraction, settings.seed).sum())
     sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
@@ -155,11 +163,36 @@ def compare(
         raise ConfigError(
             f"k={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give a smaller k"
         )
-    store = ResultStore(out, {**asdict(settings), **rows.identity}, progress)
+    exact = exact is True or (exact == "auto" and n_rows <= EXACT_ROWS)
+    with ResultStore(out, {**asdict(settings), **rows.identity}, progress) as store:
+        _fit_all(store, rows, settings, sizes_of, linear=linear, exact=exact)
+        comparison = Comparison(
+            results=store.results,
+            within=within,
+            n_train=n_rows,
+            n_validation=n_validation,
+            n_test=len(rows.y_test),
+            settings=asdict(settings),
+        )
+        if out is not None:
+            comparison.save(out, overwrite=overwrite)
+    return comparison
+
+
+def _fit_all(
+    store: ResultStore,
+    rows: ComparedRows,
+    settings: FitSettings,
+    sizes_of: Mapping[str, Sequence[int]],
+    *,
+    linear: bool,
+    exact: bool,
+) -> None:
+    """Fit all models that the store does not hold yet."""
     if linear:
         store.result("linear", None, partial(fit_linear, rows, settings))
-    if exact is True or (exact == "auto" and n_rows <= EXACT_ROWS):
-        for kernel in dict.fromkeys(KERNELS[name] for name in names):
+    if exact:
+        for kernel in dict.fromkeys(KERNELS[name] for name in sizes_of):
             store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
     for name, map_sizes in sizes_of.items():
         chosen: float | None = None
@@ -167,17 +200,6 @@ def compare(
             chosen = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
         for size in map_sizes:
             store.result(name, size, partial(fit_mapped, rows, name, size, chosen, settings))
-    comparison = Comparison(
-        results=store.results,
-        within=within,
-        n_train=n_rows,
-        n_validation=n_validation,
-        n_test=len(rows.y_test),
-        settings=asdict(settings),
-    )
-    if out is not None:
-        comparison.save(out)
-    return comparison
 
 
 def _source(given: Any) -> Source:

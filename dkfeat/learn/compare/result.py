@@ -7,16 +7,19 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
+from dkfeat.io.commit.target import locked
+from dkfeat.io.outputs import check_folder, check_outputs, write_output
+from dkfeat.io.storage import open_storage
 from dkfeat.plot.maps import accuracy_against_k
-from dkfeat.plot.style import draw
+from dkfeat.plot.style import check_plots, draw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,34 +125,54 @@ class Comparison:
         writer.writerows(asdict(each) for each in self.results)
         return stream.getvalue()
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
+    def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Draw accuracy against components: a line for each map, and a horizontal line for each other model.
+
+        Parameters
+        ----------
+        path : str or path
+            PNG file on this machine, outside of data sets and models; an earlier plot is replaced.
+        overwrite : bool, default=False
+            Replace also a file that is not a plot of dkfeat.
 
         Raises
         ------
         ConfigError
-            If matplotlib (the extra ``plot``) is not installed.
+            If matplotlib (the extra ``plot``) is not installed, or if the file may not be replaced.
         """
-        Path(path).write_bytes(draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6))
+        check_plots()
+        check_outputs([path], overwrite=overwrite)
+        write_output(path, draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6))
 
-    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> list[Path]:
         """Write ``comparison.txt``, ``.json`` and ``.csv`` and, if matplotlib is installed, ``accuracy.png``.
+
+        Parameters
+        ----------
+        folder : str or path
+            Folder on this machine, outside of data sets and models. The files of an earlier comparison are replaced.
+        overwrite : bool, default=False
+            Replace also files of these names that do not belong to an earlier comparison.
 
         Returns
         -------
         paths : list of Path
             Files written.
+
+        Raises
+        ------
+        ConfigError
+            If a file may not be replaced, or if the folder is a data set or a model, or in one.
         """
-        root = Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
+        root = check_result_folder(folder, overwrite=overwrite)
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
         paths = []
         for ending, text in {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}.items():
             paths.append(root / f"comparison.{ending}")
-            paths[-1].write_text(text, encoding="utf-8")
+            write_output(paths[-1], text)
         with suppress(ConfigError):  # matplotlib is optional here
-            self.plot(root / "accuracy.png")
-            paths.append(root / "accuracy.png")
+            self.plot(root / _PLOT, overwrite=True)
+            paths.append(root / _PLOT)
         return paths
 
     @property
@@ -185,12 +208,21 @@ def _cells(result: Result) -> Sequence[str]:
 
 
 RESULTS = "results.jsonl"
+_PLOT = "accuracy.png"
 FORMAT = 2
 """Format of the lines; a file of another format belongs to another comparison."""
 
 
+def check_result_folder(folder: str | os.PathLike[str], *, inputs: Sequence[str] = (), overwrite: bool = False) -> Path:
+    """Check that a comparison can be written into a folder, and return its path; errors as from `Comparison.save`."""
+    names = ("comparison.txt", "comparison.json", "comparison.csv", _PLOT)
+    root = check_folder(folder, (*names, RESULTS), inputs=inputs, overwrite=True)
+    is_ours = bool(_whole_lines(root / RESULTS))
+    return check_folder(folder, names, inputs=inputs, overwrite=overwrite or is_ours)
+
+
 class ResultStore:
-    """Results of a comparison, each computed once.
+    """Results of a comparison, each computed once; a ``with`` statement locks the folder against other comparisons.
 
     Parameters
     ----------
@@ -204,6 +236,8 @@ class ResultStore:
 
     Raises
     ------
+    TargetBusyError
+        If another comparison holds the folder.
     SpecConflictError
         If the folder holds results with other settings.
     ShardError
@@ -216,28 +250,38 @@ class ResultStore:
         settings: Mapping[str, Any],
         progress: bool | Callable[[Result], object],
     ) -> None:
-        self._path = None if folder is None else Path(folder) / RESULTS
+        self._path = None if folder is None else check_folder(folder, [], overwrite=True) / RESULTS
         self._on_result = progress if callable(progress) else None
         self._progress = Progress(progress is True)
         self._line = NotebookLine.here() if progress is True else None
         self._done: dict[str, Any] = {}
         self._results: list[Result] = []
-        if self._path is None:
-            return
         plain = json.loads(json.dumps({"format": FORMAT, **settings}))
-        header = {"settings": fingerprint(plain)}
-        lines = _whole_lines(self._path)
-        if lines and lines[0] != header:
+        self._header = {"settings": fingerprint(plain)}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as stack:
+                stack.enter_context(locked(open_storage(self._path.parent)))
+                self._read(self._path)
+                self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _read(self, path: Path) -> None:
+        lines = _whole_lines(path)
+        if lines and lines[0] != self._header:
             raise SpecConflictError(
-                f"{self._path.parent} holds a comparison of other settings or other files; "
+                f"{path.parent} holds a comparison of other settings or other files; "
                 "choose another folder, or remove it"
             )
         self._done = {line["what"]: line["value"] for line in lines[1:]}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(line) + "\n" for line in lines or [header])
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(text, encoding="utf-8")  # without a line that was cut when the process was killed
-        temporary.replace(self._path)
+        # without a line that was cut when the process was killed
+        write_output(path, "".join(json.dumps(line) + "\n" for line in lines or [self._header]))
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -22,6 +22,7 @@ from sklearn.metrics import (
 
 from dkfeat.errors import InputError
 from dkfeat.html import page, picture, table
+from dkfeat.io.outputs import check_folder, write_output
 from dkfeat.learn.evaluate.accumulators import (
     Accumulator,
     Curves,
@@ -84,23 +85,31 @@ class Evaluation:
             "calibration": [list(entry) for entry in self.calibration],
         }
 
-    def save(self, folder: str | PathLike[str], title: str = "Evaluation") -> None:
+    def save(self, folder: str | PathLike[str], title: str = "Evaluation", *, overwrite: bool = False) -> None:
         """Write ``evaluation.json``, plots as PNG, and ``evaluation.html``, one page that contains all of them.
 
-        Existing files of these names are replaced. Equal evaluations give equal files with the same version of
+        The files of an earlier evaluation are replaced. Equal evaluations give equal files with the same version of
         matplotlib.
+
+        Parameters
+        ----------
+        folder : str or path
+            Folder on this machine, outside of data sets and models.
+        title : str, default="Evaluation"
+            Title of the page.
+        overwrite : bool, default=False
+            Replace also files of these names that do not belong to an earlier evaluation.
 
         Raises
         ------
         dkfeat.errors.ConfigError
-            If matplotlib (the extra ``plot``) is not installed.
+            If matplotlib (the extra ``plot``) is not installed, if a file may not be replaced, or if the folder is a
+            data set or a model, or in one.
         """
-        check_plots()
+        root = check_report_folder(folder, overwrite=overwrite)
         pictures = _pictures(self)
-        root = Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
         for name, (png, _) in pictures.items():
-            (root / f"{name}.png").write_bytes(png)
+            write_output(root / f"{name}.png", png)
         facts = self.to_mapping()
         figures = {name: value for name, value in facts.items() if isinstance(value, float | int)}
         if not self.n_unknown:
@@ -114,8 +123,24 @@ class Evaluation:
             table("Classes", facts["per_class"][:TABLE_ROWS], note if n_classes > TABLE_ROWS else ""),
             table("Most frequent errors", wrong[:CELLS_SHOWN]),
         ]
-        (root / "evaluation.html").write_text(page(title, [part for part in parts if part]), encoding="utf-8")
-        (root / "evaluation.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_output(root / "evaluation.html", page(title, [part for part in parts if part]))
+        write_output(root / "evaluation.json", json.dumps(facts, indent=1, sort_keys=True) + "\n")
+
+
+_PICTURES = ("confusion", "f1", "roc", "precision_recall", "calibration", "predicted", "residuals")
+_FILES = ("evaluation.html", "evaluation.json", *(f"{name}.png" for name in _PICTURES))
+
+
+def check_report_folder(folder: str | PathLike[str], *, inputs: Sequence[str] = (), overwrite: bool = False) -> Path:
+    """Check, before an evaluation, that `Evaluation.save` can write into a folder, and return its path.
+
+    Raises
+    ------
+    ConfigError
+        As from `Evaluation.save`, and if a file is among the `inputs`.
+    """
+    check_plots()
+    return check_folder(folder, _FILES, inputs=inputs, overwrite=overwrite)
 
 
 def evaluation_of(counts: Accumulator) -> Evaluation:

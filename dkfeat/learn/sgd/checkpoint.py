@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.io.outputs import check_outside
 from dkfeat.io.storage.crash_points import passed
 from dkfeat.io.storage.local import flush_folder
 from dkfeat.io.storage.urls import is_url
@@ -23,7 +25,10 @@ CURRENT, FORMER = "checkpoint", "checkpoint.former"
 FORMAT = 1
 EVERY_SECONDS = 30.0
 """Minimum time between two checkpoints."""
+ALGORITHM = "algorithm"
+"""Key of the pins with the version of the training algorithm."""
 _DIGEST, _COUNT = 32, 8
+_HEADER_START = b'{"format":'
 _LONGEST_HEADER = 1 << 26
 
 
@@ -44,7 +49,8 @@ class Checkpoints:
     Raises
     ------
     ConfigError
-        If the folder is a URL, or its path is empty.
+        If the folder is a URL, is or lies in a data set or a model, or has a file ``checkpoint`` of another program, or
+        if its path is empty.
     CommitError
         If the folder cannot be created.
     """
@@ -56,6 +62,10 @@ class Checkpoints:
             raise ConfigError(f"checkpoint={os.fspath(folder)!r}: checkpoints are kept in a local folder")
         self._folder, self._pins = Path(folder), json.loads(json.dumps(pins))
         self._saved = time.monotonic()
+        check_outside(folder)
+        heads = [head for name in (CURRENT, FORMER) if (head := _head(self._folder / name))]
+        if heads and not any(head.startswith(_HEADER_START[: len(head)]) for head in heads):
+            raise ConfigError(f"{self._folder / CURRENT} is not a checkpoint of dkfeat; choose another folder")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -136,13 +146,26 @@ class Checkpoints:
         return None
 
     def _check_pins(self, pins: Mapping[str, Any]) -> None:
-        other = [key for key in sorted({*pins, *self._pins}) if pins.get(key) != self._pins.get(key)]
+        theirs, ours = (each.get(ALGORITHM, 1) for each in (pins, self._pins))  # the first checkpoints have none
+        if theirs != ours:
+            raise SpecConflictError(
+                f"{self._folder}: the checkpoint is of version {_short(theirs)} of the training algorithm, this dkfeat "
+                f"has version {ours}; continue with the dkfeat that wrote it, or train with resume=False to start again"
+            )
+        other = [key for key in sorted({*pins, *self._pins} - {ALGORITHM}) if pins.get(key) != self._pins.get(key)]
         if other:
             changes = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
             raise SpecConflictError(
                 f"{self._folder}: the checkpoint belongs to another training ({changes}); "
                 "choose another folder, or train with resume=False to start again"
             )
+
+
+def _head(path: Path) -> bytes:
+    """Return the bytes at the place of `_HEADER_START`; empty if there are none."""
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+        return file.read(_COUNT + len(_HEADER_START))[_COUNT:]
+    return b""
 
 
 class _Hashed:

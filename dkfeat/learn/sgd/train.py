@@ -21,7 +21,7 @@ from dkfeat.learn.checks import (
     task_of,
 )
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.sgd.checkpoint import Checkpoints
+from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import Candidate, EpochLines, Training
 from dkfeat.learn.sgd.parallel import open_averaging, open_workers
@@ -41,6 +41,8 @@ DEFAULT_FRACTION = 0.1
 """Default share of the rows to hold out, if training chooses among variants or epochs."""
 MOST_COLUMNS = 2**31 - 1
 """Maximum number of columns in the compiled loops."""
+ALGORITHM_VERSION = 1
+"""Number that must increase when a change gives other weights for the same rows, options and seed."""
 UNIT_TOLERANCE = 0.01
 """Rows are not scaled if their root mean square length differs from 1 by less than this."""
 
@@ -102,6 +104,7 @@ class TrainingJob:
         manifests = {name: data.manifest.sha256 for name, data in others.items() if data is not None}
         facts = self.record | {"variants": [[variant.loss, variant.alpha] for variant in self.variants]}
         del facts["epochs"]
+        facts[ALGORITHM] = ALGORITHM_VERSION
         return {"manifest": self.data.manifest.sha256, "batch_rows": batch_rows(self.data), **facts, **manifests}
 
 

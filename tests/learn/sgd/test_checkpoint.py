@@ -14,7 +14,7 @@ from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.io.storage.crash_points import VARIABLE
-from dkfeat.learn.sgd.checkpoint import CURRENT, FORMER, Checkpoints
+from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
 
 ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
 
@@ -70,6 +70,27 @@ def test_checkpoints__of_another_training_are_refused(checkpoints, tmp_path):
     other = Checkpoints(tmp_path, {"manifest": "cd", "variants": [["hinge", 1e-6]]})
     with pytest.raises(SpecConflictError, match=r'another training \(manifest "ab", now "cd"\)'):
         other.load()
+
+
+def test_checkpoints__of_another_version_of_the_algorithm(checkpoints, tmp_path):
+    pins = {"manifest": "ab", "variants": [["hinge", 1e-6]]}
+    checkpoints.save({"steps": 1}, ARRAYS)  # as before versions were stored, which counts as version 1
+    assert Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load()[0] == {"steps": 1}
+    later = Checkpoints(tmp_path, pins | {ALGORITHM: 2})
+    with pytest.raises(SpecConflictError, match="is of version 1 of the training algorithm, this dkfeat has version 2"):
+        later.load()
+    later.save({"steps": 2}, ARRAYS)
+    with pytest.raises(SpecConflictError, match="is of version 2 of the training algorithm, this dkfeat has version 1"):
+        Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load()
+
+
+def test_checkpoints__replace_no_file_of_others_and_lie_in_no_data_set(tmp_path):
+    (tmp_path / CURRENT).write_text("weights of another program")
+    with pytest.raises(ConfigError, match="is not a checkpoint of dkfeat"):
+        Checkpoints(tmp_path, {})
+    (tmp_path / "shards" / "_dkfeat" / "tmp").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="which is a data set"):
+        Checkpoints(tmp_path / "shards" / "state", {})
 
 
 def test_checkpoints__need_a_local_folder(tmp_path):

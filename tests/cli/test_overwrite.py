@@ -1,0 +1,146 @@
+"""Commands do not replace inputs, parts of data sets and models, or files of others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.cli.json_lines import LogLines, check_log
+from dkfeat.engine.runners.open import check_report
+from dkfeat.errors import ConfigError
+from dkfeat.io.outputs import write_output
+
+ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Folder with rows, shards, a model and predictions."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "rows.svm").write_text(ROWS)
+    gcws = dkfeat.GCWSFeatures(16, random_state=0)
+    dkfeat.featurize(folder / "rows.svm", folder / "shards", gcws, progress=False)
+    dkfeat.train(folder / "shards", dkfeat.SGD(epochs=1), progress=False).save(folder / "model")
+    dkfeat.predict(folder / "model", folder / "rows.svm", folder / "predictions", progress=False)
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(each) for each in arguments])
+
+
+def contents(folder):
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+@pytest.mark.fault("S-19")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict model rows.svm --out rows.svm",
+        "predict model rows.svm --out rows.svm --overwrite",
+        "predict model shards --out shards/_dkfeat/spec.json --overwrite",
+        "predict model rows.svm --out shards/data/labels.parquet",
+        "predict model rows.svm --out model/labels.txt",
+        "predict model rows.svm --out model",
+        "predict model rows.svm --out shards/data",
+        "predict model rows.svm --out model/predictions",
+        "report shards --out rows.svm",
+        "report shards --out rows.svm --overwrite",
+        "report shards rows.svm --out rows.svm --overwrite",
+        "report shards --out shards/_dkfeat/spec.json --overwrite",
+        "evaluate model rows.svm --out shards",
+        "evaluate model rows.svm --out model/report --overwrite",
+        "compare rows.svm --maps gcws --k 8 --out shards/data",
+        "train shards --out shards",
+        "train shards --out shards/model",
+        "train shards --checkpoint shards/state",
+        "train shards --out model --checkpoint model/state",
+        "featurize rows.svm --map gcws --out shards/data",
+        "demo --out shards/demo",
+        "datasets fetch letter --folder shards/data",
+    ],
+)
+def test_commands__leave_inputs_data_sets_and_models_alone(made, monkeypatch, command):
+    monkeypatch.chdir(made)
+    before = contents(made)
+    result = run(*command.split())
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert contents(made) == before
+
+
+@pytest.mark.fault("S-19")
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("labels.csv", "predict model rows.svm"),
+        ("page.html", "report shards"),
+        ("evaluation.html", "evaluate model rows.svm"),
+        ("roc.png", "evaluate model rows.svm"),
+        ("comparison.csv", "compare rows.svm --maps gcws --k 8 --C 1 --no-linear --no-exact"),
+    ],
+)
+def test_commands__replace_a_file_of_others_on_request_alone(made, tmp_path, monkeypatch, name, command):
+    monkeypatch.chdir(made)
+    file = tmp_path / name
+    file.write_text("mine")
+    out = file if name in ("labels.csv", "page.html") else tmp_path
+    result = run(*command.split(), "--out", out)
+    assert result.exit_code == 2
+    assert "--overwrite" in result.output
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+    assert run(*command.split(), "--out", out, "--overwrite").exit_code == 0
+    assert file.read_bytes() != b"mine"
+    if name != "labels.csv":  # a page, and what is beside it, is known as an earlier result
+        assert run(*command.split(), "--out", out).exit_code == 0
+
+
+def test_predict__overwrite_is_for_files(made, tmp_path):
+    for out in ([], ["--out", tmp_path / "folder"]):
+        result = run("predict", made / "model", made / "rows.svm", *out, "--overwrite")
+        assert result.exit_code == 2
+        assert "--overwrite is for --out FILE" in result.output
+
+
+def test_report__in_python(made, tmp_path):
+    report = dkfeat.run_report(made / "shards", pair_rows=0)
+    report.save(tmp_path / "new" / "page.html")
+    report.save(tmp_path / "new" / "page.html")
+    with pytest.raises(ConfigError, match="is an input"):
+        report.save(made / "rows.svm", overwrite=True)
+    with pytest.raises(ConfigError, match="this machine only"):
+        report.save("s3://bucket/page.html")
+
+
+@pytest.mark.fault("S-19")
+def test_performance_report__replaces_earlier_ones_alone(made, tmp_path):
+    pytest.importorskip("bokeh")
+    for place in (made / "rows.svm", made / "shards" / "report.html"):
+        with pytest.raises(ConfigError, match="performance_report: "):
+            check_report(place)
+    assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
+    write_output(tmp_path / "report.html", '<html>\n<head>\n<meta name="generator" content="dkfeat">')
+    assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
+
+
+@pytest.mark.fault("S-19")
+def test_log__goes_to_the_end_of_a_log_alone(made, tmp_path):
+    for text in ("", "lines"):
+        (tmp_path / "night.log").write_text(text and '{"time": "", "level": "info", "event": "start"}\n')
+        check_log(str(tmp_path / "night.log"))
+    with (tmp_path / "own.log").open("w") as stream:
+        LogLines(stream)("start")
+    check_log(str(tmp_path / "own.log"))
+    check_log(os.devnull)
+    (tmp_path / "other.json").write_text(json.dumps([1]))
+    for place in (made / "rows.svm", made / "shards" / "night.log", tmp_path / "other.json"):
+        with pytest.raises(ConfigError):
+            check_log(str(place))
