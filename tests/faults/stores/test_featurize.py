@@ -517,3 +517,20 @@ def test_landmarks__in_a_bucket(tiny_folder, tiny_rows, bucket, options, tmp_pat
     data._reader.storage.remove(key.removeprefix("out/"))
     with pytest.raises(ShardError, match="is missing: it holds the landmarks"):
         _ = dkfeat.open_shards(bucket.url(), storage_options=options).map
+
+
+@pytest.mark.fault("V-05")
+def test_keep__a_renamed_object_is_known_by_its_content(bucket, options):
+    rows = b"+1 1:1 4:1\n" * 40 + b"-1 2:1\n" * 300
+    bucket.put("in/a.svm", rows)
+    source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=1024, storage_options=options)
+    kept = {"target_options": options, "on_changed_source": "keep", "scheduler": "synchronous"}
+    first = featurized(source, bucket.url(), **kept)
+    bucket.put("in/b.svm", rows)
+    bucket.delete("in/a.svm")
+    with pytest.raises(
+        SpecConflictError, match=r"'b\.svm' has the content of 'a\.svm', which is committed and is gone"
+    ):
+        featurized(source, bucket.url(), **kept)
+    bucket.put("in/b.svm", rows.replace(b"4:1", b"3:1"))
+    assert featurized(source, bucket.url(), **kept).rows == 2 * first.rows
