@@ -1,23 +1,21 @@
-"""Comparison of the present source files with the committed ones: changed, renamed and moved files, lost shards."""
+"""Comparison of the present source files with the committed ones: changed, renamed and moved files."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import InputError, ParquetError, ParseError, SpecConflictError
-from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import check_pinned
 from dkfeat.io.manifest.manifest import Manifest, SourceEntry
-from dkfeat.io.storage.base import DATA, Storage
+from dkfeat.io.storage.base import Storage
 from dkfeat.io.storage.urls import shown_url
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.blocks import SourceFile
 
     Checksum = tuple[int, int, str]
     Checksums = Callable[[Sequence[SourceFile]], Iterable[Checksum]]
@@ -166,32 +164,3 @@ def _moved_error(file: SourceFile, source: SourceEntry, found: Container[str]) -
         "committed twice. Give the file its committed name and the same paths and patterns as before, or move it to a "
         "folder outside of them"
     )
-
-
-def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
-    """Find the splits whose committed shards are missing or of another size.
-
-    Raises
-    ------
-    SpecConflictError
-        If a file of such a split has changed.
-    """
-    damaged = manifest.missing(storage.list(DATA))
-    if not damaged:
-        return ()
-    logger.warning(
-        "%s: %d of %d committed shards are missing or truncated, such as %s; making them again",
-        storage.url,
-        len(damaged),
-        len(manifest.shards),
-        damaged[0].name,
-    )
-    wanted = {entry.split for entry in damaged}
-    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    splits = [split for plan in plans for split in plan.splits if split.number in wanted]
-    found = {file.name: file for file in files}
-    for file in (file for split in splits for file in split.files):
-        check_pinned(file.identity, found.get(file.name), "since its shards, which are now missing, were committed")
-    pinned = (file for split in splits for file in split.files)  # names of shards are functions of their properties
-    located = {file.name: replace(file, url=found[file.name].url) for file in pinned}
-    return tuple(split.with_files(located) for split in splits)

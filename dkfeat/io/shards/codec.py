@@ -8,7 +8,7 @@ footer; the seal detects any changed bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -36,6 +36,7 @@ BLANK = "0" * 64
 _LIMITS = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, MemoryError)
 _MAGIC = b"PAR1"
+_USUAL_FOOTER = 4096  # bytes
 # In Thrift's compact protocol a key-value pair is a length-prefixed key, then 0x18 (a string field), then the value.
 _PATTERN = bytes([len(KEY)]) + KEY.encode() + b"\x18" + bytes([len(BLANK)])
 
@@ -91,6 +92,24 @@ def _find(data: memoryview) -> int | None:
     at = bytes(data[start:-8]).rfind(_PATTERN)
     position = start + at + len(_PATTERN)
     return position if at >= 0 and position + 64 <= len(data) - 8 else None
+
+
+def footer_part(read: Callable[[int], bytes], size: int) -> bytes:
+    """Read the footer of a shard of `size` bytes; `read` returns its bytes from a position to the end."""
+    start = max(0, size - _USUAL_FOOTER)
+    end = read(start)
+    length = int.from_bytes(end[-8:-4], "little") + 8
+    return end if length <= len(end) or length > size else read(size - length)
+
+
+def holds_identity(footer: bytes, entry: ShardEntry) -> bool:
+    """Return True if a footer states the split, the piece and the source bytes of a manifest's entry.
+
+    A comparison of bytes: to parse the footers of 10,000 shards takes seconds.
+    """
+    values = {"split": entry.split, "piece": entry.piece, "source_sha256": entry.source_sha256}
+    texts = {(PREFIX + key).encode(): dumps(value).strip() for key, value in values.items()}
+    return all(b"%c%b\x18%c%b" % (len(key), key, len(text), text) in footer for key, text in texts.items())
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:

@@ -104,6 +104,9 @@ class Storage(ABC):
     Storage errors are raised as `OSError`, a missing file as `FileNotFoundError`, an existing one as `FileExistsError`.
     """
 
+    is_remote = False
+    """True if each call takes milliseconds, as in an object store."""
+
     @property
     @abstractmethod
     def url(self) -> str:
@@ -226,6 +229,10 @@ class Storage(ABC):
     @abstractmethod
     def read(self, name: str) -> bytes:
         """Read all bytes of a file."""
+
+    @abstractmethod
+    def read_part(self, name: str, start: int, stop: int) -> bytes:
+        """Read the bytes of a file from `start` to `stop`; fewer if the file is shorter."""
 
     @abstractmethod
     def load(self, name: str) -> memoryview:

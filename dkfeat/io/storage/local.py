@@ -156,6 +156,11 @@ class LocalStorage(Storage):
         with self.open(name) as file:
             return file.read()
 
+    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
+        with self.open(name) as file:
+            file.seek(start)
+            return file.read(stop - start)
+
     def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
         with self.open(name) as file:
             size = file.seek(0, os.SEEK_END)

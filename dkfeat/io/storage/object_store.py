@@ -67,6 +67,8 @@ class ObjectStorage(Storage):
     ObjectStorage('memory://features/train')
     """
 
+    is_remote = True
+
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(options or {})
         protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
@@ -175,6 +177,10 @@ class ObjectStorage(Storage):
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
         path = self._path(name)
         return self._retries.call(f"read {name}", lambda: self._system.cat_file(path))
+
+    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
+        path = self._path(name)
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, start=start, end=stop))
 
     def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
         return memoryview(self.read(name))

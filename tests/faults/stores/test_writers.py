@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,19 @@ def test_publish__another_run_takes_over_before_the_request_arrives__the_shard_i
     assert f"such as {stray}; remove them with `dkfeat clean" in caplog.text
     assert clean(storage).removed == (f"data/{stray}",)
     assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
+
+
+@pytest.mark.fault("S-05")
+def test_begin__two_shards_exchanged_their_names__are_made_again(bucket, storage, sources, golden, caplog):
+    job = TinyJob(sources, Path("unused"), storage=storage)
+    manifest = job.run()
+    one, other = next((a, b) for a, b in combinations(manifest.shards, 2) if a.size == b.size)
+    texts = [bucket.get(f"out/data/{entry.name}") for entry in (one, other)]
+    for entry, text in zip((other, one), texts, strict=True):
+        bucket.put(f"out/data/{entry.name}", text)
+    assert job.run() == manifest
+    assert f"exchanged: {one.name}, {other.name}; making them again" in caplog.text
+    assert bucket.state() == golden
 
 
 @pytest.mark.fault("C-12")

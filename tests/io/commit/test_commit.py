@@ -8,6 +8,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 import pytest
 
@@ -327,6 +328,40 @@ def test_begin__committed_shard_is_damaged_before_a_new_batch__is_made_again_wit
     assert second.shards[: len(first.shards)] == first.shards
     assert_dataset_whole(job.target, committed=True)
     assert before.items() <= dataset_state(job.target)[0].items()
+
+
+def exchange(job, manifest):
+    """Exchange the names of two shards of equal size; return the names."""
+    one, other = next((a, b) for a, b in combinations(manifest.shards, 2) if a.size == b.size)
+    paths = [job.target / "data" / entry.name for entry in (one, other)]
+    texts = [path.read_bytes() for path in paths]
+    assert texts[0] != texts[1]
+    for path, text in zip(paths, reversed(texts), strict=True):
+        path.write_bytes(text)
+    return [path.name for path in paths]
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("more", [0, 1], ids=["repeated", "second batch"])
+def test_begin__two_shards_exchanged_their_names__are_made_again(job, more, caplog):
+    manifest = job.run()
+    before, done = dataset_state(job.target)[0], len(job.transforms)
+    names = exchange(job, manifest)
+    write_sources(job.sources, files=more, first=4)
+    assert job.run().number == 1 + more
+    assert f"missing, truncated or exchanged: {', '.join(names)}; making them again" in caplog.text
+    remade = [(entry.split, entry.piece) for entry in manifest.shards if entry.name in names]
+    assert sorted(job.transforms[done:])[:2] == remade
+    assert before.items() <= dataset_state(job.target)[0].items()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__exchanged_shards_of_a_source_that_is_gone__names_them(job):
+    names = exchange(job, job.run())
+    for path in job.sources.iterdir():
+        path.unlink()
+    with pytest.raises(SpecConflictError, match=rf"truncated or exchanged \({names[0]}, {names[1]}\)"):
+        job.run(keep_changed=True)
 
 
 def test_commit__committed_shard_is_lost_meanwhile__is_refused(job):
