@@ -30,6 +30,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
+def show_label(label: float) -> str:
+    """Write a label so that different labels differ; integers without a point.
+
+    Examples
+    --------
+    >>> show_label(9007199254740993), show_label(-1.0), show_label(0.5)
+    ('9007199254740993', '-1', '0.5')
+    """
+    return str(label).removesuffix(".0")
+
+
 def meant(name: str, known: Sequence[str]) -> str:
     """End of a message that has listed the known names: suggests the nearest one, if any is near.
 

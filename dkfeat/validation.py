@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,28 @@ MAX_POWER = 1000.0
 _INT32_MAX = 2**31 - 1
 _CHECKED_CELLS = 2**20
 """Number of values of dense rows checked at a time."""
+
+
+def as_label(value: Any) -> int | float:
+    """Convert a label, as text or number, to an int if it is an integer, which is then exact, else to a float.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not a number.
+
+    Examples
+    --------
+    >>> as_label("9007199254740993"), as_label("-1.0"), as_label(0.5)
+    (9007199254740993, -1, 0.5)
+    """
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return int(value)
+    number = float(value)
+    return int(number) if number % 1 == 0 else number
 
 
 def check_integer(value: object, name: str, *, low: int, high: int | None = None) -> int:

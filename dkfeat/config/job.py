@@ -34,10 +34,10 @@ class SourceConfig(Settings):
     """Labels are comma-separated lists, as in 1,5,7."""
     query_id: bool | str = False
     """Keep query ids: from ``qid:n`` in text; from the column qid, or the column named here, in Parquet."""
-    labels: tuple[float, ...] | None = None
+    labels: tuple[int | float, ...] | None = None
     """Allowed labels, such as -1 and 1; any other is an error."""
     label_dtype: Literal["auto", "int64", "float64"] = "auto"
-    """Type of the labels; auto: int64 if all are whole numbers."""
+    """Type of the labels; auto: int64 if all are whole numbers of 64 bits."""
     max_line_bytes: int | str = "256MiB"
     """Bytes of the longest line that is accepted."""
     features: str | tuple[str, ...] | None = None

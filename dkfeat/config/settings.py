@@ -163,7 +163,8 @@ def _describe(hint: Any) -> str:
     if typing.get_origin(hint) in (tuple, Sequence):
         return f"a list of {_describe(typing.get_args(hint)[0])}"
     if isinstance(hint, types.UnionType):
-        return " or ".join(_describe(choice) for choice in typing.get_args(hint))
+        choices = typing.get_args(hint)
+        return " or ".join(_describe(choice) for choice in choices if choice is not int or float not in choices)
     return _NAMES.get(hint, "values" if hint is Any else "keys and values")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -11,6 +12,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
+from dkfeat.io.libsvm.messages import unterminated_line
 from dkfeat.io.sources.base import Scan, Source, SplitScan
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import SourceFile, Split
     from dkfeat.config import ExecutionConfig
+
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,17 @@ def scan(
     source = as_source(source, storage_options)
     files = source.files()  # raises for a missing source before anything starts
     with open_runner(client) as runner:
-        return run_scan(source, files, runner, Progress(progress))
+        found = run_scan(source, files, runner, Progress(progress))
+    warn_unterminated(found.unterminated, source)
+    return found
+
+
+def warn_unterminated(files: Sequence[SourceFile], source: Source) -> None:
+    """Log a warning for each of the first files whose last line has no line end, and the number of the others."""
+    for file in files[:_SHOWN_FILES]:
+        logger.warning(unterminated_line(file, source.storage_options))
+    if len(files) > _SHOWN_FILES:
+        logger.warning("the last line has no line end in %d more files", len(files) - _SHOWN_FILES)
 
 
 def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:
@@ -97,7 +114,13 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
         return part.n_rows
 
     run_stage("scan", ScanTask(source), source, splits, runner, progress, done)
-    return Scan.merge(source, files, splits, [parts[split.number] for split in splits])
+    found = Scan.merge(source, files, splits, [parts[split.number] for split in splits])
+    doubtful = [split for split in splits if not parts[split.number].fits(found)]
+    if not doubtful:
+        return found
+    resolved = source.resolve(found)  # scanned again with its options, which locates the bad rows
+    run_stage("scan", ScanTask(resolved), resolved, doubtful, runner, progress, done)
+    return Scan.merge(resolved, files, splits, [parts[split.number] for split in splits])
 
 
 def run_stage(

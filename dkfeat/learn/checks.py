@@ -14,8 +14,8 @@ from dkfeat.canonical import fingerprint
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
 from dkfeat.io.manifest.metadata import differences
-from dkfeat.messages import show_bytes
-from dkfeat.validation import check_choice, check_real
+from dkfeat.messages import show_bytes, show_label
+from dkfeat.validation import as_label, check_choice, check_real
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,10 +168,9 @@ def check_class_weight(given: Any) -> str | dict[str, float] | None:
     weights = {}
     for label, weight in given.items():
         try:
-            number = float(label)
+            name = show_label(as_label(label))
         except (TypeError, ValueError):
             raise ConfigError(f"class_weight names {label!r}, but labels are numbers") from None
-        name = repr(number) if number % 1 else str(int(number))
         weights[name] = check_real(weight, f"class_weight of {label}", above=LEAST_WEIGHT, high=MOST_WEIGHT)
     return weights
 
@@ -201,7 +200,7 @@ def class_weights(
         return np.asarray(counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), dtype=np.float64)
     weights = np.ones(len(classes))
     for label, weight in given.items():
-        found = np.flatnonzero(classes == float(label))
+        found = np.flatnonzero(classes == as_label(label))
         if not len(found):
             some = ", ".join(str(value) for value in classes[:10].tolist())
             raise ConfigError(f"class_weight names the label {label}, but the classes are {some}")

@@ -379,7 +379,7 @@ def _check_classes(task: str, classes: NDArray[Any]) -> None:
         classes.ndim == 1
         and least <= len(classes) <= most
         and (not len(classes) or classes.dtype in (np.int64, np.float64))
-        and (np.diff(classes) > 0).all()
+        and (classes[1:] > classes[:-1]).all()
     )
     if not is_valid:
         raise InputError(

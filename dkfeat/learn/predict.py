@@ -21,6 +21,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.runners.open import LazyRunner
+from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from dask.distributed import Client
     from numpy.typing import NDArray
 
+    from dkfeat.blocks import SourceFile
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.io.sources.base import Source
@@ -216,7 +218,8 @@ def predict_file(
     n_rows = n_known = n_correct = 0
     most = piece_rows(model, scores=True)
     dtype = np.dtype(np.float32) if model.task == "regression" else model.classes.dtype
-    with _writer(out, dtype, has_labels=rows.has_labels) as write:
+    unterminated: list[SourceFile] = []
+    with _writer(out, dtype, np.dtype(rows.label_dtype) if rows.has_labels else None) as write:
         for split in rows.splits():
             for piece in rows.read(split, max_piece_rows=most, checksum=False):
                 predicted = model.label(score_rows(model, piece.block.X, is_encoded=rows.kind == "shards"))
@@ -226,12 +229,16 @@ def predict_file(
                     n_known += int(np.isin(y_true, model.classes).sum())
                     n_correct += int(np.count_nonzero(predicted == y_true))
                 write(predicted, y_true)
+                unterminated += [split.files[position] for position in piece.unterminated or ()]
+    warn_unterminated(unterminated, rows)
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
 
 
 @contextmanager
-def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Callable[[Any, Any], object]]:
-    """Open a stream, or the `Path` of a file; yield the function that writes predictions and labels of rows to it."""
+def _writer(
+    out: Any, dtype: np.dtype[Any], label_dtype: np.dtype[Any] | None
+) -> Iterator[Callable[[Any, Any], object]]:
+    """Open a stream, or the `Path` of a file; yield the function that writes predictions and, if any, labels."""
     if not isinstance(out, Path):
         yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
         return
@@ -243,14 +250,12 @@ def _writer(out: Any, dtype: np.dtype[Any], *, has_labels: bool) -> Iterator[Cal
     suffix = path.suffix.lower()
     try:
         if suffix in (".parquet", ".csv"):
-            columns = [("prediction", pa.from_numpy_dtype(dtype)), ("label", pa.float64())]
-            schema = pa.schema(columns if has_labels else columns[:1])
+            columns = {"prediction": dtype} if label_dtype is None else {"prediction": dtype, "label": label_dtype}
+            schema = pa.schema({name: pa.from_numpy_dtype(kind) for name, kind in columns.items()})
             kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
             with kind(str(temporary), schema) as table:
                 yield lambda predicted, y_true: table.write_table(
-                    pa.table({"prediction": predicted, "label": y_true.astype(np.float64)})
-                    .select(schema.names)
-                    .cast(schema)
+                    pa.table({"prediction": predicted, "label": y_true}).select(schema.names).cast(schema)
                 )
         else:
             with temporary.open("x", encoding="ascii") as file:

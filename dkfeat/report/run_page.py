@@ -11,7 +11,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.labels import count_labels, spread
 from dkfeat.io.storage.urls import printable
-from dkfeat.messages import counted, show_bytes
+from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.report import charts
 
 if TYPE_CHECKING:
@@ -83,9 +83,12 @@ def data_values(data: ShardDataset | None, draws: bool) -> dict[str, Any]:
     manifest = data.manifest
     size = show_bytes(sum(source.size for source in manifest.sources))
     files = f"{counted(len(manifest.sources), 'file')}, {size} as stored"
+    if manifest.unterminated:
+        files += f"; {len(manifest.unterminated):,} without a final line end, perhaps cut off"
     sources = [
         {"file": printable(source.name), "size": show_bytes(source.size), "rows": f"{source.rows:,}"}
         | ({"set aside": f"{source.n_bad_rows:,}"} if manifest.n_bad_rows else {})
+        | ({"final line end": "missing" if source.final_newline is False else ""} if manifest.unterminated else {})
         for source in manifest.sources[:MOST_SOURCES]
     ]
     measured = {"rows": [entry.rows for entry in manifest.shards], "bytes": [entry.size for entry in manifest.shards]}
@@ -211,7 +214,7 @@ class Labels:
             shown = sorted(self.counts)
         else:
             shown = sorted(self.counts, key=lambda pair: -pair[1])[:MOST_SHOWN]
-        return [(f"{label:g}", count) for label, count in shown]
+        return [(show_label(label), count) for label, count in shown]
 
     def chart(self, n_shards: int) -> str:
         """SVG of the counts, or of the histogram."""

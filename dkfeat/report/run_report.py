@@ -111,6 +111,7 @@ class RunReport:
                 "features": None if self.data.holds_predictions else self.data.shape[1],
                 "map": dict(self.data.spec["map"]),
                 "sources": len(manifest.sources),
+                "no_final_newline": manifest.unterminated,
                 "source_bytes": sum(source.size for source in manifest.sources),
                 "batches": manifest.number,
             }

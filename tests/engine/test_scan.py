@@ -7,7 +7,14 @@ import pytest
 import dkfeat
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.scan import ScanTask
+from dkfeat.errors import ParseError
 from dkfeat.io.files.lines import WINDOW_BYTES
+
+
+def scan_text(folder, *texts, **options):
+    for number, text in enumerate(texts):
+        (folder / f"{number}.svm").write_text(text)
+    return dkfeat.scan(dkfeat.LibsvmSource(str(folder / "*.svm"), **options))
 
 
 def test_scan_task__stops_within_a_window(tmp_path):
@@ -22,3 +29,65 @@ def test_scan_task__stops_within_a_window(tmp_path):
     asked.clear()
     ScanTask(source)(split, lambda: asked.append(1))
     assert 8 <= len(asked) <= 10
+
+
+@pytest.mark.fault("I-41")
+@pytest.mark.parametrize("other", ["0.5", "1e300", "9223372036854775808"])
+@pytest.mark.parametrize("blocksize", [1, "64MiB"])
+def test_scan__an_integer_that_other_labels_make_inexact(tmp_path, other, blocksize):
+    texts = ["1 1:1\n9007199254740993 1:1\n", f"{other} 1:1\n"]
+    for order in (texts, texts[::-1]):
+        with pytest.raises(ParseError, match=r":2:1: the label '9007199254740993' is an integer that is not exact"):
+            scan_text(tmp_path, *order, blocksize=blocksize)
+    found = scan_text(tmp_path, *texts, blocksize=blocksize, on_bad_row="quarantine")
+    assert (found.n_rows, found.n_bad_rows, found.label_dtype) == (2, 1, "float64")
+    assert found.first_bad[1].reason == "label not allowed"
+
+
+@pytest.mark.fault("I-41")
+def test_scan__a_bad_row_does_not_set_the_label_type(tmp_path):
+    found = scan_text(tmp_path, "9007199254740993 1:1\n0.5 1:x\n", on_bad_row="quarantine")
+    assert (found.label_dtype, found.labels, found.n_bad_rows) == ("int64", (2**53 + 1,), 1)
+
+
+@pytest.mark.fault("I-08")
+@pytest.mark.parametrize(
+    ("zero_based", "index", "is_good"),
+    [(True, 2**63 - 2, True), (True, 2**63 - 1, False), (True, 2**63, False)]
+    + [(base, index, index < 2**63) for base in (False, "auto") for index in (2**63 - 2, 2**63 - 1, 2**63, 10**30)],
+)
+@pytest.mark.parametrize("row", ["1 1:1 {}:1\n", "1 {}:1\n"])
+def test_scan__highest_index(tmp_path, zero_based, index, is_good, row):
+    text = "1 1:1\n" + row.format(index)
+    if is_good:
+        found = scan_text(tmp_path, text, zero_based=zero_based)
+        assert (found.n_features, found.zero_based) == (index + (zero_based is True), zero_based is True)
+    else:
+        column = text.index(str(index)) - text.index("\n")
+        with pytest.raises(ParseError, match=rf":2:{column}: '{index}:1' is beyond the highest index"):
+            scan_text(tmp_path, text, zero_based=zero_based)
+
+
+@pytest.mark.fault("I-08")
+def test_scan__highest_index_with_an_index_zero_elsewhere(tmp_path):
+    texts = ["1 1:1\n1 9223372036854775807:1\n", "1 0:1\n"]
+    for order in (texts, texts[::-1]):
+        with pytest.raises(ParseError, match=r":2:3: '9223372036854775807:1' is beyond the highest index"):
+            scan_text(tmp_path, *order)
+
+
+@pytest.mark.fault("I-42")
+def test_scan__warns_of_a_last_line_without_line_end(tmp_path, caplog):
+    found = scan_text(tmp_path, "1 1:1\n1 2:1", "1 1:1\n", "", blocksize=4)
+    assert [file.name for file in found.unterminated] == ["0.svm"]
+    (message,) = caplog.messages
+    assert (
+        message
+        == f"{tmp_path}/0.svm:2: the last line has no line end; it is read as a row, but the file may be cut off"
+    )
+    caplog.clear()
+    scan_text(tmp_path, *["1 1:1"] * 9)
+    assert [message.partition(": ")[0] for message in caplog.messages[:3]] == [
+        f"{tmp_path}/{n}.svm:1" for n in range(3)
+    ]
+    assert caplog.messages[3:] == ["the last line has no line end in 6 more files"]

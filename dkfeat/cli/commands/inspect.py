@@ -60,6 +60,7 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         "input": dict(data.spec["input"]),
         "layout": data.spec["output"]["layout"],
         "sources": [source.name for source in manifest.sources],
+        "no_final_newline": manifest.unterminated,
         "manifest": manifest.number,
     }
 
@@ -95,6 +96,8 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if isinstance(value, Mapping):
         return _settings(value)
     if isinstance(value, list):
+        if not value and key == "no_final_newline":
+            return ""
         more = ", …" if len(value) > LABELS_SHOWN else ""
         return f"{len(value):,} ({', '.join(map(str, value[:LABELS_SHOWN]))}{more})"
     return f"{value:,}" if isinstance(value, int) else str(value or "")

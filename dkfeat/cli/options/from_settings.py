@@ -195,7 +195,7 @@ def words(values: Mapping[str, Any], expected: str) -> Text:
     return Text("|".join(values), lambda text: values[text.lower()], expected, values)
 
 
-def numbers(kind: type[int] | type[float], example: str) -> Text:
+def numbers(kind: Callable[[str], float], example: str) -> Text:
     """Parameter type of numbers separated by commas, as a tuple; error messages show the example."""
     return Text(
         "numbers",

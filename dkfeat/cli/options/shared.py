@@ -46,6 +46,12 @@ _NO_COMPARISON = (
 )
 
 
+def _label(text: str) -> int | float:
+    from dkfeat.validation import as_label  # late: loads SciPy, which help pages do not need
+
+    return as_label(text)
+
+
 def source_options(command: Command) -> Command:
     """Give a command the options for reading rows, including ``--storage-option``; `make_source` takes them."""
     of, names = partial(option_of, SourceConfig), {"multiple": True, "metavar": "NAMES", "callback": _names}
@@ -58,7 +64,7 @@ def source_options(command: Command) -> Command:
         options_of(SourceConfig, "blocksize", "dtype", "multilabel"),
         of("query_id", type=None, is_flag=True, help="Keep query ids: qid:n in text, the column qid in Parquet."),
         click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
-        of("labels", type=numbers(float, "-1,1"), multiple=False),
+        of("labels", type=numbers(_label, "-1,1"), multiple=False),
         of("label_dtype"),
         of("max_line_bytes", hidden=True),
         storage_option(),

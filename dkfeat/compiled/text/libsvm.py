@@ -8,7 +8,8 @@ The grammar, bytes of whole lines that end in LF or CR LF::
     index    = digits                    number, value: see `dkfeat.compiled.text.decimals`
 
 Indices ascend strictly within a row. A value that rounds to zero in the dtype of the values is not kept. Labels and
-values are finite. Everything else is an error, returned as a status and the position of the token.
+values are finite. A label of digits only, with or without a sign, is an integer, which is never rounded; any other
+label is a float64 number. Everything else is an error, returned as a status and the position of the token.
 """
 # ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
 
@@ -38,19 +39,24 @@ PADDING = 16
 DONE, FULL, NEED_FLOAT = 0, 1, 2
 BAD_LABEL, INFINITE_LABEL, NO_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID = 3, 4, 5, 6, 7, 8
 BAD_FEATURE, HUGE_INDEX, INDEX_ZERO, INDEX_RANGE, DUPLICATE_INDEX, UNSORTED_INDEX = 9, 10, 11, 12, 13, 14
-BAD_VALUE, INFINITE_VALUE, LONE_CR, NUL_BYTE = 15, 16, 17, 18
+BAD_VALUE, INFINITE_VALUE, LONE_CR, NUL_BYTE, NOT_INT64, INEXACT_LABEL = 15, 16, 17, 18, 19, 20
 
 # Slots of the cursor.
 POSITION, ROWS, NNZ, LABELS, EMPTY_ROWS, LOWEST, HIGHEST = 0, 1, 2, 3, 4, 5, 6
 PHASE, LINE, LAST, ROW_NNZ, ERROR_AT, HINT_AT = 7, 8, 9, 10, 11, 12
-CURSOR_SIZE = 13
+N_NOT_INT64, N_INEXACT, EXACT_AT = 13, 14, 15
+CURSOR_SIZE = 16
+
+# Types of labels in the rules: one of them, or their sum before the type of the source is known.
+FLOAT64, INT64 = 1, 2
 
 _AT_LINE, _IN_LABELS, _AFTER_LABELS, _IN_FEATURES = 0, 1, 2, 3
-_TAB, _LF, _CR, _BLANK, _HASH, _COMMA, _POINT, _COLON, _MINUS = 9, 10, 13, 32, 35, 44, 46, 58, 45
+_TAB, _LF, _CR, _BLANK, _HASH, _PLUS, _COMMA, _MINUS, _POINT, _COLON = 9, 10, 13, 32, 35, 43, 44, 45, 46, 58
 _TWO_53 = np.uint64(2**53)
+_EXACT, _TWO_63 = 2.0**53, 2.0**63
 _BYTE, _U0, _U8 = np.uint64(0xFF), np.uint64(0), np.uint64(8)
 _TENS = (10 ** np.arange(9)).astype(np.uint64)
-_MOST = 2**63 - 1
+_MOST, _LEAST = 2**63 - 1, -(2**63)
 
 
 class Tables(NamedTuple):
@@ -63,7 +69,9 @@ class Tables(NamedTuple):
     indptr: Any
     """int32, one more than there are rows; ``indptr[0]`` is set by the caller."""
     labels: Any
-    """float64."""
+    """float64, if this is among the types of labels."""
+    integers: Any
+    """int64: the labels as integers, if this is among the types of labels; with both types 0 for other numbers."""
     label_offsets: Any
     """int64, one more than there are rows, if rows have several labels; the first is set by the caller."""
     qids: Any
@@ -83,6 +91,8 @@ class Rules(NamedTuple):
     """Stop before a row whose line begins at this byte or later, unless it is the first."""
     multilabel: bool
     query_id: bool
+    label_types: int
+    """`FLOAT64` or `INT64`; with both, labels that are not exact in one of them are counted, not errors."""
 
 
 @inlined
@@ -103,6 +113,42 @@ def _read_digits(text, i):
         i += 1
         c = byte_at(text, i)
     return value, i
+
+
+@kernel
+def _read_integer(text, i):
+    """Read the integer at byte `i`, with an optional sign; return it, the byte after it, and whether it is int64."""
+    negative = byte_at(text, i) == _MINUS
+    if negative or byte_at(text, i) == _PLUS:
+        i += 1
+    value, fits = 0, True  # minus the magnitude, because -(2**63) has no positive counterpart
+    c = byte_at(text, i)
+    while 48 <= c <= 57:
+        digit = c - 48
+        fits = fits and value >= (_LEAST + digit + 9) // 10
+        if fits:
+            value = value * 10 - digit
+        i += 1
+        c = byte_at(text, i)
+    if negative:
+        return value, i, fits
+    fits = fits and value != _LEAST
+    return (-value if fits else 0), i, fits
+
+
+@kernel
+def _read_wide_label(text, at, stop, value):
+    """Read the label from `at` to `stop` whose nearest float64, `value`, is at least 2**53 in magnitude.
+
+    Return the label as integer; whether it is int64; and whether `value` is exact, or the label is not an integer. For
+    an integer beyond int64 the last is False, because it is unknown.
+    """
+    integer, end, fits = _read_integer(text, at)
+    if end != stop:
+        return 0, False, True
+    if not fits:
+        return 0, False, False
+    return integer, True, value < _TWO_63 and np.int64(value) == integer
 
 
 @kernel
@@ -136,9 +182,11 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
     cursor : ndarray of int64, shape (CURSOR_SIZE,)
         Position and counts; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` are the positions of the next byte, row,
         value and label; `EMPTY_ROWS` counts rows without values, and `LOWEST` and `HIGHEST` are the smallest and the
-        largest index in the file, also of zeros.
+        largest index in the file, also of zeros. `N_NOT_INT64` counts labels that are not integers of int64, and
+        `N_INEXACT` integers that float64 may not represent.
     hint : ndarray of float64, shape (1,)
-        Value of the number at ``cursor[HINT_AT]``, which the caller sets after `NEED_FLOAT`.
+        Value of the number at ``cursor[HINT_AT]``, which the caller sets after `NEED_FLOAT`. After `INEXACT_LABEL` it
+        may set ``cursor[EXACT_AT]`` to the label's position if the label is exact.
 
     Returns
     -------
@@ -149,7 +197,9 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
     i, rows, nnz, n_labels = cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS]
     phase, line, last, row_nnz = cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ]
     lowest, highest, empty_rows = cursor[LOWEST], cursor[HIGHEST], cursor[EMPTY_ROWS]
+    not_int64, inexact = cursor[N_NOT_INT64], cursor[N_INEXACT]
     base, top = rules.base, rules.highest
+    is_float64, is_int64 = rules.label_types & FLOAT64 != 0, rules.label_types & INT64 != 0
     status, at = DONE, i
     while True:
         if phase == _AT_LINE:
@@ -200,7 +250,23 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
             if abs(value) == np.inf:
                 status = INFINITE_LABEL
                 break
-            tables.labels[n_labels] = value + 0.0  # -0.0 becomes 0.0
+            if abs(value) < _EXACT:
+                label, is_exact = np.int64(value), True
+                is_integer = label == value
+            else:
+                label, is_integer, is_exact = _read_wide_label(text, at, i, value)
+            if is_int64:
+                if not (is_integer or is_float64):
+                    status = NOT_INT64
+                    break
+                tables.integers[n_labels] = label
+            if is_float64:
+                if not (is_exact or is_int64 or cursor[EXACT_AT] == at):
+                    status, i = INEXACT_LABEL, at
+                    break
+                tables.labels[n_labels] = value + 0.0  # -0.0 becomes 0.0
+            not_int64 += not is_integer
+            inexact += not is_exact
             n_labels += 1
             if c == _COMMA:
                 i += 1
@@ -351,5 +417,6 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
     cursor[POSITION], cursor[ROWS], cursor[NNZ], cursor[LABELS] = i, rows, nnz, n_labels
     cursor[PHASE], cursor[LINE], cursor[LAST], cursor[ROW_NNZ] = phase, line, last, row_nnz
     cursor[LOWEST], cursor[HIGHEST], cursor[EMPTY_ROWS] = lowest, highest, empty_rows
+    cursor[N_NOT_INT64], cursor[N_INEXACT] = not_int64, inexact
     cursor[ERROR_AT] = at
     return status

@@ -24,7 +24,7 @@ from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import RESERVED
 from dkfeat.io.sources.base import join_blocks
 from dkfeat.io.storage import open_storage
-from dkfeat.messages import counted
+from dkfeat.messages import counted, show_label
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class ShardDataset:
                 facts["labels"] = found.describe(manifest.rows)
                 pictures["rows by label"] = sparkline(list(found.counts.values()), "rows by label")
                 details["Labels"] = [
-                    {"label": f"{label:g}", "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
+                    {"label": show_label(label), "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
                     for label, rows in found.counts.items()
                 ]
         return card("ShardDataset", facts, pictures=pictures, details=details)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dkfeat.messages import show_label
+
 if TYPE_CHECKING:
     from dkfeat.io.manifest.manifest import ShardEntry
     from dkfeat.io.shards.reader import ShardReader
@@ -34,7 +36,7 @@ class LabelCounts:
         read = "all rows" if self.rows == n_rows else f"{self.rows:,} rows of {self.n_shards:,} shards"
         if len(self.counts) > _IN_LINE:
             return f"{len(self.counts):,}, counted in {read}"
-        return f"{', '.join(f'{label:g}: {rows:,}' for label, rows in self.counts.items())} ({read})"
+        return f"{', '.join(f'{show_label(label)}: {rows:,}' for label, rows in self.counts.items())} ({read})"
 
 
 def count_labels(shards: ShardReader, max_bytes: int | None = None) -> LabelCounts:

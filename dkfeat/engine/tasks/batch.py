@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
-from dkfeat.engine.scan import run_stage
+from dkfeat.engine.scan import run_stage, warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels
 from dkfeat.io.commit import begin as commit
@@ -104,12 +104,13 @@ def run_plan(
         task = job(
             source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
         )
-        entries, labels = _run_tasks(task, batch, runner, limit, reporter, stage)
+        entries, labels, final_newlines = _run_tasks(task, batch, runner, limit, reporter, stage)
         return batch.commit(
             entries,
             schema=schema,
             n_features=settings.map.n_features_in_,
             labels=labels,
+            final_newlines=final_newlines,
             versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
             numeric_env=_numeric_env(),
         )
@@ -132,10 +133,15 @@ def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tupl
 
 def _run_tasks(
     job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str
-) -> tuple[list[ShardEntry], tuple[int | float, ...] | None]:
-    """Run a job over the splits of a batch; return the records of its shards, and the labels that occur."""
+) -> tuple[list[ShardEntry], tuple[int | float, ...] | None, dict[str, bool]]:
+    """Run a job over the splits of a batch.
+
+    Return the records of its shards, the labels that occur, and for each file of text whether its last line has a line
+    end.
+    """
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []
+    final_newlines: dict[str, bool] = {}
     labels = run.manifest.labels if run.manifest is not None else ()
     accepted = {split.number for split in run.repairs}  # their bad rows were within the limit when they were committed
     n_rows = n_bad = n_retries = n_found = 0
@@ -157,6 +163,9 @@ def _run_tasks(
         n_found += result.found
         entries.extend(result.entries)
         labels = merge_labels(labels, result.labels)
+        if result.unterminated is not None:
+            for position, file in enumerate(split.files):
+                final_newlines[file.name] = final_newlines.get(file.name, True) and position not in result.unterminated
         if split.number not in accepted:
             n_rows += result.rows + result.n_bad_rows
             n_bad += result.n_bad_rows
@@ -180,7 +189,9 @@ def _run_tasks(
         labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, labels)
-    return entries, labels
+    new_files = () if run.plan is None else run.plan.files
+    warn_unterminated([file for file in new_files if not final_newlines.get(file.name, True)], source)
+    return entries, labels, final_newlines
 
 
 def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> None:

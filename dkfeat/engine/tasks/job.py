@@ -40,6 +40,8 @@ class SplitResult:
     """Records of the split's shards, in order."""
     labels: tuple[int | float, ...] | None
     """Sorted labels of the split, or None for more than `MAX_LABELS`."""
+    unterminated: tuple[int, ...] | None = None
+    """Positions in the split of the files whose last line has no line end; None if they are not text."""
     first_bad: BadRow | None = None
     """First row that was set aside."""
     retries: int = 0
@@ -124,6 +126,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     found = 0
     labels: tuple[int | float, ...] | None = ()
     first_bad: BadRow | None = None
+    unterminated: tuple[int, ...] | None = None
     pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
     while (piece := next(pieces, None)) is not None:
         if stopped():
@@ -135,9 +138,17 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
+        unterminated = piece.unterminated
         del piece  # before the next one is read
     retries = thread_retries() - retries_before
-    return SplitResult(entries=tuple(entries), labels=labels, first_bad=first_bad, retries=retries, found=found)
+    return SplitResult(
+        entries=tuple(entries),
+        labels=labels,
+        unterminated=unterminated,
+        first_bad=first_bad,
+        retries=retries,
+        found=found,
+    )
 
 
 def _publish(

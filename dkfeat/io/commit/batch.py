@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+_NONE: Mapping[str, bool] = MappingProxyType({})
 
 BAD_INPUT = ConfigError.exit_code
 """Exit status of errors in data or settings, which would occur again in the same run."""
@@ -143,6 +146,7 @@ class Batch:
         schema: Mapping[str, str],
         n_features: int,
         labels: Sequence[int | float] | None = None,
+        final_newlines: Mapping[str, bool] = _NONE,
         versions: Mapping[str, str],
         numeric_env: str = "",
     ) -> Manifest:
@@ -161,6 +165,8 @@ class Batch:
             Columns of the source.
         labels : sequence of int or float, optional
             Sorted label set, if known and of at most 10,000 values.
+        final_newlines : mapping of str to bool
+            For each source file of text, by name, whether its last line has a line end.
         versions : mapping
             Versions of the software.
         numeric_env : str
@@ -216,7 +222,7 @@ class Batch:
                 nnz=sum(entry.nnz for entry in shards),
                 n_empty_rows=sum(entry.n_empty for entry in shards),
                 shards=shards,
-                sources=(*(former.sources if former else ()), *_sources(self.plan, new)),
+                sources=(*(former.sources if former else ()), *_sources(self.plan, new, final_newlines)),
                 previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
                 run=run,
             )
@@ -321,7 +327,7 @@ def mark_success(storage: Storage, manifest: Manifest) -> None:
             storage.create(SUCCESS, text)
 
 
-def _sources(plan: BatchPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry]:
+def _sources(plan: BatchPlan, entries: Iterable[ShardEntry], final_newlines: Mapping[str, bool]) -> list[SourceEntry]:
     positions = {file.name: position for position, file in enumerate(plan.files)}
     firsts = {split.number: positions[split.file.name] for split in plan.splits}
     rows: Counter[int] = Counter()
@@ -335,6 +341,7 @@ def _sources(plan: BatchPlan, entries: Iterable[ShardEntry]) -> list[SourceEntry
     sources = []
     for position, file in enumerate(plan.files):
         values: dict[str, Any] = {**file.identity, "rows": rows[position]}
+        values["final_newline"] = final_newlines.get(file.name)
         if position in bad_rows:
             values["bad_rows"] = dict(sorted(bad_rows[position].items()))
         sources.append(SourceEntry(**values))

@@ -57,6 +57,8 @@ class LineWindow:
         Range of the bytes of `text` that are whole lines not consumed yet.
     origin : int
         Offset in the stream of ``text[0]``.
+    is_unterminated : bool
+        True if the last line of the stream, without an LF, is or was in the window.
 
     Raises
     ------
@@ -71,6 +73,7 @@ class LineWindow:
         self._max_bytes = max_line_bytes + 1
         self._filled = 0
         self.begin = self.end = self._consumed = 0
+        self.is_unterminated = False
         self.origin = max(start - 1, 0)
         self._is_last = stop <= start
         self._has_bom = start == 0
@@ -118,7 +121,8 @@ class LineWindow:
             n = self._read(wanted)
             if n == 0:
                 self._is_last = True
-                if self._filled > self.begin:
+                self.is_unterminated = self._filled > self.begin
+                if self.is_unterminated:
                     # after a carriage return a blank is added too, because CR LF would be a valid line end
                     added = b" \n" if self._buffer[self._filled - 1] == _CR else b"\n"
                     end = self._filled + len(added)

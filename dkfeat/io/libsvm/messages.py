@@ -10,10 +10,12 @@ from dkfeat.blocks import SourceFile
 from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files.contents import open_content
+from dkfeat.io.shards.bad_rows import LABEL_NOT_ALLOWED
 from dkfeat.io.storage.urls import printable
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
+_MOST_COUNTED_BYTES = 1 << 26  # a larger file, as stored, is not read again for the number of its last line
 _TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 has at most four bytes per character
 _COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
 
@@ -34,6 +36,9 @@ _MESSAGES = {
     loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",
     loop.INFINITE_VALUE: "the value of {token} overflows {dtype}{remedy}",
     loop.LONE_CR: "a carriage return without a line feed; end lines with LF or CR LF",
+    loop.NOT_INT64: 'the label {token} is not an integer of int64, but label_dtype="int64"; pass label_dtype="float64"',
+    loop.INEXACT_LABEL: "the label {token} is an integer that is not exact in float64, the type of the labels; pass "
+    'label_dtype="int64" if all labels are integers of int64, or write a quantity with a point or an exponent',
     loop.NUL_BYTE: "a comment holds a NUL byte: this is not LIBSVM text",
 }
 _TEXT_EXPECTED = (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABEL, loop.MISSING_QID)
@@ -41,6 +46,7 @@ _TEXT_EXPECTED = (loop.BAD_LABEL, loop.BAD_FEATURE, loop.BAD_VALUE, loop.NO_LABE
 REASONS = {
     **dict.fromkeys((loop.BAD_LABEL, loop.INFINITE_LABEL, loop.NO_LABEL), "bad label"),
     **dict.fromkeys((loop.BAD_QID, loop.MISSING_QID, loop.UNEXPECTED_QID), "bad query id"),
+    **dict.fromkeys((loop.NOT_INT64, loop.INEXACT_LABEL), LABEL_NOT_ALLOWED),
     loop.BAD_FEATURE: "bad feature",
     **dict.fromkeys((loop.HUGE_INDEX, loop.INDEX_ZERO, loop.INDEX_RANGE), "index out of range"),
     **dict.fromkeys((loop.DUPLICATE_INDEX, loop.UNSORTED_INDEX), "indices not ascending"),
@@ -58,14 +64,27 @@ def parse_error(
     storage_options: Mapping[str, Any] | None,
 ) -> ParseError:
     """Make the error at a byte column, from 1, of the line that begins at `line_offset` in the decompressed file."""
-    line = 1
+    line = 1 + _count_lines(file, line_offset, storage_options)
+    return ParseError(message, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
+
+
+def unterminated_line(file: SourceFile, storage_options: Mapping[str, Any] | None) -> str:
+    """Describe the last line of a file, which has no line end, with its number if the file is not large."""
+    place = printable(file.url)
+    if file.size <= _MOST_COUNTED_BYTES:
+        place += f":{1 + _count_lines(file, 2**63 - 1, storage_options)}"
+    return f"{place}: the last line has no line end; it is read as a row, but the file may be cut off"
+
+
+def _count_lines(file: SourceFile, stop: int, storage_options: Mapping[str, Any] | None) -> int:
+    """Count the line ends in the text of a file before byte `stop`."""
+    n_lines = 0
     with open_content(file, 0, storage_options) as stream:
         buffer = bytearray(_COUNT_BYTES)
-        left = line_offset
-        while left > 0 and (n := stream.readinto(memoryview(buffer)[: min(left, _COUNT_BYTES)])):
-            line += buffer.count(b"\n", 0, n)
-            left -= n
-    return ParseError(message, path=printable(file.url), line=line, column=column, offset=line_offset + column - 1)
+        while stop > 0 and (n := stream.readinto(memoryview(buffer)[: min(stop, _COUNT_BYTES)])):
+            n_lines += buffer.count(b"\n", 0, n)
+            stop -= n
+    return n_lines
 
 
 def token_at(text: memoryview, start: int) -> str:
@@ -88,6 +107,8 @@ def message_of(
     if unprintable is not None and status in _TEXT_EXPECTED:
         return f"this is not LIBSVM text: byte 0x{unprintable:02X} in {shown}"
     has_commas = status == loop.BAD_LABEL and not rules.multilabel and b"," in token
+    if status in (loop.HUGE_INDEX, loop.INDEX_RANGE) and n_features in (None, 2**63 - 1):
+        return f"{shown} is beyond the highest index that any source can have, {rules.highest:,}"
     return _MESSAGES[status].format(
         token=f"{shown}; {_COMMAS}" if has_commas else shown,
         n_features="not given" if n_features is None else f"{n_features:,}",

@@ -18,19 +18,21 @@ from dkfeat.compiled.text import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.io.files.contents import check_unchanged, open_content
 from dkfeat.io.files.lines import LineTooLongError, LineWindow
-from dkfeat.io.libsvm.messages import REASONS, message_of, parse_error, quoted
-from dkfeat.io.shards.bad_rows import MOST_BAD_ROWS, BadRow, cut_message, shown_text
-from dkfeat.io.sources.base import exact_integers
+from dkfeat.io.libsvm.messages import REASONS, message_of, parse_error, quoted, token_at
+from dkfeat.io.shards.bad_rows import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, BadRow, cut_message, shown_text
 from dkfeat.io.sources.options import FileOptions, parse_size
+from dkfeat.messages import show_label
 
 NO_LIMIT = 1 << 62
 """Larger than every offset, row count and index."""
 
 _MOST = 2**63 - 1  # int64
+_LABEL_TYPES = {"int64": loop.INT64, "float64": loop.FLOAT64, "auto": loop.INT64 | loop.FLOAT64}
 _INT32_COLUMNS = 1 << 31
 _STEP_BYTES = 1 << 12  # parsed at a time after a bad line; `_MORE` times as many after each step without one
 _MORE = 4
 _NUMBER = re.compile(rb"[-+.0-9eE]*")
+_INTEGER = re.compile(rb"[-+]?0*([0-9]+)")
 _LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
 
 
@@ -75,6 +77,7 @@ class GrowingTables:
 
     def __init__(self, options: LibsvmOptions, split: Split) -> None:
         self._options = options
+        self.label_types = _LABEL_TYPES[options.label_dtype]
         index_type = np.int32 if (options.n_features or 0) < _INT32_COLUMNS else np.int64
         self._likely_bytes = int(options.blocksize)
         if not split.is_compressed:
@@ -85,6 +88,7 @@ class GrowingTables:
             values=np.empty(0, options.dtype),
             indptr=np.zeros(1, np.int32),
             labels=np.empty(0, np.float64),
+            integers=np.empty(0, np.int64),
             label_offsets=np.zeros(1, np.int64),
             qids=np.empty(0, np.int64),
         )
@@ -95,11 +99,13 @@ class GrowingTables:
         most_rows = min(rows + n_bytes // 2 + 1, max_rows) + 1
         most_nnz = nnz + n_bytes // 4 + 2
         a, options = self.arrays, self._options
+        most_labels = n_labels + n_bytes // 2 + 1 if options.multilabel else most_rows
         self.arrays = loop.Tables(
             indices=self._grown(a.indices, nnz, most_nnz),
             values=self._grown(a.values, nnz, most_nnz),
             indptr=self._grown(a.indptr, rows + 1, most_rows),
-            labels=self._grown(a.labels, n_labels, n_labels + n_bytes // 2 + 1 if options.multilabel else most_rows),
+            labels=self._grown(a.labels, n_labels, most_labels) if self.label_types & loop.FLOAT64 else a.labels,
+            integers=self._grown(a.integers, n_labels, most_labels) if self.label_types & loop.INT64 else a.integers,
             label_offsets=self._grown(a.label_offsets, rows + 1, most_rows) if options.multilabel else a.label_offsets,
             qids=self._grown(a.qids, rows, most_rows) if options.query_id else a.qids,
         )
@@ -112,18 +118,23 @@ class GrowingTables:
         grown[:used] = array[:used]
         return grown
 
+    def labels(self, cursor: np.ndarray) -> NDArray:
+        """Return the labels: int64 if all may be, else float64; valid until the tables grow or are overwritten."""
+        is_int64 = self.label_types & loop.INT64 and not cursor[loop.N_NOT_INT64]
+        return (self.arrays.integers if is_int64 else self.arrays.labels)[: int(cursor[loop.LABELS])]
+
     def take_block(self, cursor: np.ndarray) -> RowBlock:
         """Return the rows as a block, and reset the cursor's counts."""
         rows, nnz, n_labels = (int(count) for count in cursor[[loop.ROWS, loop.NNZ, loop.LABELS]])
         cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0
         a, options = self.arrays, self._options
-        indices, labels = first_items(a.indices, nnz), first_items(a.labels, n_labels)
+        indices = first_items(a.indices, nnz)
         indptr = first_items(a.indptr, rows + 1).astype(indices.dtype, copy=False)
         X = csr_matrix((first_items(a.values, nnz), indices, indptr), shape=(rows, options.n_features), copy=False)
         X.has_sorted_indices = X.has_canonical_format = True
         return RowBlock(
             X=X,
-            y=labels.astype(np.int64) if options.label_dtype == "int64" else labels,
+            y=first_items(a.integers if options.label_dtype == "int64" else a.labels, n_labels),
             label_offsets=first_items(a.label_offsets, rows + 1) if options.multilabel else None,
             qid=first_items(a.qids, rows) if options.query_id else None,
         )
@@ -156,6 +167,8 @@ class SplitParser:
         Lines set aside, at most `MOST_BAD_ROWS`.
     lines : int
         Number of lines parsed, if bad ones are set aside.
+    unterminated : list of int
+        Positions in the split of the files that were read to their end and whose last line has no line end.
     """
 
     position: int
@@ -164,13 +177,15 @@ class SplitParser:
 
     def __init__(self, options: LibsvmOptions, split: Split) -> None:
         self._options, self._split, self._files = options, split, split.files
-        self._allowed = None if options.labels is None else np.array(options.labels, dtype=np.float64)
+        dtype = np.int64 if options.label_dtype == "int64" else np.float64
+        self._allowed = None if options.labels is None else np.array(options.labels, dtype)
         self._hint = np.zeros(1)
         self._stack = ExitStack()
         self._text_before = 0
+        self.unterminated: list[int] = []
         self.cursor = np.zeros(loop.CURSOR_SIZE, dtype=np.int64)
-        self.cursor[loop.HINT_AT] = -1
-        self.cursor[loop.LOWEST] = NO_LIMIT
+        self.cursor[[loop.HINT_AT, loop.EXACT_AT]] = -1
+        self.cursor[[loop.LOWEST, loop.HIGHEST]] = _MOST, -1
         self.reset()
 
     def reset(self) -> None:
@@ -222,6 +237,8 @@ class SplitParser:
                     f"the line has more than {most:,} bytes; raise max_line_bytes if it is one row", error.offset, 1
                 ) from None
             self.check_unchanged()
+            if self.window.is_unterminated:
+                self.unterminated.append(self.position)
             if self.position + 1 == len(self._files):
                 return False
             self._text_before = self.offset
@@ -253,9 +270,10 @@ class SplitParser:
         window, cursor, options = self.window, self.cursor, self._options
         self.tables.reserve(cursor, window.end - window.begin, max_rows)
         base = 0 if options.zero_based is not False else 1
-        highest = _MOST if options.n_features is None else options.n_features - 1 + (options.zero_based is not True)
+        highest = (_MOST if options.n_features is None else options.n_features) - (options.zero_based is True)
         stop -= self._text_before + window.origin
-        rules = loop.Rules(base, highest, max_rows, stop, options.multilabel, options.query_id)
+        label_types = self.tables.label_types
+        rules = loop.Rules(base, highest, max_rows, stop, options.multilabel, options.query_id, label_types)
         cursor[loop.POSITION] = window.begin
         rows = int(cursor[loop.ROWS])
         if options.is_quarantined:
@@ -322,39 +340,40 @@ class SplitParser:
         while True:
             with np.errstate(over="ignore"):  # overflow is intended; NumPy warns if loops are not compiled
                 status = loop.parse_lines(window.text, end, tables, rules, cursor, self._hint)
-            if status != loop.NEED_FLOAT:
-                break
             start = int(cursor[loop.ERROR_AT])
-            self._hint[0] = _float_at(window.view, start)
-            cursor[loop.HINT_AT] = start
-        cursor[loop.HINT_AT] = -1
-        labels = tables.labels[first_label : int(cursor[loop.LABELS])]
-        fault = self._fault_of_labels(labels, begin)  # has priority: the parser stopped after these labels
+            if status == loop.NEED_FLOAT:
+                self._hint[0] = _float_at(window.view, start)
+                cursor[loop.HINT_AT] = start
+            elif status == loop.INEXACT_LABEL and _is_exact_at(window.view, start):
+                cursor[loop.EXACT_AT] = start
+            else:
+                break
+        cursor[[loop.HINT_AT, loop.EXACT_AT]] = -1
+        fault = self._fault_of_labels(first_label, begin)  # has priority: the parser stopped after these labels
         if fault is None and status not in (loop.DONE, loop.FULL):
             line, start, last = (int(cursor[slot]) for slot in (loop.LINE, loop.ERROR_AT, loop.LAST))
             options = self._options
             message = message_of(status, window.view, start, rules, last, options.n_features, options.dtype)
+            if self._allowed is not None and REASONS[status] == LABEL_NOT_ALLOWED:
+                message = self._not_allowed(token_at(window.view, start))
             fault = Fault(line, start, REASONS[status], message)
         return status == loop.FULL, fault
 
-    def _fault_of_labels(self, labels: np.ndarray, begin: int) -> Fault | None:
-        """Find the first label that is not allowed; `labels` are those of the lines from byte `begin` of the window."""
-        if self._allowed is not None:
-            good = np.isin(labels, self._allowed)
-        elif self._options.label_dtype == "int64":
-            good = exact_integers(labels)
-        else:
+    def _fault_of_labels(self, first: int, begin: int) -> Fault | None:
+        """Find the first label that is not allowed, beginning with label `first`, whose line begins at byte `begin`."""
+        if self._allowed is None:
             return None
+        labels = self.tables.labels(self.cursor)[first:]
+        good = np.isin(labels, self._allowed)
         if good.all():
             return None
         start, line, label = self._locate_label(int(np.argmin(good)), begin)
-        if self._allowed is not None:
-            message = f"the label {quoted(label)} is not one of {_format_set(self._allowed.tolist())}"
-            hint = f"; labels found here: {_format_set(sorted(set(labels[:10_000].tolist())))}"
-        else:
-            message = f'the label {quoted(label)} is not an integer below 2^53, but label_dtype="int64"'
-            message, hint = f'{message}; pass label_dtype="float64"', ""
-        return Fault(line, start, "label not allowed", message, hint)
+        message = self._not_allowed(quoted(label))
+        hint = f"; labels found here: {_format_set(sorted(set(labels[:10_000].tolist())))}"
+        return Fault(line, start, LABEL_NOT_ALLOWED, message, hint)
+
+    def _not_allowed(self, token: str) -> str:
+        return f"the label {token} is not one of {_format_set(list(self._options.labels or ()))}"
 
     def _locate_label(self, position: int, begin: int) -> tuple[int, int, bytes]:
         """Return the first byte of a label, the first byte of its line, and its text; labels count from `begin`."""
@@ -383,8 +402,13 @@ def _float_at(view: memoryview, start: int) -> float:
 
 
 def _format_set(labels: list[float]) -> str:
-    shown = ", ".join(f"{label:g}" for label in labels[:10])
-    return "{" + shown + (", ..." if len(labels) > 10 else "") + "}"
+    return "{" + ", ".join(map(show_label, labels[:10])) + (", ..." if len(labels) > 10 else "") + "}"
+
+
+def _is_exact_at(view: memoryview, start: int) -> bool:
+    """Return True if the finite integer at a byte of the text is exact in float64."""
+    digits = _INTEGER.match(view, start)[1]  # type: ignore[index]  # the parser found an integer there
+    return int(digits) == int(float(digits))
 
 
 # Large arrays have their own memory pages, which are returned to the system when their last view is deleted. On the

@@ -170,14 +170,17 @@ class LibsvmSource(LibsvmOptions, Source):
                     proceed()
                 parser.parse(NO_LIMIT, NO_LIMIT)
                 if counts.needs_labels:
-                    counts.add_labels(_distinct(parser.tables.arrays.labels[: cursor[loop.LABELS]]))
+                    counts.add_labels(_distinct(parser.tables.labels(cursor)))
                 counts.n_rows += int(cursor[loop.ROWS])
                 counts.nnz += int(cursor[loop.NNZ])  # type: ignore[operator]  # it is counted
-                cursor[[loop.ROWS, loop.NNZ, loop.LABELS]] = 0  # the tables are overwritten for every window
+                # the tables are overwritten for every window
+                cursor[[loop.ROWS, loop.NNZ, loop.LABELS, loop.N_NOT_INT64]] = 0
                 counts.add_bad_rows(parser.bad_rows)
                 parser.bad_rows.clear()
+        counts.has_inexact_labels |= bool(cursor[loop.N_INEXACT])
+        counts.unterminated = tuple(parser.unterminated)
         counts.n_empty_rows = int(cursor[loop.EMPTY_ROWS])
-        if cursor[loop.LOWEST] < NO_LIMIT:
+        if cursor[loop.LOWEST] <= cursor[loop.HIGHEST]:
             counts.min_index, counts.max_index = int(cursor[loop.LOWEST]), int(cursor[loop.HIGHEST])
         return counts
 
@@ -209,6 +212,7 @@ class LibsvmSource(LibsvmOptions, Source):
                     rows_by_file=tuple(parser.rows_by_file) if split.others else (),
                     bad_rows=tuple(parser.bad_rows),
                     lines=parser.lines if self.is_quarantined else None,
+                    unterminated=None if is_full else tuple(parser.unterminated),
                 )
                 parser.reset()  # only the caller refers to the block while the next one is read
                 number += 1
@@ -284,7 +288,7 @@ def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
 def _distinct(labels: np.ndarray) -> np.ndarray:
     """Return the sorted distinct labels; integers in a small range are counted, ten times as fast as sorting."""
     if len(labels) and are_integers(labels[:100]):
-        low, high = labels.min(), labels.max()
+        low, high = labels.min().item(), labels.max().item()
         if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
             return np.flatnonzero(np.bincount((labels - low).astype(np.int64))) + low
     return np.unique(labels)

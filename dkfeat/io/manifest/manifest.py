@@ -13,7 +13,7 @@ from typing import Any, Self
 from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
-from dkfeat.messages import counted, show_bytes
+from dkfeat.messages import counted, show_bytes, show_label
 
 SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
@@ -125,6 +125,9 @@ class SourceEntry:
     """Number of rows in shards."""
     bad_rows: Mapping[str, Count] = field(default_factory=lambda: _NO_BAD_ROWS)
     """Numbers of rows set aside, by reason."""
+    final_newline: bool | None = None
+    """True if the last line of a file of text has a line end, or the file is empty; None for other files, and in
+    manifests of versions that did not record it."""
 
     def __post_init__(self) -> None:
         check_fields(self, f"source {str(self.name)[:80]!a}")
@@ -256,6 +259,11 @@ class Manifest:
         return sum(source.n_bad_rows for source in self.sources)
 
     @property
+    def unterminated(self) -> list[str]:
+        """Names of the files of text whose last line has no line end."""
+        return [source.name for source in self.sources if source.final_newline is False]
+
+    @property
     def name(self) -> str:
         """File name inside the metadata folder."""
         return manifest_name(self.number)
@@ -280,6 +288,9 @@ class Manifest:
         if self.n_bad_rows:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.bad_rows.items())
             facts["rows set aside"] = f"{self.n_bad_rows:,} ({reasons})"
+        if cut := self.unterminated:
+            more = f" and {len(cut) - _SHOWN:,} more" if len(cut) > _SHOWN else ""
+            facts["no final line end"] = ", ".join(cut[:_SHOWN]) + more
         return facts
 
     def pictures(self) -> dict[str, str]:
@@ -368,8 +379,8 @@ def labels_shown(labels: Sequence[int | float] | None) -> str:
     if labels is None:
         return "more than 10,000 values, or not known"
     if len(labels) <= _SHOWN:
-        return ", ".join(f"{label:g}" for label in labels) or "none"
-    return f"{len(labels):,} values from {min(labels):g} to {max(labels):g}"
+        return ", ".join(map(show_label, labels)) or "none"
+    return f"{len(labels):,} values from {show_label(min(labels))} to {show_label(max(labels))}"
 
 
 def _heading(name: str, items: Sequence[Any]) -> str:

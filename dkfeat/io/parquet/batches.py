@@ -133,13 +133,22 @@ class Column(NamedTuple):
             return numbers
         return numbers.astype(np.float32 if numbers.dtype == np.float16 else np.float64)
 
-    def int64(self, category: str) -> NDArray[np.int64]:
-        """Return integers without nulls as int64."""
+    def int64(self, category: str, remedy: str = "") -> NDArray[np.int64]:
+        """Return integers without nulls as int64; `remedy` is the end of the message for larger ones."""
         array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
         numbers = array.to_numpy(zero_copy_only=False)
-        if numbers.dtype == np.uint64:
-            self.raise_first_bad(numbers > 2**63 - 1, numbers, "integers are at most 2^63 - 1", category)
+        if numbers.dtype in (np.dtype(np.uint64), np.dtype(object)):  # objects are decimals without fraction
+            for bad, bound in ((numbers > 2**63 - 1, "at most 2^63 - 1"), (numbers < -(2**63), "at least -2^63")):
+                self.raise_first_bad(bad.astype(np.bool_), numbers, f"integers are {bound}{remedy}", category)
         return numbers.astype(np.int64, copy=False)
+
+    def inexact(self, floats: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return the mask of the integers without nulls that differ from their nearest float64."""
+        bad = np.abs(floats) >= 2.0**53
+        wide = np.flatnonzero(bad)
+        integers = self.array.take(pa.array(wide)).to_pylist()
+        bad[wide] = [int(number) != int(nearest) for number, nearest in zip(integers, floats[wide], strict=True)]
+        return bad
 
 
 def plain(array: pa.Array) -> pa.Array:

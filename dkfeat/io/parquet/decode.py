@@ -15,7 +15,8 @@ from dkfeat.blocks import RowBlock
 from dkfeat.errors import ParquetError
 from dkfeat.io.parquet.batches import Column, ColumnBatch, RowError, plain
 from dkfeat.io.parquet.options import ParquetOptions
-from dkfeat.io.shards.bad_rows import BadRow, cut_message, shown_text
+from dkfeat.io.parquet.schema import is_integers
+from dkfeat.io.shards.bad_rows import LABEL_NOT_ALLOWED, BadRow, cut_message, shown_text
 from dkfeat.io.shards.columns import KEPT_TYPES
 from dkfeat.io.sources.base import exact_integers
 
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-NOT_ALLOWED, BAD_FEATURE, OUT_OF_RANGE = "label not allowed", "bad feature", "index out of range"
+BAD_FEATURE, OUT_OF_RANGE = "bad feature", "index out of range"
 _NULL_FEATURE = "a null, but features are finite numbers"
 
 ROW_BYTES = 16
 """Bytes that a row adds to the size of a piece besides its values: for its label and table entries."""
+_MOST_INDEX = 2**63 - 2
 _FEW_ROWS = 8
 """Maximum number of rows that are decoded one by one after an error; halving them further would cost as much."""
 _SHOWN_ITEMS = 40
@@ -77,19 +79,21 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     if options.multilabel:
         column, lengths = column.lists(category)
     kind = column.without_nulls("a null, but each row has a label", category).array.type
-    is_integer = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    if is_integer and dtype == "int64":
-        labels: NDArray[Any] = column.int64(category)
+    if is_integers(kind) and dtype == "int64":
+        labels: NDArray[Any] = column.int64(LABEL_NOT_ALLOWED, '; pass label_dtype="float64" for other labels')
     else:
         labels = column.floats().astype(np.float64, copy=False)
-    if not is_integer:
+    if is_integers(kind) and dtype == "float64":
+        expected = 'it is not exact in float64, the type of the labels; pass label_dtype="int64" if all fit int64'
+        column.raise_first_bad(column.inexact(labels), column.array, expected, LABEL_NOT_ALLOWED)
+    if not is_integers(kind):
         column.raise_first_bad(~np.isfinite(labels), labels, "labels are finite numbers", category)
     if options.labels is not None:
         expected = f"the allowed labels are {', '.join(map(str, options.labels))}"
-        column.raise_first_bad(~np.isin(labels, options.labels), labels, expected, NOT_ALLOWED)
+        column.raise_first_bad(~np.isin(labels, options.labels), labels, expected, LABEL_NOT_ALLOWED)
     if dtype == "int64" and labels.dtype != np.int64:
         expected = 'the source has integer labels; pass label_dtype="float64"'
-        column.raise_first_bad(~exact_integers(labels), labels, expected, NOT_ALLOWED)
+        column.raise_first_bad(~exact_integers(labels), labels, expected, LABEL_NOT_ALLOWED)
         labels = labels.astype(np.int64)
     return labels, lengths
 
@@ -99,7 +103,9 @@ def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
     if options.features_as == "vector":
         _, lengths = batch.column(str((options.features or ())[0])).lists()
         return int(lengths.max()) - 1 if len(lengths) and lengths.max() else None
-    _, indices, _ = _indices(_pair(options, batch)[0])
+    column, indices, _ = _indices(_pair(options, batch)[0])
+    if options.zero_based:
+        column.raise_first_bad(indices == _MOST_INDEX + 1, indices, "the highest index is 2^63 - 2", OUT_OF_RANGE)
     return int(indices.max()) if len(indices) else None
 
 

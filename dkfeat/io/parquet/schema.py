@@ -118,15 +118,19 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     if options.multilabel == "auto":
         found["multilabel"] = value is not None
     label = label if value is None else value
-    if options.label_dtype == "auto" and (
-        options.labels is not None or pa.types.is_integer(label) or pa.types.is_boolean(label)
-    ):
+    if options.label_dtype == "auto" and (options.labels is not None or is_integers(label)):
         found["label_dtype"] = dtype_of_labels(options.labels or ())
     if options.kept_types is None:
         found["kept_types"] = tuple(
             _kept_type(schema.type_of(column, "keep"), column, schema) for column in options.kept_columns.values()
         )
     return found
+
+
+def is_integers(kind: pa.DataType) -> bool:
+    """Return True for types of integers: also booleans, and decimals without digits after the point."""
+    is_whole = pa.types.is_decimal(kind) and kind.scale <= 0
+    return is_whole or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def check_schema(options: ParquetOptions, schema: Schema) -> None:

@@ -14,10 +14,10 @@ from dkfeat.io.storage.urls import printable
 MOST_BAD_ROWS = 4096
 """Maximum number of bad rows in a piece, to bound a shard's footer and a task's memory."""
 
-REFUSED = "refused by the map"
+LABEL_NOT_ALLOWED, REFUSED = "label not allowed", "refused by the map"
 REASONS = (
     "bad label",
-    "label not allowed",
+    LABEL_NOT_ALLOWED,
     "bad query id",
     "bad feature",
     "index out of range",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
-_EXACT_INTEGERS = float(2**53)
+_MOST_EXACT = 2**53
 
 
 @dataclass(slots=True)
@@ -38,14 +38,18 @@ class SplitScan:
     """Lowest index in the files, also of zeros; None if there is none."""
     max_index: int | None = None
     """Highest index in the files, also of zeros; None if there is none."""
-    labels: set[float] | None = field(default_factory=set)
+    labels: set[int | float] | None = field(default_factory=set)
     """Set of labels; None if there are more than 10,000."""
     has_integer_labels: bool = True
-    """True if every label is an integer below 2**53 in magnitude."""
+    """True if every label is an integer of int64; a float64 label also if it is below 2**53 in magnitude."""
+    has_inexact_labels: bool = False
+    """True if float64, as the type of the source's labels, may not represent an integer label."""
     n_bad_rows: int = 0
     """Number of bad rows, which the other counts do not include."""
     first_bad: BadRow | None = None
     """The first bad row."""
+    unterminated: tuple[int, ...] = ()
+    """Positions in the split of the files of text whose last line has no line end."""
 
     @property
     def needs_labels(self) -> bool:
@@ -54,10 +58,17 @@ class SplitScan:
 
     def add_labels(self, labels: np.ndarray) -> None:
         """Add distinct labels to the counts."""
-        self.has_integer_labels = self.has_integer_labels and (labels.dtype.kind == "i" or are_integers(labels))
+        is_int64 = labels.dtype == np.int64
+        self.has_integer_labels = self.has_integer_labels and (is_int64 or are_integers(labels))
+        self.has_inexact_labels |= is_int64 and bool(np.any((labels > _MOST_EXACT) | (labels < -_MOST_EXACT)))
         if self.labels is not None:
             self.labels.update(labels.tolist())
             self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
+
+    def fits(self, scan: Scan) -> bool:
+        """Return False if the split may have a row that is an error with the results of the whole source."""
+        is_wide = self.max_index is not None and self.max_index - (not scan.zero_based) >= scan.n_features
+        return not is_wide and not (self.has_inexact_labels and scan.label_dtype == "float64")
 
     def add_bad_rows(self, bad: Sequence[BadRow]) -> None:
         """Add bad rows, in order, to the counts."""
@@ -90,6 +101,8 @@ class Scan:
     """Number of bad rows, which the other counts do not include."""
     first_bad: tuple[SourceFile, BadRow] | None = None
     """The first bad row, with its file."""
+    unterminated: tuple[SourceFile, ...] = ()
+    """Files of text whose last line has no line end, and may be cut off."""
 
     @classmethod
     def merge(
@@ -103,14 +116,12 @@ class Scan:
         lowest = min((part.min_index for part in parts if part.min_index is not None), default=1)
         highest = max((part.max_index for part in parts if part.max_index is not None), default=0)
         zero_based = lowest == 0 if source.zero_based == "auto" else source.zero_based
-        n_features = max(highest + zero_based, 1) if source.n_features is None else source.n_features
-        if n_features > _MOST_FEATURES:
-            raise InputError(
-                f"the highest index of the source is {highest:,}, but a source has at most 2^63 - 1 features"
-            )
+        n_features = source.n_features
+        if n_features is None:
+            n_features = min(max(highest + zero_based, 1), _MOST_FEATURES)
         label_dtype = source.label_dtype
         if label_dtype == "auto":
-            declared = are_integers(np.array(source.labels or (), np.float64))
+            declared = all(map(is_int64, source.labels or ()))
             label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
         labels = None
         if all(part.labels is not None for part in parts):
@@ -125,6 +136,11 @@ class Scan:
         return cls(
             n_bad_rows=sum(part.n_bad_rows for part in parts),
             first_bad=next(bad, None),
+            unterminated=tuple(
+                split.files[position]
+                for split, part in zip(splits, parts, strict=True)
+                for position in part.unterminated
+            ),
             n_features=n_features,
             zero_based=zero_based,
             label_dtype=label_dtype,
@@ -138,6 +154,11 @@ class Scan:
         )
 
 
+def is_int64(label: float) -> bool:
+    """Return True if a label is an integer of int64."""
+    return int(label) == label and -(2**63) <= label < 2**63
+
+
 def are_integers(labels: np.ndarray) -> bool:
     """Return True if float64 labels are exact as int64."""
     return bool(np.all(exact_integers(labels)))
@@ -145,7 +166,7 @@ def are_integers(labels: np.ndarray) -> bool:
 
 def exact_integers(labels: np.ndarray) -> np.ndarray:
     """Return the mask of the float64 labels that are exact as int64."""
-    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _EXACT_INTEGERS)
+    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _MOST_EXACT)
     return exact
 
 
@@ -177,6 +198,9 @@ class Piece:
     """Rows from start to stop that were set aside, in order; at most `dkfeat.io.shards.bad_rows.MOST_BAD_ROWS`."""
     lines: int | None = None
     """Number of lines of text from start to stop; None for Parquet, or if bad rows are errors."""
+    unterminated: tuple[int, ...] | None = None
+    """Positions in the split of the files whose last line has no line end; only in the last piece of a split of
+    text."""
 
     def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
         """Return a copy in which the rows at these positions are bad rows; `bad_rows` has their records, in order."""

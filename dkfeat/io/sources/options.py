@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,9 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.sources.base import are_integers
+from dkfeat.io.sources.base import is_int64
 from dkfeat.io.storage.urls import printable
-from dkfeat.validation import check_integer
+from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_line_bytes"}
@@ -47,8 +48,9 @@ class FileOptions:
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
     """Allowed labels; any other is an error. None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
-    """Type of the labels; "auto": int64 if all labels are integers below 2**53 in magnitude, else float64. This is
-    decided by `labels` if given, else by the labels of the whole source."""
+    """Type of the labels; "auto": int64 if all labels are integers of int64, else float64. This is decided by `labels`
+    if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is
+    an error. A label with a point or an exponent is a float64 number, and an integer only below 2**53 in magnitude."""
     on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
     """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
@@ -147,13 +149,21 @@ def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, 
     found = tuple(sorted({_plain_label(label) for label in labels}))
     if not found:
         raise ConfigError("labels is empty, but rows have labels; leave labels out to allow all")
-    inexact = [label for label in found if not are_integers(np.array([label], np.float64))]
-    if label_dtype == "int64" and inexact:
+    is_int = label_dtype == "int64" or (label_dtype == "auto" and dtype_of_labels(found) == "int64")
+    inexact = [label for label in found if not (is_int64(label) if is_int else _is_float64(label))]
+    if inexact:
+        dtype, other = ("int64", "float64") if is_int else ("float64", "int64")
+        remedy = (
+            f'pass label_dtype="{other}"' if label_dtype == dtype else "these labels need one type that has them all"
+        )
         raise ConfigError(
-            f'labels holds {inexact[0]!r}, which is not an integer below 2^53, but label_dtype="int64"; '
-            'pass label_dtype="float64"'
+            f"labels holds {inexact[0]!r}, which is not exact in {dtype}, the type of the labels; {remedy}"
         )
     return found
+
+
+def _is_float64(label: float) -> bool:
+    return isinstance(label, float) or (abs(label) < 2**1023 and float(label) == label)
 
 
 def dtype_of_labels(labels: Sequence[float]) -> Literal["int64", "float64"]:
@@ -164,13 +174,15 @@ def dtype_of_labels(labels: Sequence[float]) -> Literal["int64", "float64"]:
     >>> dtype_of_labels([-1, 1]), dtype_of_labels([0.5, 1])
     ('int64', 'float64')
     """
-    return "int64" if are_integers(np.array(labels, np.float64)) else "float64"
+    return "int64" if all(map(is_int64, labels)) else "float64"
 
 
 def _plain_label(label: object) -> float:
-    if isinstance(label, bool) or not isinstance(label, int | float | np.number) or not np.isfinite(label):
+    is_number = isinstance(label, int | float | np.number) and not isinstance(label, bool)
+    found = as_label(label) if is_number else math.nan
+    if isinstance(found, float) and not math.isfinite(found):
         raise ConfigError(f"labels holds {label!r}, but labels are finite numbers")
-    return int(label) if int(label) == label else float(label)
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -162,12 +164,42 @@ def test_write_then_read__is_identity(tmp_path, X, data):
 def test_read__long_numbers_left_to_python(tmp_path):
     rng = np.random.default_rng(8)
     values = [f"{a}{b}" for a, b in rng.integers(10**14, 10**15, (3000, 2)).tolist()]
-    labels = values[:1500]
+    labels = [f"{label}.5" for label in values[:1500]]  # without a point they were integers, which are not rounded
     text = "".join(f"{label} 3:{value} 7:1\n" for label, value in zip(labels, values[1500:], strict=True))
     block = read(tmp_path, text, dtype="float64")
     assert block.y.tolist() == [float(label) for label in labels]
     assert block.X.data[::2].tolist() == [float(value) for value in values[1500:]]
     assert set(block.X.indices.tolist()) == {2, 6}
+
+
+INTEGERS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-3, 3).flatmap(lambda n: st.sampled_from([2**53 + n, -(2**53) + n, 2**63 - 4 + n, -(2**63) + 3 + n])),
+)
+
+
+@pytest.mark.fault("I-41")
+@given(labels=st.lists(INTEGERS, min_size=1, max_size=20), zeros=st.integers(0, 30))
+def test_read__integer_labels_are_exact(labels, zeros):
+    text = "".join(f"{'-' if label < 0 else '+'}{'0' * zeros}{abs(label)} 1:1\n" for label in labels)
+    with TemporaryDirectory() as folder:
+        assert read(Path(folder), text, label_dtype="int64").y.tolist() == labels
+        found = scan(LibsvmSource(str(Path(folder) / "rows.svm")))
+        lists = read(Path(folder), ",".join(map(str, labels)) + " 1:1\n", label_dtype="int64", multilabel=True)
+        assert lists.y.tolist() == labels
+        assert (found.label_dtype, found.labels) == ("int64", tuple(sorted(set(labels))))
+
+
+@pytest.mark.fault("I-41")
+@given(number=st.integers(2**53, 2**1000) | st.integers(2**53, 2**66))
+def test_read__integers_as_float64_are_exact_or_errors(number):
+    text = f"0.5\n{number} 1:1\n{number}.0 1:1\n"
+    with TemporaryDirectory() as folder:
+        if int(float(number)) == number:
+            assert read(Path(folder), text, label_dtype="float64").y.tolist() == [0.5, float(number), float(number)]
+        else:
+            with pytest.raises(ParseError, match=r":2:1: .*not exact in float64"):
+                read(Path(folder), text, label_dtype="float64")
 
 
 def test_read__agrees_with_scikit_learn(tmp_path):
@@ -263,7 +295,17 @@ BAD = [
     ("1, 1:1\n", 1, 3, "number as label", MULTI),
     (",1 1:1\n", 1, 1, "number as label", MULTI),
     ("0.5\n", 1, 1, "is not an integer", {"label_dtype": "int64"}),
-    ("1\n# c\n\n9007199254740992\n", 4, 1, "is not an integer", {"label_dtype": "int64"}),
+    ("1\n# c\n\n9007199254740992.0\n", 4, 1, "is not an integer", {"label_dtype": "int64"}),
+    ("1\n9223372036854775808\n", 2, 1, "is not an integer of int64", {"label_dtype": "int64"}),
+    ("1\n-9223372036854775809 1:1\n", 2, 1, "is not an integer of int64", {"label_dtype": "int64"}),
+    ("0.5\n9007199254740993 1:1\n", 2, 1, "not exact in float64", {"label_dtype": "float64"}),
+    ("0.5\n1,-09007199254740993 1:1\n", 2, 3, "not exact in float64", {"label_dtype": "float64", "multilabel": True}),
+    ("1\n9223372036854775807\n", 2, 1, "not exact in float64", {"label_dtype": "float64"}),
+    ("1\n100000000000000000000000 1:1\n", 2, 1, "not exact in float64", {"label_dtype": "float64"}),
+    ("7\n9007199254740993 1:1\n", 2, 1, r"is not one of {7, 9007199254740992}", {"labels": (7, 2**53)}),
+    ("7\n7.5 1:1\n", 2, 1, "is not one of {7, 9007199254740992}", {"labels": (7, 2**53), "label_dtype": "int64"}),
+    ("1 9223372036854775807:1\n", 1, 3, "any source can have", {"n_features": 2**63 - 1, "zero_based": True}),
+    ("1 9223372036854775808:1\n", 1, 3, "any source can have", {"n_features": 2**63 - 1, "zero_based": False}),
     ("1 qid:3 1:1\n", 1, 3, "pass query_id=True", {}),
     ("1 qid:x 1:1\n", 1, 3, "integer from 0", QID),
     ("1 qid:\n", 1, 3, "integer from 0", QID),
@@ -362,7 +404,10 @@ def test_long_lines__bounded_by_option(tmp_path):
         ({"urlpath": ()}, r"urlpath=\(\), but"), ({"urlpath": ""}, "urlpath='', but"),
         ({"urlpath": 5}, "urlpath=5, but"),
         ({"labels": (0.5, 1), "label_dtype": "int64"}, "labels holds 0.5, .*pass label_dtype=\"float64\""),
-        ({"labels": (1, 2**53), "label_dtype": "int64"}, "labels holds 9007199254740992"),
+        ({"labels": (1, 2**63), "label_dtype": "int64"}, "labels holds 9223372036854775808, .*\"float64\""),
+        ({"labels": (1, 2**53 + 1), "label_dtype": "float64"}, "labels holds 9007199254740993, .*\"int64\""),
+        ({"labels": (0.5, 2**53 + 1)}, "labels holds 9007199254740993, .*one type"),
+        ({"labels": (10**400,)}, "labels holds 1000"), ({"labels": (float("inf"),)}, "finite"),
     ],
 )  # fmt: skip
 def test_settings__are_checked(options, reason):

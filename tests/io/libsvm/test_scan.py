@@ -82,8 +82,11 @@ def test_scan__no_rows(tmp_path):
         ("1\n-1\n", "int64"),
         ("1.0\n", "int64"),
         ("0.5\n", "float64"),
-        (f"{2**53}\n", "float64"),
-        (f"{2**53 - 1}", "int64"),
+        (f"{2**53 + 1}\n", "int64"),
+        (f"{2**53}.0\n", "float64"),
+        (f"{2**63}\n", "float64"),
+        (f"{-(2**63)}\n", "int64"),
+        (f"{2**53 - 1}.0", "int64"),
     ],
 )
 def test_scan__label_type(tmp_path, text, kind):
@@ -92,7 +95,9 @@ def test_scan__label_type(tmp_path, text, kind):
     assert all(type(label) is (int if kind == "int64" else float) for label in found.labels)
 
 
-@pytest.mark.parametrize(("declared", "kind"), [((0.5, 1), "float64"), ((0, 1), "int64"), ((1, 2**53), "float64")])
+@pytest.mark.parametrize(
+    ("declared", "kind"), [((0.5, 1), "float64"), ((0, 1), "int64"), ((1, 2**53 + 1), "int64"), ((1, 2**63), "float64")]
+)
 def test_scan__label_type_holds_the_declared_labels(tmp_path, declared, kind):
     assert scan_text(tmp_path, "1 1:1\n", labels=declared).label_dtype == kind
 

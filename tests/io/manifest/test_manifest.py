@@ -83,7 +83,7 @@ def test_manifest__is_frozen():
 def test_json__unknown_keys_are_ignored():
     text = json.loads(changed(new={"a": [1]}))
     text["shards"][0]["new"] = 1
-    text["sources"][0]["final_newline"] = True
+    text["sources"][0]["owner"] = "x"
     assert Manifest.from_json(json.dumps(text).encode()) == manifest()
 
 

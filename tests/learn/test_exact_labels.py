@@ -1,0 +1,136 @@
+"""Labels beyond 2^53, which float64 would merge, from text and Parquet to shards, models, predictions and reports."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.config import SourceConfig
+from dkfeat.io.manifest.manifest import labels_shown
+from dkfeat.learn.checks import check_class_weight, class_weights
+from dkfeat.learn.model import load_model
+from dkfeat.learn.predict import predict_file
+from dkfeat.report.run_report import run_report
+
+LARGE = 2**53
+pytestmark = pytest.mark.fault("I-41")
+
+
+def written(path, classes, n_rows=120):
+    """Rows whose only column depends on their class."""
+    labels = [classes[row % len(classes)] for row in range(n_rows)]
+    path.write_text(
+        "".join(f"{label} {classes.index(label) + 1}:1 {row % 30 + 10}:1\n" for row, label in enumerate(labels))
+    )
+    return labels
+
+
+@pytest.mark.parametrize("solver", ["sgd", "liblinear"])
+@pytest.mark.parametrize("classes", [[LARGE, LARGE + 1], [-(2**63), LARGE + 1, LARGE + 2, 2**63 - 1]], ids=len)
+def test_exact_labels__text_to_predictions(tmp_path, classes, solver):
+    labels = written(tmp_path / "rows.svm", classes)
+    gcws = dkfeat.GCWSFeatures(n_components=64, random_state=0)
+    manifest = dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "shards", gcws, progress=False)
+    assert (manifest.labels, manifest.schema["label"]) == (tuple(classes), "int64")
+    data = dkfeat.open_shards(tmp_path / "shards")
+    assert data.classes.tolist() == classes
+    assert data.label_counts() == dict.fromkeys(classes, len(labels) // len(classes))
+    assert data.verify().problems == []
+    dkfeat.train(data, solver=solver, test=data, progress=False).save(tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    assert model.classes.tolist() == classes
+    assert model.history[-1]["test_accuracy"] == 1
+    predictions = dkfeat.predict(model, tmp_path / "rows.svm", tmp_path / "predictions", progress=False)
+    assert predictions.labels == tuple(classes)
+    table = parquet.read_table(tmp_path / "predictions/data")
+    assert table["prediction"].to_pylist() == table["label"].to_pylist() == labels
+    for source in (tmp_path / "rows.svm", tmp_path / "shards"):
+        out = tmp_path / f"{source.stem}.parquet"
+        counts = predict_file(model, str(source), out)
+        assert counts.n_correct == counts.n_known == len(labels)
+        table = parquet.read_table(out)
+        assert table["prediction"].to_pylist() == table["label"].to_pylist() == labels
+    found = dkfeat.evaluate(model, tmp_path / "rows.svm", progress=False)
+    assert [entry["label"] for entry in found.per_class] == classes
+    assert found.summary["accuracy"] == 1
+    assert [label for label, _ in run_report(tmp_path / "shards").to_mapping()["labels"]["counts"]] == classes
+
+
+def test_exact_labels__lists(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_text(
+        "".join(
+            f"{LARGE + row % 2}{f',{LARGE + 2}' * (row % 3 > 0)} {row % 2 + 1}:1 {row % 3 + 3}:1\n" for row in range(90)
+        )
+    )
+    source = dkfeat.LibsvmSource(str(path), multilabel=True)
+    gcws = dkfeat.GCWSFeatures(n_components=64, random_state=0)
+    assert dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False).labels == (LARGE, LARGE + 1, LARGE + 2)
+    model = dkfeat.train(tmp_path / "shards", test=tmp_path / "shards", progress=False)
+    assert model.history[-1]["test_accuracy"] == 1
+    dkfeat.predict(model, path, tmp_path / "predictions", progress=False)
+    table = parquet.read_table(tmp_path / "predictions/data")
+    assert table["prediction"].to_pylist() == table["label"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.decimal128(20, 0), pa.list_(pa.int64())], ids=str)
+def test_exact_labels__parquet(tmp_path, kind):
+    labels = [LARGE, LARGE + 1, 2**63 - 1]
+    column = pa.array([[label] for label in labels] if pa.types.is_list(kind) else labels, kind)
+    parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "label": column}), tmp_path / "rows.parquet")
+    found = dkfeat.scan(tmp_path / "rows.parquet")
+    assert (found.label_dtype, found.labels) == ("int64", tuple(labels))
+    manifest = dkfeat.featurize(
+        tmp_path / "rows.parquet",
+        tmp_path / "shards",
+        dkfeat.GCWSFeatures(n_components=8, random_state=0),
+        progress=False,
+    )
+    assert manifest.labels == tuple(labels)
+
+
+def test_exact_labels__parquet_files_of_two_types(tmp_path):
+    for name, labels in (("a", [0.5]), ("b", [LARGE + 1])):
+        parquet.write_table(pa.table({"a": [1.0], "label": labels}), tmp_path / f"{name}.parquet")
+    with pytest.raises(dkfeat.errors.ParquetError, match=r"b\.parquet: .*label: 9007199254740993, but it is not exact"):
+        dkfeat.scan(str(tmp_path / "*.parquet"))
+
+
+def test_exact_labels__are_shown_in_full():
+    assert labels_shown((LARGE, LARGE + 1)) == "9007199254740992, 9007199254740993"
+    assert labels_shown(range(10**6, 10**6 + 20)) == "20 values from 1000000 to 1000019"
+
+
+def test_exact_labels__class_weights():
+    weights = check_class_weight({LARGE: 2, str(LARGE + 1): 3})
+    assert weights == {str(LARGE): 2.0, str(LARGE + 1): 3.0}
+    assert class_weights(weights, np.array([LARGE, LARGE + 1]), np.ones(2, np.int64)).tolist() == [2.0, 3.0]
+
+
+def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
+    written(tmp_path / "rows.svm", [LARGE, LARGE + 1])
+    arguments = [
+        "featurize",
+        str(tmp_path / "rows.svm"),
+        "--map",
+        "gcws",
+        "--n-components",
+        "8",
+        "--seed",
+        "0",
+        "--quiet",
+    ]
+    given = ["--labels", f"{LARGE},{LARGE + 1}", "--out", str(tmp_path / "out")]
+    outcome = CliRunner().invoke(cli, [*arguments, *given])
+    assert outcome.exit_code == 0, outcome.output
+    spec = json.loads((tmp_path / "out/_dkfeat/spec.json").read_text())
+    assert spec["input"]["labels"] == [LARGE, LARGE + 1]
+    assert dkfeat.open_shards(tmp_path / "out").classes.tolist() == [LARGE, LARGE + 1]
+    assert SourceConfig.from_mapping({"urlpath": "x", "labels": [LARGE + 1, 0.5]}).labels == (LARGE + 1, 0.5)
