@@ -130,7 +130,10 @@ def _as_file(file: str | PathLike[str]) -> Path:
     text = fspath(file)
     if text == "-" or text.endswith("/"):
         raise ConfigError(f"{text!a} is not the name of a file; name a file to write")
-    return _local(text)
+    path = _local(text)
+    if Path(text).exists() and not path.exists():  # /dev/stdout of a pipe has no other path
+        raise ConfigError(f"{printable(text)} exists and is not a regular file; name a file to write")
+    return path
 
 
 def _local(text: str) -> Path:
