@@ -32,7 +32,7 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "random_streams", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
-    "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
+    "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "aiohttp", "numpy", "scipy", "zstandard"}),
     "theory": ({"theory"}, {"numpy", "scipy"}),
     "datasets": ({"datasets", "io", *BOTTOM}, {"pooch"}),
     "engine": (

@@ -17,6 +17,10 @@ class WebServer:
     """Content by path, without query."""
     headers: dict[str, str] = field(default_factory=dict)
     """Headers of each response beside those of length and range."""
+    hidden_bytes: int = 0
+    """Bytes by which the length in answers to HEAD is too small."""
+    shift: int = 0
+    """Bytes by which ranges begin too late."""
     requests: list[str] = field(default_factory=list)
     """Path and query of each request."""
 
@@ -40,11 +44,12 @@ def web_server(files: dict[str, bytes], **headers: str) -> Iterator[WebServer]:
             if asked := self.headers.get("Range"):
                 low, _, high = asked.removeprefix("bytes=").partition("-")
                 first, last, status = int(low), min(int(high or last), last), 206
+                first, last = min(first + web.shift, last), min(last + web.shift, len(content) - 1)
             self.send_response(status)
             if status == 206:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
             for name, value in {
-                "Content-Length": str(last + 1 - first),
+                "Content-Length": str(last + 1 - first - web.hidden_bytes * (self.command == "HEAD")),
                 "Accept-Ranges": "bytes",
                 **web.headers,
             }.items():

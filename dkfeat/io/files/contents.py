@@ -15,7 +15,7 @@ from dkfeat.blocks import SourceFile
 from dkfeat.errors import DkfeatError, SourceError, SpecConflictError, cause_of
 from dkfeat.io.files.decompress import DecompressedStream
 from dkfeat.io.files.lines import ByteStream
-from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable
+from dkfeat.io.storage.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, printable, protocol_of
 
 READ_AHEAD_BYTES = 4 << 20
 
@@ -107,7 +107,8 @@ class RemoteFile(io.RawIOBase):
     Parameters
     ----------
     file : SourceFile
-        As it was listed. Its ETag, if any, is compared when it is opened; on S3 each request also requires it.
+        As it was listed. Its ETag, if any, is compared when it is opened; on S3 each request also requires it. On
+        web servers each answer must have the range asked for, of a file of the listed size.
     options : mapping, optional
         Options of fsspec.
 
@@ -124,9 +125,10 @@ class RemoteFile(io.RawIOBase):
         self._file = file
         self._retries = open_retries(file.url, options or {})
         system, path = open_filesystem(file.url, options)
+        more = {"trace_request_ctx": file.size} if protocol_of(file.url) in WEB_PROTOCOLS else {}
 
         def opened() -> Any:
-            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead")
+            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead", **more)
 
         self._raw = self._retries.call("open", opened)
         now = remote_identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
+from dkfeat.io.storage.web import checked_client
 from dkfeat.messages import counted, shown
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ _ERRNOS: dict[type[OSError], int] = {
 _thread_state = threading.local()
 _jitter = random.SystemRandom()  # leaves the program's own random state unchanged
 
+WEB_PROTOCOLS = ("http", "https")
 OWN_OPTIONS = ("retry_seconds", "exclusive_create")
 """Storage options that are dkfeat's own; all others are the fsspec file system's."""
 
@@ -362,6 +364,8 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         if protocol == "s3":
             settings = {**fsspec.config.conf.get("s3", {}), **given}
             given["config_kwargs"] = {**_S3_OPTIONS, **settings.get("config_kwargs", {})}
+        if protocol in WEB_PROTOCOLS:
+            given = {"get_client": checked_client, **given}
         return _cached_filesystem(kind, protocol, {"use_listings_cache": False, **url_settings, **given}), path
     except ConfigError:
         raise

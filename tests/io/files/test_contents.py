@@ -6,10 +6,11 @@ import os
 
 import pytest
 
-from dkfeat.errors import SpecConflictError
+from dkfeat.errors import SourceError, SpecConflictError
 from dkfeat.io.files.contents import check_unchanged, open_content
 from dkfeat.io.files.find import find_files
 from dkfeat.io.libsvm.source import LibsvmSource
+from tests.io.web_server import web_server
 
 ROW = b"1 1:1\n"
 
@@ -48,3 +49,23 @@ def test_content__gone_between(tmp_path):
     (tmp_path / "a.svm").unlink()
     with pytest.raises(SpecConflictError, match="is gone"), open_content(file):
         pytest.fail("nothing to open")
+
+
+def test_web_servers__other_range_than_asked_for():
+    with web_server({"/a.svm": ROW * 20}) as web:
+        (file,) = find_files([web.url("/a.svm")])
+        with open_content(file, len(ROW)) as content:
+            assert content.read(len(ROW)) == ROW
+        web.shift = len(ROW)
+        message = r"bytes 12-119/120 in place of bytes 6-119/120"
+        with open_content(file, len(ROW)) as content, pytest.raises(SourceError, match=message):
+            content.read(len(ROW))
+
+
+def test_web_servers__length_that_is_too_small():
+    with web_server({"/a.svm": ROW * 20}) as web:
+        web.hidden_bytes = 2 * len(ROW)
+        (file,) = find_files([web.url("/a.svm")])
+        message = "bytes 0-107/120 in place of bytes 0-107/108"
+        with open_content(file) as content, pytest.raises(SourceError, match=message):
+            content.read()
