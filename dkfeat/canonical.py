@@ -164,7 +164,8 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
     Raises
     ------
     ShardError
-        For anything else: other text, duplicate keys, NaN, Infinity, a number out of range, nesting too deep.
+        For anything else: other text, duplicate keys, NaN, Infinity, a number out of range, nesting too deep; and if
+        memory does not suffice.
 
     Examples
     --------
@@ -186,6 +187,8 @@ def parse_object(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> dict[
         )
     except RecursionError:
         raise ShardError(f"{what}: not the strict JSON that dkfeat writes: nested too deep") from None
+    except MemoryError:
+        raise _too_large(what, f"{len(data):,} bytes") from None
     except ValueError as fault:
         raise ShardError(f"{what}: not the strict JSON that dkfeat writes: {str(fault)[:200]}") from None
     if not isinstance(value, dict):
@@ -222,6 +225,15 @@ def typed(value: object, kind: type[Kind], what: str) -> Kind:
             return msgspec.convert(value, kind)
     except msgspec.ValidationError as fault:
         raise ShardError(f"{what}: {str(fault)[:200]}") from None
+    except MemoryError:
+        raise _too_large(what, "its records") from None
+
+
+def _too_large(what: str, size: str) -> ShardError:
+    return ShardError(
+        f"{what}: the memory that this process may use is too small for {size}; metadata need about six times the size "
+        "of their file: raise the limit (`ulimit -v`, or that of the job or container), or use a larger machine"
+    )
 
 
 def check_fields(record: object, what: str) -> None:

@@ -85,3 +85,22 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 
 def test_typed__first_uses_of_a_type_in_many_threads_at_once():
     assert subprocess.run([sys.executable, "-c", FIRST_USES], timeout=100, check=False).returncode == 0
+
+
+SMALL_MEMORY = """
+import resource, sys
+from dkfeat.canonical import parse_object
+text = b'{"shards":[' + b",".join([b'{"name":"a","size":1}'] * 3_000_000) + b"]}"
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)
+try:
+    parse_object(text, "manifest-000001.json")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits and the /proc of Linux")
+def test_parse_object__beyond_the_memory_says_so():
+    done = subprocess.run([sys.executable, "-c", SMALL_MEMORY], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith("ShardError manifest-000001.json: the memory that this process may use is too small")

@@ -118,7 +118,7 @@ def _settings(data: ShardDataset) -> dict[str, object]:
         "fingerprint": manifest.spec_fp,
         "last commit": f"batch {manifest.number:,}, {run.get('ended')}, on {run.get('host')}",
         "versions": _parameters(versions) if isinstance(versions, Mapping) else "",
-        "arithmetic": run.get("numeric_env"),
+        "arithmetic": "; ".join(manifest.numeric_envs),
     }
     return {name: str(value) for name, value in shown.items() if value not in ("", None)}
 

@@ -1,7 +1,7 @@
 """Helpers of the engine's tests.
 
-``python -m tests.engine.helpers SOURCE TARGET SCHEDULER [SPLITS]`` runs one featurization, which stops itself by
-SIGSTOP when SPLITS splits are done, so that the next signal arrives in the middle of the run.
+``python -m tests.engine.helpers SOURCE TARGET SCHEDULER [SPLITS [SIGNAL]]`` runs one featurization, which sends itself
+SIGSTOP, or SIGNAL, when SPLITS splits are done; after SIGSTOP the next signal arrives in the middle of the run.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def resolved(
     return resolve(draft, scan(draft.source) if draft.needs_scan else None)
 
 
-def main(pattern: str, folder: str, scheduler: str, splits: str = "0") -> None:
+def main(pattern: str, folder: str, scheduler: str, splits: str = "0", name: str = "stop") -> None:
     def stop(state: Any) -> None:
         if (state.stage, state.tasks) == ("featurize", int(splits)):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(os.getpid(), signal.Signals[f"SIG{name.upper()}"])
 
     source = dkfeat.LibsvmSource(pattern, blocksize=BLOCK)
     featurized(source, Path(folder), scheduler=scheduler, n_workers=2, progress=stop)

@@ -62,6 +62,7 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         "sources": [source.name for source in manifest.sources],
         "no_final_newline": manifest.unterminated,
         "manifest": manifest.number,
+        "numeric_envs": list(manifest.numeric_envs),
     }
 
 
@@ -164,6 +165,10 @@ def _of_state(found: Status) -> dict[str, str]:
         alive = {True: "running", False: "ended without removing its lock", None: "running, or ended on that host"}
         lines["lock"] = f"run {holder.run_id}, host {holder.host}, pid {holder.pid}, since {holder.since}: "
         lines["lock"] += alive[holder.alive]
+    if found.last_run is not None and found.last_run.outcome not in ("committed", "running"):
+        run = found.last_run
+        lines["last_run"] = f"{run.outcome} at {run.ended} with {counted(run.shards, 'shard')}, run {run.run_id}"
+        lines["last_run"] += f": {run.error}" * bool(run.error)
     if found.unfinished is not None:
         batch = found.unfinished
         lines["batch"] = (

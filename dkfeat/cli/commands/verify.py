@@ -77,7 +77,8 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.errors import ShardError
 
-    report = open_shards(target, storage_options=options_at(target, options)).verify()
+    data = open_shards(target, storage_options=options_at(target, options))
+    report = data.verify()
     record |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
     record |= {"problems": report.problems, "not_listed": report.unlisted}
     _list("problem", report.problems)
@@ -88,6 +89,13 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[
             "and run featurize again, which writes missing shards"
         )
     note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
+    environments = data.manifest.numeric_envs
+    record["numeric_envs"] = environments
+    if len(environments) > 1:
+        note(
+            f"{target}: processes of {len(environments):,} numeric environments made the shards, so the last bits of "
+            "equal rows may differ between shards: " + "; ".join(environments)
+        )
 
 
 def _verify_inputs(

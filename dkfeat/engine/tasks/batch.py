@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_info
-
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import run_stage, warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
-from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels
+from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.io.commit import begin as commit
+from dkfeat.io.commit.status import read_logs
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.storage.urls import is_url, shown_url
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
 
@@ -104,7 +103,7 @@ def run_plan(
         task = job(
             source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
         )
-        entries, labels, final_newlines = _run_tasks(task, batch, runner, limit, reporter, stage)
+        entries, labels, final_newlines, environments = _run_tasks(task, batch, runner, limit, reporter, stage)
         return batch.commit(
             entries,
             schema=schema,
@@ -112,7 +111,8 @@ def run_plan(
             labels=labels,
             final_newlines=final_newlines,
             versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
-            numeric_env=_numeric_env(),
+            numeric_env=environments[0] if environments else numeric_env(),
+            numeric_envs=environments,
         )
 
 
@@ -133,11 +133,11 @@ def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tupl
 
 def _run_tasks(
     job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str
-) -> tuple[list[ShardEntry], tuple[int | float, ...] | None, dict[str, bool]]:
+) -> tuple[list[ShardEntry], tuple[int | float, ...] | None, dict[str, bool], tuple[str, ...]]:
     """Run a job over the splits of a batch.
 
     Return the records of its shards, the labels that occur, and for each file of text whether its last line has a line
-    end.
+    end, and the numeric environments.
     """
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []
@@ -146,6 +146,7 @@ def _run_tasks(
     accepted = {split.number for split in run.repairs}  # their bad rows were within the limit when they were committed
     n_rows = n_bad = n_retries = n_found = 0
     first: tuple[Split, BadRow] | None = None
+    environments = _Environments(storage, run.number)
     n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
     where = runner.description  # read now: a cluster of this run has ended when the log is written
     run.log_facts = lambda: {
@@ -155,7 +156,9 @@ def _run_tasks(
         "found": n_found,
         "retries": n_retries,
         "stages": reporter.logs(),
+        "environments": () if job.is_exact else environments.to_log,
     }
+    run.log_progress(at_once=True)
 
     def done(split: Split, result: SplitResult) -> int:
         nonlocal labels, n_rows, n_bad, n_retries, n_found, first
@@ -166,6 +169,7 @@ def _run_tasks(
         if result.unterminated is not None:
             for position, file in enumerate(split.files):
                 final_newlines[file.name] = final_newlines.get(file.name, True) and position not in result.unterminated
+        run.log_progress(at_once=environments.add(result))
         if split.number not in accepted:
             n_rows += result.rows + result.n_bad_rows
             n_bad += result.n_bad_rows
@@ -191,7 +195,37 @@ def _run_tasks(
         _warn_of_new_labels(run, labels)
     new_files = () if run.plan is None else run.plan.files
     warn_unterminated([file for file in new_files if not final_newlines.get(file.name, True)], source)
-    return entries, labels, final_newlines
+    return entries, labels, final_newlines, () if job.is_exact else environments.of_shards
+
+
+class _Environments:
+    """Numeric environments in which the shards of a batch were made, by this run and, from their logs, by earlier ones.
+
+    The log of a killed run lacks an environment whose first result had not reached the run.
+    """
+
+    def __init__(self, storage: Storage, batch: int) -> None:
+        self._own: set[str] = set()
+        self._earlier = {name for log in read_logs(storage) if log.batch == batch for name in log.environments}
+        self._found = 0
+
+    def add(self, result: SplitResult) -> bool:
+        """Count a result; return True if it was made in an environment that is new in this run."""
+        self._found += result.found
+        before = len(self._own)
+        self._own |= {result.environment} - {""}
+        return len(self._own) > before
+
+    @property
+    def of_shards(self) -> tuple[str, ...]:
+        """Environments of the shards up to now, one of them perhaps `UNKNOWN_ENVIRONMENT`."""
+        earlier = self._earlier or {UNKNOWN_ENVIRONMENT}
+        return tuple(sorted(self._own | earlier if self._found else self._own))
+
+    @property
+    def to_log(self) -> tuple[str, ...]:
+        """Environments that a later run of the batch must know of."""
+        return tuple(sorted({*self.of_shards, *self._earlier}))
 
 
 def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> None:
@@ -218,9 +252,3 @@ def _patterns(source: Source) -> tuple[str, ...]:
     """Paths and URLs of the source, for reports that read it again; empty if they are too long for a log."""
     patterns = [shown_url(text) if is_url(text) else str(Path(text).absolute()) for text in source.patterns]
     return tuple(patterns) if sum(map(len, patterns)) <= MAX_PATTERN_CHARS else ()
-
-
-def _numeric_env() -> str:
-    """Processor and BLAS libraries, for the run block of the manifest."""
-    blas = {f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info()}
-    return ", ".join([platform.machine(), *sorted(blas)])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
 from scipy.sparse import issparse
+from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.runners.local import Stopped
@@ -19,6 +23,7 @@ from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards.bad_rows import REFUSED
 from dkfeat.io.sources.base import RejectedRow
 from dkfeat.io.storage.urls import thread_retries
+from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
@@ -48,6 +53,8 @@ class SplitResult:
     """Number of retried requests to stores."""
     found: int = field(default=0, compare=False)
     """Number of shards that existed already."""
+    environment: str = field(default="", compare=False)
+    """Numeric environment of this process, if it made a shard whose features may depend on it."""
 
     @property
     def rows(self) -> int:
@@ -83,6 +90,11 @@ class Job:
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
         return piece.block.kept
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the features have equal bits on every machine."""
+        return map_of(self.spec["map"], self.storage).layout == "codes"
 
     @property
     def keeps_labels(self) -> bool:
@@ -140,15 +152,42 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         unterminated = piece.unterminated
         del piece  # before the next one is read
-    retries = thread_retries() - retries_before
     return SplitResult(
         entries=tuple(entries),
         labels=labels,
         unterminated=unterminated,
         first_bad=first_bad,
-        retries=retries,
+        retries=thread_retries() - retries_before,
         found=found,
+        environment="" if found == len(entries) or job.is_exact else numeric_env(),
     )
+
+
+def numeric_env() -> str:
+    """Describe what the last bits of features depend on: BLAS with its threads, the loops of NumPy, and the FFT.
+
+    dkfeat's own loops give the same bits on every processor.
+
+    Examples
+    --------
+    >>> numeric_env()  # doctest: +SKIP
+    'x86_64, openblas SkylakeX with 1 thread, numpy X86_V3 X86_V4, scipy.fft 1.17.1'
+    """
+    core: Any = importlib.import_module("numpy._core" if np.__version__ >= "2" else "numpy.core")._multiarray_umath
+    loops = [name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]]
+    blas = {
+        f"{pool['internal_api']} {pool.get('architecture', '')}".strip()
+        + f" with {counted(pool['num_threads'], 'thread')}"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    parts = [
+        platform.machine(),
+        *sorted(blas),
+        " ".join(["numpy", *loops]),
+        f"scipy.fft {scipy.__version__}",
+    ]
+    return ", ".join(parts)
 
 
 def _publish(

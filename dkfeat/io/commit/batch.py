@@ -6,6 +6,7 @@ import hashlib
 import logging
 import secrets
 import socket
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
-from dkfeat.io.commit.status import RunLog, first_line, keep_log
+from dkfeat.io.commit.status import RUNNING, RunLog, first_line, keep_log
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
 from dkfeat.io.manifest.manifest import (
@@ -44,6 +45,8 @@ BAD_INPUT = ConfigError.exit_code
 """Exit status of errors in data or settings, which would occur again in the same run."""
 STORAGE = ShardError.exit_code
 """Exit status of storage errors."""
+LOG_SECONDS = 60.0
+"""Interval at which the log of a run in progress is replaced."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -73,12 +76,20 @@ class Batch:
     is_committed: bool = False
     """True after `commit`."""
     log_facts: Callable[[], Mapping[str, Any]] | None = None
-    """Function that returns the fields of `RunLog` at the end of the run; without it no log is written."""
+    """Function that returns the current fields of `RunLog`; without it no log is written."""
+    _log_name: str | None = None
+    _logged: float = 0.0
 
     @property
     def is_done(self) -> bool:
         """True if the newest manifest lists every source and all of its shards exist."""
         return not self.repairs and self.plan is None
+
+    @property
+    def number(self) -> int:
+        """Number of the manifest that this batch commits or, if it only repairs shards, repairs."""
+        newest = self.manifest.number if self.manifest is not None else 0
+        return newest if self.plan is None else self.plan.number
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -99,23 +110,34 @@ class Batch:
         finally:
             self.close()
 
+    def log_progress(self, *, at_once: bool = False) -> None:
+        """Write the log of this run as of now, if it was not written within `LOG_SECONDS`, or `at_once`."""
+        if at_once or time.monotonic() - self._logged > LOG_SECONDS:
+            self._write_log(RUNNING)
+
     def _keep_log(self, error: BaseException | None) -> None:
         storage_failed = isinstance(error, OSError) and getattr(error, "exit_code", STORAGE) == STORAGE
-        if self.log_facts is None or storage_failed:
+        if storage_failed:
             return
         failed = isinstance(error, Exception)
-        newest = self.manifest.number if self.manifest is not None else 0
+        outcome = "committed" if self.is_committed else "failed" if failed else "interrupted"
+        self._write_log(outcome, first_line(f"{type(error).__name__}: {error}") if failed else "")
+
+    def _write_log(self, outcome: str, error: str = "") -> None:
+        if self.log_facts is None:
+            return
         log = RunLog(
-            batch=newest if self.plan is None else self.plan.number,
+            batch=self.number,
             run_id=self.id,
             host=socket.gethostname(),
             started=self.started,
             ended=now(),
-            outcome="committed" if self.is_committed else "failed" if failed else "interrupted",
-            error=first_line(f"{type(error).__name__}: {error}") if failed else "",
+            outcome=outcome,
+            error=error,
             **self.log_facts(),
         )
-        keep_log(self.storage, log)
+        self._log_name = keep_log(self.storage, log, self._log_name)
+        self._logged = time.monotonic()
 
     def _withdraw(self) -> None:
         """Delete the plan if it has no shards, so that corrected files or options get a new plan."""
@@ -149,6 +171,7 @@ class Batch:
         final_newlines: Mapping[str, bool] = _NONE,
         versions: Mapping[str, str],
         numeric_env: str = "",
+        numeric_envs: Sequence[str] = (),
     ) -> Manifest:
         """Add the batch to the data set: create the next manifest exclusively, then write ``_SUCCESS``.
 
@@ -171,6 +194,9 @@ class Batch:
             Versions of the software.
         numeric_env : str
             Description of processor and libraries.
+        numeric_envs : sequence of str
+            Descriptions of all processors and libraries that made `entries`, if the features depend on them; those of
+            the previous manifest are added.
 
         Returns
         -------
@@ -210,6 +236,7 @@ class Batch:
             "numeric_env": numeric_env,
             "source_root": self.source_root,
             **({"changed_sources": list(self.changed)} if self.changed else {}),
+            **self._numeric_envs(numeric_envs),
         }
         try:
             manifest = Manifest(
@@ -229,6 +256,12 @@ class Batch:
         except ShardError as fault:
             raise CommitError(f"{self.storage.url}: the batch is not complete: {fault}") from fault
         return self._publish(manifest)
+
+    def _numeric_envs(self, added: Sequence[str]) -> dict[str, list[str]]:
+        """Key of the run block with the numeric environments of all shards, if there is more than one."""
+        before = self.manifest.numeric_envs if added and self.manifest is not None else ()
+        found = sorted({*before, *added})
+        return {"numeric_envs": found} if len(found) > 1 else {}
 
     def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
         """Raise an error for shards that were made again with other bytes than committed, and set them aside."""

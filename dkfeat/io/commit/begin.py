@@ -19,6 +19,7 @@ from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.io.commit.batch import Batch, mark_success
 from dkfeat.io.commit.recheck import changed_sources, fingerprint_of_root
 from dkfeat.io.commit.repair import splits_to_repair
+from dkfeat.io.commit.status import close_log
 from dkfeat.io.commit.target import check_unused, hold
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name
@@ -106,6 +107,7 @@ def begin(
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
             storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
             storage.sweep()
+            close_log(storage)
             _write_spec(storage, dict(spec), text, sidecars or {})
             batch = Batch(
                 storage=storage,

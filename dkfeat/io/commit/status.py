@@ -1,7 +1,8 @@
 """Status of a data set: its newest commit, the run that writes to it, its unfinished batch, and the logs of its runs.
 
-A log is one file, written once when a run ends, for people who ask how the run went. Readers, resumed runs and commits
-never use it. If a log is missing or damaged, a report shows less.
+A log is one file for people who ask how a run went. It is written when the first task of the run starts, replaced each
+minute and when the run ends. Readers and commits do not depend on it. If a log is missing or damaged, a report shows
+less.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from os import PathLike
 from typing import Any, Self
@@ -31,6 +32,8 @@ MOST_LOGS = 8
 """Maximum number of logs kept for a batch; the oldest are removed."""
 MAX_BYTES = 1 << 18
 """Maximum size of a log file in bytes; a larger file is not read."""
+RUNNING, KILLED = "running", "killed"
+"""Outcomes of a run that has not written its end: the first until it is known to have ended."""
 PREPARING = ("scan", "landmarks")
 """Stages before the stage that makes shards."""
 _LONGEST = 400
@@ -82,6 +85,24 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """Newest run that made or tried to make shards, from its log."""
+
+    run_id: str
+    """Id of the run."""
+    outcome: str
+    """See `RunLog.outcome`."""
+    error: str
+    """Error that ended the run, one line; empty if there was none."""
+    shards: int
+    """Number of shards that the run wrote or found."""
+    started: str
+    """Time at which the run locked the target, as an ISO date and time."""
+    ended: str
+    """Time at which the run ended, or its log was last written, as an ISO date and time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Status of a data set."""
 
@@ -99,6 +120,8 @@ class Status:
     """Committed shards that are missing or of another size."""
     unlisted: tuple[str, ...]
     """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
+    last_run: LastRun | None = None
+    """Newest run that has a log; None if there is none."""
 
     @property
     def state(self) -> str:
@@ -185,7 +208,14 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             unfinished=None if plan is None else _unfinished(storage, plan, planned),
             missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
             unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
+            last_run=_last_run(storage),
         )
+
+
+def _last_run(storage: Storage) -> LastRun | None:
+    logs = read_logs(storage, only_newest=True)
+    names = [item.name for item in fields(LastRun)]
+    return LastRun(**{name: getattr(logs[0], name) for name in names}) if logs else None
 
 
 def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:
@@ -261,9 +291,10 @@ class RunLog:
     started: str
     """Time at which the run locked the target, as an ISO date and time."""
     ended: str
-    """Time at which the run ended, as an ISO date and time."""
+    """Time at which the run ended, or its log was last written, as an ISO date and time."""
     outcome: str
-    """"committed", "failed" or "interrupted"."""
+    """"committed", "failed", "interrupted" or "running"; "killed" if the run ended without writing its log, because it
+    was killed or could not write to its target."""
     error: str
     """Error that ended the run, one line; empty if there was none."""
     shards: Count
@@ -277,6 +308,9 @@ class RunLog:
     """Paths, patterns and URLs of the source as the caller gave them, without secrets; empty if there are too many."""
     stages: tuple[StageLog, ...]
     """Stages in the order in which they began."""
+    environments: tuple[str, ...] = ()
+    """Numeric environments of the processes that made the shards, see `Manifest.numeric_envs`; empty if the features do
+    not depend on them."""
 
     @property
     def main_stage(self) -> StageLog | None:
@@ -310,29 +344,58 @@ class RunLog:
         return log
 
 
-def keep_log(storage: Storage, log: RunLog) -> None:
-    """Write a run's log and remove the oldest logs of its batch; only the process that holds the lock may call it.
+def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | None:
+    """Write a run's log; only the process that holds the lock may call it.
 
-    A storage error does not fail the run: the log is then missing.
+    Without a name the log gets a new one, and the oldest logs of its batch are removed. Returns the name. A storage
+    error does not fail the run: the log is then missing, and the result is `name`.
     """
     with suppress(OSError):
-        logs = sorted((_log_numbers(name), name) for name in storage.list(META) if log_batch(name) == log.batch)
+        if name is not None:
+            storage.replace(name, log.to_json())
+            return name
+        logs = sorted((_log_numbers(each), each) for each in storage.list(META) if log_batch(each) == log.batch)
         attempt = 1 + (logs[-1][0][1] if logs else 0)
-        storage.create(f"{META}/log-{log.batch:06d}-{attempt:04d}.json", log.to_json())
-        for _, name in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
-            storage.remove(f"{META}/{name}")
+        path = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
+        storage.create(path, log.to_json())
+        name = path
+        for _, old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
+            storage.remove(f"{META}/{old}")
+    return name
 
 
-def read_logs(storage: Storage) -> tuple[RunLog, ...]:
+def close_log(storage: Storage) -> None:
+    """Write into the newest log that its run was killed, if it says that it is running; only for the lock's holder."""
+    with suppress(OSError, ShardError, ValueError):
+        names = _log_names(storage)
+        if names and (log := _read_log(storage, names[-1])).outcome == RUNNING:
+            keep_log(storage, replace(log, outcome=KILLED), names[-1])
+
+
+def read_logs(storage: Storage, *, only_newest: bool = False) -> tuple[RunLog, ...]:
     """Read the logs of a data set's runs, oldest first; damaged logs are left out."""
-    logs = []
+    logs: list[RunLog] = []
     with suppress(OSError):
-        for name in sorted(filter(LOG_NAME.fullmatch, storage.list(META)), key=_log_numbers):
-            path = f"{META}/{name}"
+        names = _log_names(storage)
+        for name in names[-1:] if only_newest else names:
             with suppress(OSError, ShardError, ValueError):
-                check_length(storage.size(path) or 0, path, MAX_BYTES)
-                logs.append(RunLog.from_json(storage.read(path), path))
+                logs.append(_read_log(storage, name))
+        if any(log.outcome == RUNNING for log in logs):
+            holder = storage.holder()
+            alive = None if holder is None or holder.alive is False else holder.run_id
+            logs = [
+                replace(log, outcome=KILLED) if log.outcome == RUNNING and log.run_id != alive else log for log in logs
+            ]
     return tuple(logs)
+
+
+def _log_names(storage: Storage) -> list[str]:
+    return [f"{META}/{name}" for name in sorted(filter(LOG_NAME.fullmatch, storage.list(META)), key=_log_numbers)]
+
+
+def _read_log(storage: Storage, name: str) -> RunLog:
+    check_length(storage.size(name) or 0, name, MAX_BYTES)
+    return RunLog.from_json(storage.read(name), name)
 
 
 def log_batch(name: str) -> int:

@@ -93,13 +93,14 @@ class BatchPlan:
         files = {item["name"]: SourceFile(**item, url="") for item in plan["files"]}
         check(len(files) == len(plan["files"]), f"{what}: a file is listed twice")
         positions = {name: position for position, name in enumerate(files)}
-        splits = tuple(_split(item, tuple(files.values()), positions, what) for item in plan["splits"])
+        ordered = tuple(files.values())
+        splits = tuple(_split(item, ordered, positions, what) for item in plan["splits"])
         first = splits[0].number if splits else 0
         check(
             [split.number for split in splits] == [*range(first, first + len(splits))],
             f"{what}: the numbers of its splits have a gap",
         )
-        return cls(number=plan["number"], spec_fp=plan["spec_fp"], files=tuple(files.values()), splits=splits)
+        return cls(number=plan["number"], spec_fp=plan["spec_fp"], files=ordered, splits=splits)
 
     def located(self, files: Iterable[SourceFile], remedy: str = OTHER_TARGET) -> BatchPlan:
         """Return a copy with the current URLs, after a check that no source file has changed.

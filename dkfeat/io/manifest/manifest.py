@@ -246,6 +246,16 @@ class Manifest:
         return self.shards[-1].split + 1 if self.shards else 0
 
     @property
+    def numeric_envs(self) -> tuple[str, ...]:
+        """Numeric environments of the processes that made the shards: processor, and libraries with their threads.
+
+        Maps whose features have equal bits everywhere record only one. Versions of dkfeat before this property recorded
+        that of the coordinating process.
+        """
+        found = self.run.get("numeric_envs") or [self.run.get("numeric_env")]
+        return tuple(str(each) for each in found if each) if isinstance(found, list) else ()
+
+    @property
     def bad_rows(self) -> dict[str, int]:
         """Numbers of rows set aside in all sources, by reason."""
         counts: Counter[str] = Counter()

@@ -223,6 +223,10 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def replace(self, name: str, data: bytes) -> None:
+        """Create a file or replace all of its bytes; a reader sees the former bytes or the new ones."""
+
+    @abstractmethod
     def open(self, name: str) -> BufferedReader:
         """Open a regular file for reading with seek; a symbolic link below the root is an error."""
 

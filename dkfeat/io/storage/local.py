@@ -124,6 +124,19 @@ class LocalStorage(Storage):
     def create(  # noqa: D102 -- Storage says it
         self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
     ) -> None:
+        self._publish(name, data, _link_or_rename, before_publish)
+
+    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
+        self._publish(name, data, _rename)
+
+    def _publish(
+        self,
+        name: str,
+        data: bytes | memoryview,
+        move: Callable[[str, str, int, int], None],
+        before_publish: Callable[[], object] | None = None,
+    ) -> None:
+        """Write a temporary file, and `move` it from there to its name."""
         parent, base = _parts(name)
         temporary = f"{base}.{uuid.uuid4().hex}.tmp"
         crash_points.passed("before_tmp")
@@ -141,7 +154,7 @@ class LocalStorage(Storage):
                 if before_publish is not None:
                     before_publish()
                 crash_points.passed("after_tmp")
-                _link_or_rename(temporary, base, tmp, target)
+                move(temporary, base, tmp, target)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=tmp)
@@ -232,6 +245,10 @@ def _parts(name: str) -> tuple[str, str]:
 def _write(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
+    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
 
 
 def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:

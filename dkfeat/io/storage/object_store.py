@@ -129,8 +129,7 @@ class ObjectStorage(Storage):
             )
         self._is_proven = True
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Create or replace an object by one request."""
+    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
         self._put(name, data, exclusive=False)
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> ObjectLock:  # noqa: D102 -- Storage

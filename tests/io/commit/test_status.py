@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict, replace
 
 import pytest
+from click.testing import CliRunner
 
 import dkfeat
+from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.tasks.batch import _patterns
 from dkfeat.errors import ShardError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.status import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
 from dkfeat.io.storage import open_storage
+from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole
 from tests.io.commit.test_maintenance import die_in_run
 from tests.io.tiny_job import TinyJob, write_sources
+from tests.programs import ROOT
 
 
 @pytest.fixture
@@ -223,6 +231,46 @@ def test_run__leaves_a_log(rows):
     assert_dataset_whole(rows / "out", committed=True)
 
 
+def killed_at(folder, tasks):
+    """Featurize in another process, which kills itself after some tasks."""
+    command = [sys.executable, "-m", "tests.engine.helpers", str(folder / "in" / "*.svm"), str(folder / "out")]
+    done = subprocess.run([*command, "synchronous", str(tasks), "kill"], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.fault("P-19")
+def test_run__killed_leaves_a_log_that_says_so(rows):
+    with (rows / "in" / "a.svm").open("a") as file:
+        file.writelines(f"{row % 3} {row % 5 + 1}:1.5 9:{row + 1}\n" for row in range(3000))
+    killed_at(rows, 3)
+    assert json.loads((rows / "out" / "_dkfeat" / names(rows)[0]).read_text())["outcome"] == "running"
+    [log] = logs_of(rows)  # nobody holds the lock any more
+    assert (log.batch, log.outcome) == (1, "killed")
+    found = dkfeat.status(rows / "out")
+    assert (found.last_run.outcome, found.last_run.run_id) == ("killed", log.run_id)
+    shown = CliRunner().invoke(cli, ["status", str(rows / "out")]).stdout
+    assert re.search(rf"^last run +killed at .* run {log.run_id}$", shown, re.MULTILINE)
+    featurized(dkfeat.LibsvmSource(str(rows / "in" / "*.svm"), blocksize=BLOCK), rows / "out")
+    first, second = logs_of(rows)
+    assert (first.run_id, first.outcome, second.outcome) == (log.run_id, "killed", "committed")
+    assert json.loads((rows / "out" / "_dkfeat" / names(rows)[0]).read_text())["outcome"] == "killed"
+    assert CliRunner().invoke(cli, ["status", str(rows / "out"), "--check"]).exit_code == 0
+
+
+def test_run__in_progress_has_a_log_that_is_refreshed(rows, monkeypatch):
+    monkeypatch.setattr("dkfeat.io.commit.batch.LOG_SECONDS", 0.0)
+    seen = []
+
+    def look(state):
+        if state.stage == "featurize":
+            seen.append((*logs_of(rows), dkfeat.status(rows / "out").last_run))
+
+    featurize(rows, progress=look)
+    assert {(log.outcome, last.outcome) for log, last in seen} == {("running", "running")}
+    assert [log.shards for log, _ in seen] == list(range(1, len(seen) + 1))
+    assert [log.outcome for log in logs_of(rows)] == ["committed"]
+
+
 def test_run__interrupted_and_resumed_leaves_two(rows):
     with pytest.raises(KeyboardInterrupt):
         featurize(rows, progress=interrupted_at(3))
@@ -244,7 +292,7 @@ def test_run__that_fails_says_why(rows):
     assert "a.svm:301:3" in log.error
 
 
-def test_run__after_a_fault_of_the_storage_leaves_none(rows, monkeypatch):
+def test_run__after_a_fault_of_the_storage_leaves_a_log_without_its_end(rows, monkeypatch):
     fault = ShardError("no room")
 
     def fail(*_, **__):
@@ -253,7 +301,7 @@ def test_run__after_a_fault_of_the_storage_leaves_none(rows, monkeypatch):
     monkeypatch.setattr("dkfeat.engine.tasks.job.publish", fail)
     with pytest.raises(ShardError, match="no room"):
         featurize(rows)
-    assert names(rows) == []
+    assert [log.outcome for log in logs_of(rows)] == ["killed"]
 
 
 def test_run__whose_log_cannot_be_written_ends_well(rows, monkeypatch):

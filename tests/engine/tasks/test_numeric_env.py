@@ -1,0 +1,120 @@
+"""Numeric environments of the processes that make shards are recorded for maps whose last bits depend on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+from click.testing import CliRunner
+from distributed import Nanny
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.tasks.batch import UNKNOWN_ENVIRONMENT
+from dkfeat.engine.tasks.job import numeric_env
+from tests.engine.helpers import BLOCK, featurized, gcws
+from tests.programs import ROOT
+
+FOURIER = dkfeat.FourierFeatures(32, projection="circulant", random_state=1)
+
+
+@pytest.fixture
+def alternating(monkeypatch):
+    """Make every second split of this process in another environment."""
+    numbers = count()
+    monkeypatch.setattr("dkfeat.engine.tasks.job.numeric_env", lambda: ("one", "two")[next(numbers) % 2])
+
+
+def source_of(folder):
+    return dkfeat.LibsvmSource(str(folder / "*.svm"), blocksize=BLOCK)
+
+
+def verified(target, *options):
+    outcome = CliRunner().invoke(cli, ["verify", str(target), *options])
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
+
+
+def test_one_environment__is_recorded_as_one(tiny_folder, tmp_path):
+    manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=FOURIER, scheduler="synchronous")
+    assert manifest.run["numeric_env"] == numeric_env()
+    assert "numeric_envs" not in manifest.run
+    assert dkfeat.open_shards(tmp_path / "out").manifest.numeric_envs == (numeric_env(),)
+    assert "numeric environments" not in verified(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("alternating")
+def test_unlike_environments__are_recorded_and_verify_says_so(tiny_folder, tmp_path):
+    target = tmp_path / "out"
+    manifest = featurized(source_of(tiny_folder), target, map=FOURIER, scheduler="synchronous")
+    assert manifest.run["numeric_envs"] == ["one", "two"]
+    assert "processes of 2 numeric environments made the shards" in verified(target)
+    assert json.loads(verified(target, "--json"))["numeric_envs"] == ["one", "two"]
+
+
+@pytest.mark.usefixtures("alternating")
+def test_exact_map__records_no_list(tiny_folder, tmp_path):
+    manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=gcws(), scheduler="synchronous")
+    assert "numeric_envs" not in manifest.run
+
+
+def test_next_batch__keeps_the_environments_of_earlier_ones(tmp_path, monkeypatch):
+    for batch in ("one", "two", "three"):
+        (tmp_path / f"{batch}.svm").write_text("1 1:1 3:2\n2 2:1\n")
+        monkeypatch.setattr("dkfeat.engine.tasks.job.numeric_env", lambda batch=batch: batch)
+        source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=3)
+        manifest = featurized(source, tmp_path / "out", map=FOURIER, scheduler="synchronous")
+    assert manifest.run["numeric_envs"] == ["one", "three", "two"]
+
+
+KILLED = """
+import os, signal, sys
+import dkfeat
+from tests.engine.tasks.test_numeric_env import FOURIER, featurized, source_of
+from pathlib import Path
+def stop(state):
+    if (state.stage, state.tasks) == ("featurize", 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+featurized(source_of(Path(sys.argv[1])), Path(sys.argv[2]), map=FOURIER, scheduler="synchronous", progress=stop)
+"""
+
+
+@pytest.mark.parametrize("logs", [True, False], ids=["with-log", "without-log"])
+def test_killed_run_with_another_blas__is_recorded_by_the_run_that_resumes_it(tiny_folder, tmp_path, logs):
+    target = tmp_path / "out"
+    environment = {**os.environ, "OPENBLAS_CORETYPE": "Haswell"}
+    command = [sys.executable, "-c", KILLED, str(tiny_folder), str(target)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    if not logs:
+        for log in (target / "_dkfeat").glob("log-*"):
+            log.unlink()
+    manifest = featurized(source_of(tiny_folder), target, map=FOURIER, scheduler="synchronous")
+    (other,) = set(manifest.run["numeric_envs"]) - {numeric_env()}
+    assert "Haswell" in other if logs else other == UNKNOWN_ENVIRONMENT
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_workers_of_unlike_processors__are_both_recorded(tiny_folder, tmp_path):
+    with local_cluster(n_workers=1, threads_per_worker=1) as client:
+        old = {"NPY_DISABLE_CPU_FEATURES": "X86_V4", "OPENBLAS_CORETYPE": "Haswell"}
+        cluster = client.cluster
+
+        async def start():
+            return await Nanny(cluster.scheduler_address, nthreads=1, env=old, host="127.0.0.1")
+
+        other = cluster.sync(start)
+        try:
+            client.wait_for_workers(2)
+            manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=FOURIER, client=client)
+        finally:
+            cluster.sync(other.close)
+    assert len(manifest.run["numeric_envs"]) == 2
+    assert any("Haswell" in each for each in manifest.run["numeric_envs"])
