@@ -29,7 +29,7 @@ from dkfeat.io.manifest.manifest import (
 )
 from dkfeat.io.shards.codec import planned_shards
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import DATA, META, SUCCESS, Lock, Storage, faults_as
+from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -207,7 +207,8 @@ class Batch:
         ------
         CommitError
             If shards are missing, listed twice or of another size than reported, if a committed shard was lost
-            meanwhile or was made again with other bytes, or if the storage fails.
+            meanwhile or was made again with other bytes, if the spec, the landmarks or the previous manifest was
+            deleted meanwhile, or if the storage fails.
         CommitConflictError
             If another run committed first.
         """
@@ -217,6 +218,7 @@ class Batch:
         former, repaired = self.manifest, {split.number for split in self.repairs}
         new = [entry for entry in made if entry.split not in repaired]
         self._check_present(made)
+        self._check_metadata()
         if former is not None:
             self._check_equal(former, [entry for entry in made if entry.split in repaired])
             if self.plan is None:
@@ -296,6 +298,21 @@ class Batch:
                     f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                     f"but {sizes.get(entry.name, 'none')} were found; run again"
                 )
+
+    def _check_metadata(self) -> None:
+        """Raise an error if a file was deleted during the run without which the shards cannot be read."""
+        with faults_as(CommitError, f"{self.storage.url}: cannot commit"):
+            names = [SPEC, *([] if self.manifest is None else [f"{META}/{self.manifest.name}"])]
+            if self.storage.size(SPEC) is not None:
+                landmarks = metadata.landmarks_of(metadata.read_spec(self.storage))
+                if landmarks is not None:
+                    names.append(f"{META}/{metadata.sidecar_name('landmarks', landmarks)}")
+            gone = next((name for name in names if self.storage.size(name) is None), None)
+        if gone is not None:
+            raise CommitError(
+                f"{self.storage.url}/{gone} was deleted during the run, and nothing was committed; restore it from a "
+                "copy and run again, or choose another target"
+            )
 
     def _warn_of_strays(self, names: Iterable[str], entries: Iterable[ShardEntry]) -> None:
         """Log a warning if ``data/`` has shards that neither a manifest nor the batch lists."""

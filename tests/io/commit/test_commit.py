@@ -477,6 +477,20 @@ def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
     assert not job.target.exists()
 
 
+@pytest.mark.fault("S-17")
+@pytest.mark.parametrize("name", ["_dkfeat/spec.json", "_dkfeat/manifest-000001.json"])
+def test_commit__metadata_deleted_meanwhile__nothing_is_committed(job, name):
+    job.run()
+    (job.sources / "z.txt").write_text("a\nb\n")
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        (job.target / name).unlink()
+        with pytest.raises(CommitError, match=rf"{name} was deleted during the run, and nothing was committed"):
+            run.commit(entries, schema=schema_of("codes", 32, "int64"), n_features=10, versions={})
+    assert not (job.target / "_dkfeat/manifest-000002.json").exists()
+
+
 @pytest.mark.fault("S-01")
 def test_commit__success_cannot_be_written__is_committed_and_says_so(job, monkeypatch):
     create = LocalStorage.create
