@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -180,6 +181,39 @@ def _plain(value: Any) -> Any:
     return value
 
 
+MOST_BYTES = 16 << 20
+"""Largest file of settings in bytes."""
+
+
+def read_text(path: str | Path, kind: str) -> str:
+    """Read a small regular file of text.
+
+    Parameters
+    ----------
+    path : str or Path
+    kind : str
+        Kind of file that is expected, for the error, such as "a job file".
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is a pipe, a device or a folder, or is larger than `MOST_BYTES`. The text starts
+        with the file's name; the cause is the error of the operating system, if there is one.
+    """
+    problem = f"{path}: cannot be read as {kind}"
+    try:
+        # a pipe may block when it is opened, and a device may have no end
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise ConfigError(f"{problem}: it is not a regular file")
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"{problem}: it is larger than {MOST_BYTES >> 20} MiB")
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:  # the latter: not UTF-8, or a path with a NUL
+        raise ConfigError(f"{problem}: {error}") from error
+
+
 def read_yaml(path: str | Path, kind: str) -> Any:
     """Read a YAML file of plain values.
 
@@ -213,7 +247,7 @@ def read_yaml(path: str | Path, kind: str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        content = StrictLoader(Path(path).read_text(encoding="utf-8")).get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = StrictLoader(read_text(path, kind)).get_single_data()
+    except yaml.YAMLError as error:
         raise ConfigError(f"{path}: cannot be read as {kind}: {' '.join(str(error).split())}") from None
     return {} if content is None else content

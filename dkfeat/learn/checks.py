@@ -165,13 +165,15 @@ def check_class_weight(given: Any) -> str | dict[str, float] | None:
         return given
     if not isinstance(given, Mapping):
         raise ConfigError(f"class_weight={given!r}, but it must be 'balanced' or a mapping of labels to weights")
-    weights = {}
+    weights: dict[str, float] = {}
     for label, weight in given.items():
         try:
             name = show_label(as_label(label))
         except (TypeError, ValueError):
             raise ConfigError(f"class_weight names {label!r}, but labels are numbers") from None
-        weights[name] = check_real(weight, f"class_weight of {label}", above=LEAST_WEIGHT, high=MOST_WEIGHT)
+        if name in weights:
+            raise ConfigError(f"class_weight gives the label {name} twice; give each label one weight")
+        weights[name] = check_real(weight, f"class_weight of {label}", low=LEAST_WEIGHT, high=MOST_WEIGHT)
     return weights
 
 

@@ -211,7 +211,7 @@ def test_verify__whole_and_damaged(job, tmp_path):
     shard.write_bytes(data)
     outcome = run("verify", target, status=3)
     assert re.search(rf"^problem: .*{shard.name}", outcome.stdout, re.MULTILINE)
-    assert "delete the shards named there and run featurize again" in outcome.stderr
+    assert "delete the shards named there and repeat the run" in outcome.stderr
     run("train", target, status=3)
     shard.unlink()
     run("featurize", job[0] / "train.svm", *SMALL, "--out", target)
@@ -262,6 +262,7 @@ def test_bad_row__names_its_place(tmp_path):
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("train", "x", "--alpha", "1", "--alpha", "1"), "several different ones"),
         (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),
+        (("train", "x", "--class-weight", "1=2", "--class-weight", "1=3"), "the label 1 twice"),
         (("train", "x", "--validation-fraction", "1"), "validation_fraction=1"),
         (("predict", "none", "x.svm"), "holds no model"),
         (("demo", "--test", "x.svm"), "--test needs --data"),

@@ -48,6 +48,12 @@ def test_parse__value_and_mapping_of_one_name__is_refused():
         parse_options(["a=1", "a.b=2"], "--storage-option")
 
 
+@pytest.mark.parametrize("items", [["a.b=1", "a.b=2"], ["a.b=1", "a=2"], ["a=1", "a=1"]])
+def test_parse__key_given_twice__is_refused(items):
+    with pytest.raises(ConfigError, match=r"--storage-option a(\.b)? is given twice"):
+        parse_options(items, "--storage-option")
+
+
 def test_config__takes_options_and_keeps_names_alone():
     part = FeaturizeConfig.from_mapping(
         {

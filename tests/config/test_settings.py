@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import inspect
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from dkfeat.config import (
     TrainConfig,
     load_config,
 )
+from dkfeat.config.execution import load_cluster
+from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ConfigError
 
 JOB = """
@@ -116,6 +119,18 @@ def test_load_config__refuses_with_the_key_path(tmp_path, text, words):
 def test_load_config__missing_file_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("read", [load_config, load_cluster, read_address])
+def test_files_of_settings__are_regular_and_small(tmp_path, read, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(ConfigError, match="is not a regular file"):
+            read(path)
+    (tmp_path / "large.yaml").write_text("# " + "a" * 100)
+    monkeypatch.setattr("dkfeat.config.settings.MOST_BYTES", 100)
+    with pytest.raises(ConfigError, match=r"large\.yaml: cannot be read as .*: it is larger than"):
+        read(tmp_path / "large.yaml")
 
 
 def _defaults_of_fields(cls: type) -> dict[str, object]:

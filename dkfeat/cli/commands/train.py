@@ -123,9 +123,11 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
     """Parse the values of --class-weight."""
     if given == ("balanced",):
         return "balanced"
-    weights = {}
+    weights: dict[str, float] = {}
     for item in given:
         label, _, weight = item.partition("=")
+        if label in weights:
+            raise click.UsageError(f"--class-weight gives the label {label} twice; give each label one weight")
         try:
             weights[label] = float(weight)
         except ValueError:

@@ -86,7 +86,7 @@ def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[
     if report.problems:
         raise ShardError(
             f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
-            "and run featurize again, which writes missing shards"
+            "and repeat the run that wrote them, which writes missing shards"
         )
     note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
     environments = data.manifest.numeric_envs

@@ -79,7 +79,7 @@ def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
     Raises
     ------
     ConfigError
-        If a key is given both as a value and as a mapping; and for the reasons of `resolve_options`.
+        If a key is given twice, or both as a value and as a mapping; and for the reasons of `resolve_options`.
 
     Examples
     --------
@@ -97,6 +97,8 @@ def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
             inner = inner.setdefault(folder, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{flag} {path}: {folder} is given as a value and as a mapping")
+        if key in inner:
+            raise ConfigError(f"{flag} {path} is given twice; give each key once")
         inner[key] = text if is_secret(key) else _plain(text)
     return resolve_options(options, flag) if options else None
 

@@ -19,7 +19,7 @@ from dask.utils import parse_timedelta
 
 import dkfeat
 from dkfeat.config.execution import ExecutionConfig
-from dkfeat.config.settings import errors_at
+from dkfeat.config.settings import errors_at, read_text
 from dkfeat.engine.clusters.local import local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
 from dkfeat.engine.resolve.defaults import read_defaults
@@ -94,20 +94,22 @@ def _write(client: Client, file: Path, start: float, last_count: int) -> None:
 
 
 POLL_SECONDS = 0.1
+QUIET_SECONDS = 2.0
+"""Seconds after which a wait for a scheduler file is reported."""
 
 
 def read_address(path: str | Path) -> str:
     """Read the address of a scheduler that was started with ``dask scheduler --scheduler-file``.
 
-    A missing file is waited for, up to Dask's connection timeout, because scripts often start a scheduler in the
-    background just before.
+    A missing or empty file is waited for, up to Dask's connection timeout, because scripts often start a scheduler in
+    the background just before; a warning reports the wait.
 
     Raises
     ------
     ClusterError
         If the file does not appear.
     ConfigError
-        If it is not a scheduler file.
+        If it cannot be read, or is not a scheduler file.
 
     Examples
     --------
@@ -118,9 +120,13 @@ def read_address(path: str | Path) -> str:
     'tcp://10.0.0.1:8786'
     """
     seconds = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect", "30s"), default="s")
-    end = time.monotonic() + seconds
+    begin, reported = time.monotonic(), False
     while (address := _address_in(path)) == "":
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if not reported and waited > QUIET_SECONDS:
+            reported = True
+            logger.warning("waiting for up to %g s for a scheduler to write %s", seconds, path)
+        if waited > seconds:
             raise ClusterError(
                 f"no scheduler wrote {path} within {seconds:g} s; start one by "
                 f"`dask scheduler --scheduler-file {path}`, on a file system that this machine sees"
@@ -139,11 +145,11 @@ def read_address(path: str | Path) -> str:
 def _address_in(path: str | Path) -> str | None:
     """Read the address in a scheduler file; "" if the file is missing or empty, None if it holds no address."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the scheduler file {path} cannot be read: {error}") from error
+        text = read_text(path, "a scheduler file")
+    except ConfigError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return ""
+        raise
     if not text:
         return ""
     try:

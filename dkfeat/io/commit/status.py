@@ -186,7 +186,10 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
     with faults_as(ShardError, f"{storage.url}: cannot be inspected"):
         holder = storage.holder()
         manifest, plan = _newest(storage)
-        sizes = storage.list(DATA) if manifest or plan else {}
+        sizes = {}
+        if manifest or plan:
+            with suppress(FileNotFoundError):  # without the folder, all shards are missing
+                sizes = storage.list(DATA)
         marked = manifest is not None and metadata.read_success(storage) == (manifest.name, manifest.sha256)
         listed = {entry.name for entry in manifest.shards} if manifest else set()
         planned = planned_shards(plan, sizes) if plan else {}

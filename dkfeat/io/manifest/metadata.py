@@ -104,7 +104,9 @@ def read_manifest(storage: Storage) -> Manifest:
     """
     manifest = _newest(storage, any_mark=False)
     if manifest is None:
-        raise ShardError(f"{storage.url}: no batch was committed here yet; run featurize again until it succeeds")
+        raise ShardError(
+            f"{storage.url}: no batch was committed here yet; repeat the run of featurize or predict until it succeeds"
+        )
     return manifest
 
 
@@ -135,7 +137,7 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
                 raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
             newest = next(iter(hashes))
             if hashes[name] == sha256:
-                remedy = "run featurize again, which writes it anew"
+                remedy = "repeat the run that wrote it, which writes _SUCCESS anew"
             else:
                 remedy = "a file was changed after it was committed; restore it from a copy"
             raise ShardError(
@@ -319,7 +321,7 @@ def read_success(storage: Storage) -> tuple[str, str] | None:
     try:
         named = typed(strict_json.parse_object(data, where, max_bytes=_MAX_SMALL_FILE), _Success, where)
     except ShardError as fault:
-        raise ShardError(f"{fault}; restore it from a copy, or delete it and run featurize again") from None
+        raise ShardError(f"{fault}; restore it from a copy, or delete it and repeat the run") from None
     return named["manifest"], named["sha256"]
 
 

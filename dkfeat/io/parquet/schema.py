@@ -107,6 +107,12 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
                 "vectors for instance"
             )
             raise schema.error(_VECTOR, reason)
+        if "" in features:
+            reason = (
+                "a column of numbers without a name; name it in the file, or name the columns to read by "
+                "features= (--features)"
+            )
+            raise schema.error("''", reason)
     types = [schema.type_of(name, "features") for name in features]
     if features_as == "auto":
         features_as = _layout(types)

@@ -136,7 +136,7 @@ class ShardReader:
     def _check_hash(self, data: memoryview, entry: ShardEntry) -> None:
         if hashlib.sha256(data).hexdigest() != entry.sha256:
             raise ShardError(
-                f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and run featurize again"
+                f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and repeat the run"
             )
         self._checked.add(entry.name)
 

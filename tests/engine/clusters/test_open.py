@@ -205,13 +205,15 @@ def test_performance_report__names_the_extra_that_is_missing(monkeypatch):
         open_runner(ExecutionConfig(n_workers=1, performance_report="report.html"))
 
 
-def test_read_address__waits_and_says_what_is_missing(tmp_path):
+def test_read_address__waits_and_says_what_is_missing(tmp_path, monkeypatch, caplog):
     path = tmp_path / "scheduler.json"
+    monkeypatch.setattr("dkfeat.engine.runners.open.QUIET_SECONDS", 0.05)
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
         pytest.raises(ClusterError, match=r"no scheduler wrote .*within 0\.2 s; start one by `dask scheduler"),
     ):
         read_address(path)
+    assert caplog.messages == [f"waiting for up to 0.2 s for a scheduler to write {path}"]
     with subprocess.Popen(["sh", "-c", f'sleep 0.3; echo \'{{"address": "tcp://10.0.0.1:1"}}\' > {path}']):
         assert read_address(path) == "tcp://10.0.0.1:1"
 

@@ -138,7 +138,7 @@ def test_begin__success_names_an_earlier_manifest__rewrites_it(job, caplog):
     job.run()
     (job.target / "_SUCCESS").write_bytes(first)
     with pytest.raises(
-        ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json .* run featurize again"
+        ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json .* repeat the run"
     ):
         reader.read_manifest(open_storage(job.target))
     assert status(open_storage(job.target)).state == "unfinished"

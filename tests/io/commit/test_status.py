@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,13 @@ def test_status__lost_and_foreign_files(job):
     assert found.state == "damaged"
     assert found.missing == (manifest.shards[0].name,)
     assert found.unlisted == ("notes.txt",)
+
+
+def test_status__without_the_folder_of_shards(job):
+    manifest = job.run()
+    shutil.rmtree(job.target / "data")
+    found = dkfeat.status(job.target)
+    assert (found.state, found.missing) == ("damaged", tuple(entry.name for entry in manifest.shards))
 
 
 def test_status__empty(job):

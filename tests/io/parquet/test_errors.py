@@ -154,6 +154,7 @@ SCHEMAS = [
         "column label: there is no such column: the file has x; pass label= .--label., or label=None .--no-label.",
     ),
     ({"label": [1, 2]}, {}, "column features: no column of numbers is left"),
+    ({"": [1, 2], "x": [1, 2], "label": [1, 2]}, {}, "column '': a column of numbers without a name; .* by features="),
     ({"label": [1, 2]}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
     (
         {"income": [1.0, 2.0], "bought": [1, 2]},

@@ -442,7 +442,7 @@ def test_success__of_another_run__is_refused(job, tmp_path):
 def test_success__unreadable__is_refused(job, text):
     (job.target / "_SUCCESS").write_text(text)
     for call in (lambda: reader.read_manifest(open_storage(job.target)), job.run):
-        with pytest.raises(ShardError, match=r"_SUCCESS: .* or delete it and run featurize again"):
+        with pytest.raises(ShardError, match=r"_SUCCESS: .* or delete it and repeat the run"):
             call()
 
 
@@ -502,7 +502,9 @@ def test_target__without_a_data_set__is_told(tmp_path, what):
         target.mkdir()
     elif what == "not finished":
         open_storage(target).prepare()
-    with pytest.raises(ShardError, match=r"not a data set|not a folder of shards|no batch was committed"):
+    with pytest.raises(
+        ShardError, match=r"not a data set|not a folder of shards|repeat the run of featurize or predict"
+    ):
         reader.read_manifest(open_storage(target))
     with pytest.raises(ShardError):
         reader.read_spec(open_storage(target))

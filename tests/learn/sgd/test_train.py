@@ -12,6 +12,7 @@ from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.learn.checks import check_class_weight
 from dkfeat.learn.score import Moments
 from dkfeat.learn.sgd import epochs
 from dkfeat.learn.sgd import rows as training_rows
@@ -164,13 +165,18 @@ def test_class_weight__balanced_is_in_inverse_proportion_to_rows():
         ("even", "class_weight='even'"),
         ({"a": 1}, "labels are numbers"),
         ({3: 0}, "class_weight of 3"),
-        ({3: 1e160}, r"class_weight of 3=1e\+160, but it must be .* at most 1e\+60"),
+        ({3: 1e160}, r"class_weight of 3=1e\+160, but it must be from 1e-60 to 1e\+60"),
+        ({"3": 1, 3.0: 2}, "class_weight gives the label 3 twice"),
         ({8: 1}, "names the label 8, but the classes are 3, 4"),
     ],
 )
 def test_class_weight__out_of_range(given, words):
     with pytest.raises(ConfigError, match=words):
         quiet(FakeShards(*blobs(20, 2, seed=1)), class_weight=given)
+
+
+def test_class_weight__has_the_documented_bounds():
+    assert check_class_weight({1: 1e-60, 2: 1e60}) == {"1": 1e-60, "2": 1e60}
 
 
 def test_grid__each_model_is_as_if_it_were_trained_alone():
