@@ -11,36 +11,6 @@ from dkfeat.config.settings import Positive, Settings, errors_at, read_yaml
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
-LEAST_MEMORY = 256 << 20
-"""Smallest memory limit of a worker; with the code for tasks loaded, a worker takes about 250 MiB."""
-
-
-def memory_bytes(limit: int | str) -> int:
-    """Convert the memory limit of a worker to bytes.
-
-    Raises
-    ------
-    ConfigError
-        If `limit` is not a size, or below `LEAST_MEMORY`.
-
-    Examples
-    --------
-    >>> memory_bytes("4GiB")
-    4294967296
-    """
-    from dask.utils import parse_bytes  # late import: help pages do not need it
-
-    try:
-        value = 0 if isinstance(limit, bool) else int(parse_bytes(limit))
-    except (ValueError, TypeError, AttributeError, OverflowError):  # neither a number nor text, or infinite
-        value = 0
-    if value < LEAST_MEMORY:
-        raise ConfigError(
-            f"memory_limit={limit!r:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
-            "'4GiB'; a worker without any task takes nearly that much"
-        )
-    return value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig(Settings):
@@ -64,14 +34,9 @@ class PlacementConfig(Settings):
     threads_per_worker: Positive | None = None
     """Threads in each worker process."""
     memory_limit: int | str | None = None
-    """Memory of each worker process, as in 4GiB, at least 256MiB. Left out: an equal share of the machine's memory."""
+    """Memory of each worker process, as in 4GiB; at least 256MiB. Left out: an equal share of the machine's memory."""
     in_flight: Positive | None = None
     """Tasks submitted to the scheduler at a time. Left out: twice the threads."""
-
-    def __post_init__(self) -> None:
-        Settings.__post_init__(self)
-        if self.memory_limit is not None:
-            memory_bytes(self.memory_limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +76,7 @@ class DefaultsConfig(PlacementConfig):
         given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(map(_dashed, given))} are given, but a run has one scheduler; set one")
-        PlacementConfig.__post_init__(self)
+        Settings.__post_init__(self)
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
@@ -185,8 +150,6 @@ class ClusterConfig(Settings):
         Settings.__post_init__(self)
         if not self.start_seconds > 0:
             raise ConfigError(f"start_seconds={self.start_seconds}, but it must be greater than 0")
-        if self.memory_limit is not None:
-            memory_bytes(self.memory_limit)
 
     @property
     def n_threads(self) -> int | None:

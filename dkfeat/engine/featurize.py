@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dkfeat.config import ExecutionConfig
     from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.maps import FeatureMap
+
+
+logger = logging.getLogger(__name__)
 
 
 def featurize(
@@ -168,6 +172,12 @@ def _resolve(draft: Draft, runners: LazyRunner, limit: BadRowLimit, reporter: Pr
     with suggesting_quarantine(draft.source):
         scan = run_scan(draft.source, draft.files, runners.get(), reporter)
     limit.check(scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
+    if not scan.n_rows and draft.source.n_features is None:
+        logger.warning(
+            "the source has no rows, so the data set is made for n_features=%d, and rows of more columns cannot be "
+            "added later; pass n_features (--n-features), or featurize a source with rows first",
+            scan.n_features,
+        )
     if not draft.needs_rows:
         return resolve(draft, scan), scan
     source = draft.source if draft.source.is_resolved else draft.source.resolve(scan)

@@ -74,10 +74,6 @@ def test_open_runner__takes_what_is_configured():
         ({"memory_limt": 4}, "did you mean 'memory-limit'?"),
         ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
         ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
-        (
-            {"memory-limit": "100MiB"},
-            "dkfeat.memory-limit='100MiB', but a worker's limit is a size of at least 256 MiB",
-        ),
         ({"n-workers": 0}, "dkfeat.n-workers=0, but it must be at least 1"),
         ({"progress": "no"}, "dkfeat.progress: expected true or false"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),

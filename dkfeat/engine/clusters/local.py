@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
 
-from dkfeat.config.execution import memory_bytes
-from dkfeat.errors import ClusterError
+from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.admin.tick.limit": "1h",  # compiled loops block the event loop; do not warn about it
     "distributed.worker.profile.enabled": False,
 }
+
+LEAST_MEMORY = 256 << 20
+"""Smallest memory limit of a worker; with less, a worker may be restarted before it gets a task."""
 
 # preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -107,7 +110,7 @@ def local_cluster(
     from distributed import Client  # late import: it takes 0.3 s, which runs on threads do not need
 
     n_workers, threads = share_cores(n_workers, threads_per_worker)
-    limit = "auto" if memory_limit is None else memory_bytes(memory_limit)
+    limit = "auto" if memory_limit is None else as_bytes(memory_limit)
     variables = {f"{library}_NUM_THREADS": 1 for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "BLIS")}
     settings = {
         **SETTINGS,
@@ -162,3 +165,28 @@ def _closing(cluster: LocalCluster) -> Iterator[LocalCluster]:
                 with suppress(Exception):
                     cluster.sync(cluster.scheduler.close)
             cluster.status = Status.closed  # the failed close() has not set it
+
+
+def as_bytes(text: int | str) -> int:
+    """Convert a worker's memory limit to bytes.
+
+    Raises
+    ------
+    ConfigError
+        If `text` is not a size of at least `LEAST_MEMORY`.
+
+    Examples
+    --------
+    >>> as_bytes("4GiB")
+    4294967296
+    """
+    try:
+        value = 0 if isinstance(text, bool) else int(parse_bytes(text))
+    except (ValueError, TypeError, AttributeError, OverflowError):  # neither a number nor text, or infinite
+        value = 0
+    if value < LEAST_MEMORY:
+        raise ConfigError(
+            f"memory_limit={text!r:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
+            "'4GiB'; a worker takes nearly that much before its first task"
+        )
+    return value

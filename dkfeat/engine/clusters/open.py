@@ -21,9 +21,8 @@ from dkfeat.config.execution import (
     SlurmClusterConfig,
     SSHClusterConfig,
     load_cluster,
-    memory_bytes,
 )
-from dkfeat.engine.clusters.local import SETTINGS, local_cluster
+from dkfeat.engine.clusters.local import SETTINGS, as_bytes, local_cluster
 from dkfeat.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
         "n_workers": config.n_workers,
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
-        "memory": f"{memory_bytes(config.memory_limit) * config.workers_per_job} B",
+        "memory": f"{as_bytes(config.memory_limit) * config.workers_per_job} B",
         "scheduler_options": _dashboard(config.dashboard_address),
         **given,
     }
@@ -63,7 +62,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
 
 def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
     """Make keywords of `dask_kubernetes.operator.KubeCluster`."""
-    memory = memory_bytes(config.memory_limit)
+    memory = as_bytes(config.memory_limit)
     threads = config.threads_per_worker
     share = {"cpu": str(threads), "memory": str(memory)}
     optional = {"namespace": config.namespace, "name": config.name, "env": config.env}
@@ -84,7 +83,7 @@ def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
     if config.threads_per_worker is not None:
         worker["nthreads"] = config.threads_per_worker
     if config.memory_limit is not None:
-        worker["memory_limit"] = memory_bytes(config.memory_limit)
+        worker["memory_limit"] = as_bytes(config.memory_limit)
     if config.local_directory is not None:
         worker["local_directory"] = config.local_directory
     return {
@@ -168,6 +167,8 @@ def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> Cl
     else:
         raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
     config = config.sized(**sizes)
+    if config.memory_limit is not None:
+        as_bytes(config.memory_limit)
     modules, extra = NEEDS.get(config.kind, ((), ""))
     missing = [name for name in modules if find_spec(name) is None]
     if missing:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import sys
 import threading
 import time
@@ -445,9 +446,11 @@ def test_featurize__compressed_file_in_several_pieces(tiny_folder, tiny_rows, tm
 
 @pytest.mark.fault("I-27")
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n"])
-def test_featurize__source_without_rows(text, tmp_path):
+def test_featurize__source_without_rows(text, tmp_path, caplog):
     (tmp_path / "empty.svm").write_text(text)
     manifest = featurized(str(tmp_path / "empty.svm"), tmp_path / "features")
+    (message,) = caplog.messages
+    assert re.search(r"no rows, .* n_features=1, .*pass n_features \(--n-features\)", message)
     assert manifest.rows == 0
     data = dkfeat.open_shards(tmp_path / "features")
     assert list(data.batches(3)) == []

@@ -384,8 +384,8 @@ def test_connect__nobody_there():
     ],
 )
 def test_open_runner__refuses(settings, words):
-    with pytest.raises(ConfigError, match=words), open_runner(ExecutionConfig(**settings)):
-        pass
+    with pytest.raises(ConfigError, match=words):
+        open_runner(ExecutionConfig(**settings))
 
 
 def test_open_runner__refuses_what_is_no_client():
