@@ -15,7 +15,15 @@ from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.io.files.contents import local_identity, open_bytes, remote_identity, source_errors
 from dkfeat.io.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
-from dkfeat.io.storage.urls import is_url, open_filesystem, open_retries, printable, protocol_of, shown_url
+from dkfeat.io.storage.urls import (
+    WEB_PROTOCOLS,
+    is_url,
+    open_filesystem,
+    open_retries,
+    printable,
+    protocol_of,
+    shown_url,
+)
 from dkfeat.messages import counted
 
 logger = logging.getLogger(__name__)
@@ -166,7 +174,7 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     with source_errors(urlpath):  # some file systems connect when they are created
         system, path = open_filesystem(urlpath, storage_options)
     retries = open_retries(urlpath, storage_options or {})
-    is_web = protocol_of(urlpath) in ("http", "https")
+    is_web = protocol_of(urlpath) in WEB_PROTOCOLS
 
     def look_up() -> tuple[bool, list[Mapping[str, Any]]]:
         system.invalidate_cache()

@@ -143,7 +143,7 @@ class Column(NamedTuple):
         return numbers.astype(np.int64, copy=False)
 
     def inexact(self, floats: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return the mask of the integers without nulls that differ from their nearest float64."""
+        """Return the mask of the integers or decimals without nulls whose integer part changes in float64."""
         bad = np.abs(floats) >= 2.0**53
         wide = np.flatnonzero(bad)
         integers = self.array.take(pa.array(wide)).to_pylist()

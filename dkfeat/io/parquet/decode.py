@@ -83,8 +83,9 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
         labels: NDArray[Any] = column.int64(LABEL_NOT_ALLOWED, '; pass label_dtype="float64" for other labels')
     else:
         labels = column.floats().astype(np.float64, copy=False)
-    if is_integers(kind) and dtype == "float64":
-        expected = 'it is not exact in float64, the type of the labels; pass label_dtype="int64" if all fit int64'
+    if dtype == "float64" and (is_integers(kind) or pa.types.is_decimal(kind)):
+        remedy = 'pass label_dtype="int64"' if is_integers(kind) else "store the labels as int64"
+        expected = f"it is not exact in float64, the type of the labels; {remedy} if all fit int64"
         column.raise_first_bad(column.inexact(labels), column.array, expected, LABEL_NOT_ALLOWED)
     if not is_integers(kind):
         column.raise_first_bad(~np.isfinite(labels), labels, "labels are finite numbers", category)

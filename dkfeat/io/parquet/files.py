@@ -82,6 +82,8 @@ def reading(file: SourceFile, row_group: int | None = None) -> Iterator[None]:
         detail = printable(" ".join(str(fault).split()))[:200]
         if isinstance(fault, MemoryError):
             reason = f"rows need more memory than there is: {detail or 'out of memory'}"
+        elif "decrypt" in detail:
+            reason = f"encrypted, but only plain files and columns are read; decrypt it first: {detail}"
         else:
             reason = f"damaged, or not a Parquet file: {detail}"
         raise ParquetError(reason, path=printable(file.url), row_group=row_group) from fault

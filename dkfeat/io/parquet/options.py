@@ -73,6 +73,10 @@ class ParquetOptions(FileOptions):
                 raise ConfigError(
                     "features is empty; name columns, or leave features out to read all columns of numbers"
                 )
+            if self.label in self.features:
+                raise ConfigError(
+                    f"features has {self.label!r}, which is the label; leave it out, or pass label= (--label)"
+                )
         self._set("keep", _names("keep", self.keep))
         if isinstance(self.query_id, bool):
             self._set("query_id", "qid" if self.query_id else None)

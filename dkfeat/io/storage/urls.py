@@ -69,7 +69,7 @@ _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "FSSPEC_S3_SE
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER = re.compile(r"://[^/\s]*@")
 _STORE = re.compile(
-    r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*"
+    r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*", re.IGNORECASE
 )  # the secret may contain slashes; a bucket name contains no colon
 _QUERY = re.compile(r"(https?://[^?\s]*)\?\S*", re.IGNORECASE)  # as in signed URLs
 _MIN_SECRET_LENGTH = 4  # shorter values, such as "s3", also occur in ordinary messages
@@ -121,8 +121,8 @@ def shown_url(text: str) -> str:
 
     Examples
     --------
-    >>> shown_url("ftp://user:secret@host/rows.svm"), shown_url("s3://key:sec/ret@bucket/rows.svm")
-    ('ftp://host/rows.svm', 's3://...')
+    >>> shown_url("ftp://user:secret@host/rows.svm"), shown_url("S3://key:sec/ret@bucket/rows.svm")
+    ('ftp://host/rows.svm', 'S3://...')
     >>> shown_url("https://user:secret@host/rows.svm?X-Amz-Signature=secret")
     'https://host/rows.svm'
     """
@@ -353,7 +353,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
                     "such as simplecache::https://host/rows.svm"
                 )
             return fsspec.core.url_to_fs(url, **given)
-        protocol = protocol_of(url)
+        protocol, url = protocol_of(url), url.partition("://")[0].lower() + url[url.index("://") :]
         kind = fsspec.get_filesystem_class(protocol)
         if holds_credentials(url):
             raise ConfigError(

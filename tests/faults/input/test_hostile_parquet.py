@@ -80,7 +80,6 @@ def test_damaged__is_an_error_of_the_file(tmp_path, good):
         "no-footer": data[:start],
         "footer-cut": data[:start] + data[start + 40 :],
         "long-footer": data[:-8] + b"\xff\xff\xff\x7fPAR1",
-        "encrypted": data[:-4] + b"PARE",
     }
     paths = []
     for name, content in contents.items():
@@ -88,6 +87,29 @@ def test_damaged__is_an_error_of_the_file(tmp_path, good):
         paths[-1].write_bytes(content)
     for path, line in zip(paths, read_in_child(paths, good), strict=True):
         assert line.startswith(f"ParquetError 2 {path}: damaged, or not a Parquet file: "), line
+
+
+@pytest.mark.fault("I-33")
+@pytest.mark.parametrize("plain_footer", [False, True])
+def test_encrypted__is_said(tmp_path, plain_footer):
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Client(encryption.KmsClient):
+        def __init__(self, _):
+            encryption.KmsClient.__init__(self)
+
+        def wrap_key(self, key, _):
+            return key.hex()
+
+    settings = encryption.EncryptionConfiguration("footer", column_keys={"key": ["x"]}, plaintext_footer=plain_footer)
+    factory = encryption.CryptoFactory(Client)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    table = pa.table({"x": [1.0], "label": [1]})
+    path = str(tmp_path / "a.parquet")
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    with pytest.raises(ParquetError, match=f"^{path}: .*encrypted, but only plain files and columns are read"):
+        pieces(ParquetSource(path))
 
 
 @pytest.mark.slow

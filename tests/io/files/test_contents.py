@@ -23,6 +23,12 @@ def test_urls__are_read_by_ranges(memory):
     assert labels == list(range(200))
 
 
+def test_urls__protocol_in_capitals(memory):
+    memory.pipe("/in/a.svm", ROW)
+    (file,) = find_files(["MEMORY://in/*.svm"])
+    assert (file.name, file.url) == ("a.svm", "memory:///in/a.svm")
+
+
 def test_urls__changes_are_seen(memory):
     memory.pipe("/a.svm", ROW)
     (file,) = find_files(["memory://a.svm"])

@@ -66,6 +66,11 @@ BESIDE = [
     ({"label": numbers(2**63, pa.decimal128(20, 0))}, {}, "label: 9223372036854775808, but integers are at most"),
     ({"label": numbers(-(2**63) - 1, pa.decimal128(20, 0))}, {}, "label: -9223372036854775809, but integers are at le"),
     ({"label": numbers(2**53 + 1)}, {"label_dtype": "float64"}, "label: 9007199254740993, but it is not exact"),
+    (
+        {"label": numbers(2**53 + 1, pa.decimal128(20, 2))},
+        {},
+        "label: 9007199254740993.00, but .*; store the labels as",
+    ),
     ({"label": numbers(2**63 - 1)}, {"label_dtype": "float64"}, "label: 9223372036854775807, but it is not exact"),
     (
         {"label": numbers(2**64 - 1, pa.uint64())},

@@ -423,6 +423,7 @@ def test_file__that_changes_is_refused(table, tmp_path):
     [
         ({"features": ()}, "features is empty"),
         ({"features": ("a", "a")}, "features has 'a' twice"),
+        ({"features": ("a", "label")}, "features has 'label', which is the label"),
         ({"features": (1,)}, "must be the name of a column"),
         ({"keep": ("label",)}, "shards use this name for another column"),
         ({"keep": ("id",), "id": "key"}, "would both be the shards' column id"),
