@@ -266,10 +266,18 @@ def test_save__will_not_write_into_a_folder_of_something_else(tmp_path):
 
 
 def test_save__will_not_write_where_no_files_can_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.io.manifest.model_folder.os.access", lambda path, _mode: str(path) != str(tmp_path))
+    monkeypatch.setattr("dkfeat.io.storage.local.os.access", lambda path, _mode: str(path) != str(tmp_path))
     with pytest.raises(CommitError, match="cannot be written"):
         make_model().save(tmp_path / "a" / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["dangling", "loop", "loop/model", "x" * 300])
+def test_check_target__where_no_folder_can_be_made__is_told_before_training(tmp_path, name):
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(CommitError, match=r"cannot be (written|read): "):
+        model_files.check_target(tmp_path / name)
 
 
 def test_load_model__missing(tmp_path):

@@ -136,8 +136,8 @@ def _run_tasks(
 ) -> tuple[list[ShardEntry], tuple[int | float, ...] | None, dict[str, bool], tuple[str, ...]]:
     """Run a job over the splits of a batch.
 
-    Return the records of its shards, the labels that occur, and for each file of text whether its last line has a line
-    end, and the numeric environments.
+    Return the records of its shards, the labels that occur, for each file of text whether its last line has a line end,
+    and the numeric environments.
     """
     source, storage = job.source, job.storage
     entries: list[ShardEntry] = []

@@ -16,8 +16,8 @@ from dkfeat.canonical import check_length, dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.manifest.metadata import LANDMARKS_NAME
 from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import SPEC
-from dkfeat.io.storage.local import flush_folder, open_regular
+from dkfeat.io.storage.base import SPEC, faults_as
+from dkfeat.io.storage.local import check_folder_writable, flush_folder, open_regular
 from dkfeat.io.storage.object_store import ObjectStorage
 from dkfeat.io.storage.urls import is_url, protocol_of
 
@@ -45,9 +45,7 @@ class LocalFolder:
 
     def check_writable(self) -> None:
         """Check, without writing, that files can be created here."""
-        nearest = next(path for path in (self._root, *self._root.absolute().parents) if path.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise CommitError(f"{self.url} cannot be written: {nearest} is not a writable folder; choose another")
+        check_folder_writable(self._root)
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes, or None if it does not exist."""
@@ -203,7 +201,8 @@ def check_model_folder(folder: ModelFolder) -> None:
     is_local = isinstance(folder, LocalFolder)
     if not is_local:
         folder.check_writable()
-    names = set(folder.list(""))
+    with faults_as(CommitError, f"{folder.url:.200} cannot be read"):
+        names = set(folder.list(""))
     has_model = MODEL_FILE in names and any(map(ARRAY_NAME.fullmatch, names))
     may_be_replaced = has_model or names == model_files(names)
     if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):

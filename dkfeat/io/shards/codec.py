@@ -107,9 +107,9 @@ def holds_identity(footer: bytes, entry: ShardEntry) -> bool:
 
     A comparison of bytes: to parse the footers of 10,000 shards takes seconds.
     """
-    values = {"split": entry.split, "piece": entry.piece, "source_sha256": entry.source_sha256}
-    texts = {(PREFIX + key).encode(): dumps(value).strip() for key, value in values.items()}
-    return all(b"%c%b\x18%c%b" % (len(key), key, len(text), text) in footer for key, text in texts.items())
+    values = {"split": f"{entry.split}", "piece": f"{entry.piece}", "source_sha256": f'"{entry.source_sha256}"'}
+    pairs = [((PREFIX + key).encode(), value.encode()) for key, value in values.items()]
+    return all(b"%c%b\x18%c%b" % (len(key), key, len(value), value) in footer for key, value in pairs)
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:

@@ -72,10 +72,7 @@ class LocalStorage(Storage):
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
         root = Path(self._root)
-        with faults_as(CommitError, f"target {self._root:.200} cannot be written"):
-            nearest = next(folder for folder in (root, *root.parents) if folder.exists() or folder.is_symlink())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise CommitError(f"target {self._root} cannot be written: {nearest} is not a writable folder")
+        check_folder_writable(root, "target ")
         # if the parent of an absolute path is missing, a disk is usually not mounted
         if not self._make_parents and not root.parent.exists():
             raise CommitError(
@@ -110,11 +107,16 @@ class LocalStorage(Storage):
             raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
-        for _ in range(_TRIES):
-            made = self._make_folders(META)
-            with suppress(FileNotFoundError), self._folder(META) as folder:  # another run removed its folders meanwhile
-                return FileLock(folder, holder, where=self._root, break_lock=break_lock, made=made)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), META)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                made = self._make_folders(META)
+                with self._folder(META) as folder:
+                    return FileLock(folder, holder, where=self._root, break_lock=break_lock, made=made)
+            except FileNotFoundError:  # another run removed its folders meanwhile
+                if tries == _TRIES:
+                    raise
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
         with suppress(FileNotFoundError), self._folder(META) as folder:
@@ -263,6 +265,19 @@ def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base) from None
         os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
     crash_points.passed("after_publish")
+
+
+def check_folder_writable(path: Path, what: str = "") -> None:
+    """Raise `CommitError` if files cannot be created in a folder or, if it is missing, in the nearest one above it.
+
+    `what` comes before the path in the message.
+    """
+    with faults_as(CommitError, f"{what}{str(path)[:200]} cannot be written"):
+        nearest = next(each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise CommitError(
+            f"{what}{path} cannot be written: {nearest} is not a writable folder; choose another or change its mode"
+        )
 
 
 def flush_folder(path: str | Path) -> None:

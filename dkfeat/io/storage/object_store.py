@@ -284,10 +284,9 @@ class ObjectLock:
         self._open = True
 
     def rename(self, run_id: str) -> None:
-        """Hold the lock under another run id from now on; an error if another run took it meanwhile."""
-        self._store.remove(LOCK)
+        """Hold the lock under another run id from now on; there is no time at which nobody holds it."""
         self.holder = {**self.holder, "run_id": run_id}
-        self._store.create(LOCK, strict_json.dumps(self.holder))
+        self._store.replace(LOCK, strict_json.dumps(self.holder))
 
     def release(self) -> None:
         """Remove the object, if it still names this run; a second call does nothing."""

@@ -149,6 +149,21 @@ def test_begin__two_shards_exchanged_their_names__are_made_again(bucket, storage
     assert bucket.state() == golden
 
 
+def test_lock__under_another_run_id__is_held_all_the_time(storage, monkeypatch):
+    lock = storage.acquire(HOLDER)
+    put = object_store.ObjectStorage._put
+
+    def put_while_held(own, *arguments, **settings):
+        assert storage.holder() is not None
+        put(own, *arguments, **settings)
+
+    monkeypatch.setattr(object_store.ObjectStorage, "_put", put_while_held)
+    lock.rename("b" * 32)
+    assert storage.holder().run_id == "b" * 32
+    lock.release()
+    assert storage.holder() is None
+
+
 @pytest.mark.fault("C-12")
 def test_withdraw__a_late_task_of_the_run__is_refused(storage, sources):
     job = TinyJob(sources, Path("unused"), storage=storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -253,17 +254,17 @@ def test_first_run_fails_in_its_scan__leaves_only_folders_that_existed(tmp_path,
     assert list(tmp_path.glob("deep/*")) == folders[1:]
 
 
-def test_lock__its_folders_are_removed_while_it_is_taken__is_taken(job, monkeypatch):
+@pytest.mark.parametrize("at", ["_make_folders", "_folder"], ids=["made", "half made"])
+def test_lock__its_folders_are_removed_while_it_is_taken__is_taken(job, monkeypatch, at):
     storage = open_storage(job.target)
-    make = storage._make_folders
+    method = getattr(storage, at)
 
-    def make_and_lose(*names):
-        made = make(*names)
+    def lose(*names):
+        made = method(*names)
         monkeypatch.undo()
-        for folder in reversed(made):
-            folder.rmdir()
+        shutil.rmtree(job.target)  # as another run does that ends
         return made
 
-    monkeypatch.setattr(storage, "_make_folders", make_and_lose)
+    monkeypatch.setattr(storage, at, lose)
     commit.hold(storage).release()
     assert not job.target.exists()
