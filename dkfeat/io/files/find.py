@@ -39,12 +39,13 @@ _EQUAL_NAMES = (
 def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
     """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
-    The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at any
-    depth. Patterns match files only. In local patterns a wildcard matches no hidden name; a warning names such files in
-    the folders searched. Symbolic links are followed; a file has the name of its link. Names of files are relative to
-    the root of the source, with forward slashes. The root does not depend on the files found: it is the folder of a
-    path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the innermost
-    common folder. User information and query of a URL, which may be secret, are no part of a name.
+    The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at
+    any depth. Patterns match files only. In local patterns a wildcard matches no hidden name; a warning names such
+    files in the folders searched. Symbolic links are followed; a file has the name of its link. Names of files are
+    relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
+    folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the
+    innermost common folder. A warning names files that are links to others. User information and query of a URL,
+    which may be secret, are no part of a name.
 
     Parameters
     ----------
@@ -85,7 +86,34 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     files = sorted((match.source_file(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
     for file, head in zip(files, _heads(files, storage_options), strict=True):
         _check_magic(file, head)
+    if files and not is_url(files[0].url):
+        _warn_of_links(files)
     return tuple(files)
+
+
+def _warn_of_links(files: Sequence[SourceFile]) -> None:
+    """Warn of local files that are links to other files of the source, if there are any."""
+
+    def facts(file: SourceFile) -> tuple[int, int]:
+        return file.size, file.mtime_ns or 0
+
+    links = []
+    for (size, _), alike in itertools.groupby(sorted(files, key=facts), facts):
+        group = list(alike)
+        firsts: dict[tuple[int, int], SourceFile] = {}
+        for file in group if size and len(group) > 1 else ():  # links have the size and time of their file
+            with suppress(OSError):  # removed meanwhile, which is an error when it is read
+                status = os.stat(file.url)  # noqa: PTH116  # Path would change names like "a//b"
+                first = firsts.setdefault((status.st_dev, status.st_ino), file)
+                if first is not file:
+                    links.append(f"{printable(file.name)} to {printable(first.name)}")
+    if links:
+        logger.warning(
+            "%s of the source %s to another file of it, such as %s: rows are read twice; name each file once",
+            counted(len(links), "file"),
+            "is a link" if len(links) == 1 else "are links",
+            ", ".join(links[:_MOST_SHOWN]),
+        )
 
 
 class _Match(NamedTuple):

@@ -215,6 +215,23 @@ def test_patterns__name_the_hidden_files_that_they_leave_out(tmp_path, caplog, p
     assert (left_out in caplog.text) if left_out else not caplog.text
 
 
+def test_links_to_other_files_of_the_source__are_named(tmp_path, caplog):
+    make(tmp_path, "a.svm", "b.svm")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.svm").symlink_to(tmp_path / "a.svm")
+    os.utime(tmp_path / "b.svm", ns=(0, (tmp_path / "a.svm").stat().st_mtime_ns))
+    assert names_of(str(tmp_path / "*.svm")) == ["a.svm", "b.svm"]
+    assert names_of(str(tmp_path / "elsewhere/x.svm")) == ["x.svm"]
+    assert not caplog.messages
+    (tmp_path / "c.svm").symlink_to("a.svm")
+    (tmp_path / "d.svm").hardlink_to(tmp_path / "b.svm")
+    assert names_of(str(tmp_path / "*.svm")) == ["a.svm", "b.svm", "c.svm", "d.svm"]
+    (message,) = caplog.messages
+    assert (
+        "2 files of the source are links to another file of it, such as c.svm to a.svm, d.svm to b.svm: rows" in message
+    )
+
+
 def test_folders__name_the_files_that_they_leave_out(tmp_path, caplog):
     for name in ("a.parquet", ".b.parquet", "_c.parquet", "d.PARQUET", "in/e.parq", "_SUCCESS"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
