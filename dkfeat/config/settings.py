@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 import types
 import typing
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -125,7 +127,7 @@ def _read(value: Any, hint: Any, path: str) -> Any:
     else:
         return _read_union(value, arguments, path)
     if not accepted:
-        raise ConfigError(f"{path}: expected {_describe(hint)}, got {value!r} ({_kind(value)})")
+        raise ConfigError(f"{path}: expected {_describe(hint)}, got {value!r:.100} ({_kind(value)})")
     return value
 
 
@@ -139,7 +141,7 @@ def _read_union(value: Any, choices: tuple[Any, ...], path: str) -> Any:
         except ConfigError:
             continue
     expected = " or ".join(_describe(hint) for hint in choices)
-    raise ConfigError(f"{path}: expected {expected}, got {value!r} ({_kind(value)})")
+    raise ConfigError(f"{path}: expected {expected}, got {value!r:.100} ({_kind(value)})")
 
 
 @cache
@@ -183,6 +185,8 @@ def _plain(value: Any) -> Any:
 
 MOST_BYTES = 16 << 20
 """Largest file of settings in bytes."""
+MOST_VALUES = 1_000_000
+"""Largest number of values in a file of settings, each counted as often as aliases repeat it."""
 
 
 def read_text(path: str | Path, kind: str) -> str:
@@ -200,18 +204,21 @@ def read_text(path: str | Path, kind: str) -> str:
         If the file cannot be read, is a pipe, a device or a folder, or is larger than `MOST_BYTES`. The text starts
         with the file's name; the cause is the error of the operating system, if there is one.
     """
-    problem = f"{path}: cannot be read as {kind}"
+    data, fault = b"", ""
     try:
-        # a pipe may block when it is opened, and a device may have no end
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise ConfigError(f"{problem}: it is not a regular file")
-        with Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ConfigError(f"{problem}: it is larger than {MOST_BYTES >> 20} MiB")
-        return data.decode("utf-8")
+        if stat.S_ISREG(Path(path).stat().st_mode):
+            with Path(path).open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        else:  # a pipe may block when it is opened, and a device may have no end
+            fault = "it is not a regular file"
+        text = data.decode("utf-8")
     except (OSError, ValueError) as error:  # the latter: not UTF-8, or a path with a NUL
-        raise ConfigError(f"{problem}: {error}") from error
+        raise ConfigError(f"{path}: cannot be read as {kind}: {error}") from error
+    if len(data) > MOST_BYTES:
+        fault = f"it is larger than {MOST_BYTES >> 20} MiB"
+    if fault:
+        raise ConfigError(f"{path}: cannot be read as {kind}: {fault}")
+    return text
 
 
 def read_yaml(path: str | Path, kind: str) -> Any:
@@ -231,7 +238,8 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML of plain values or repeats a key. The text starts with the file's name.
+        If the file cannot be read, is not YAML of plain values, repeats a key or has more than `MOST_VALUES` values.
+        The text starts with the file's name.
     """
     import yaml
 
@@ -239,15 +247,36 @@ def read_yaml(path: str | Path, kind: str) -> Any:
         """Safe loader that also rejects a key given twice."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
             for index, key in enumerate(keys):
                 if key in keys[:index]:
                     problem = f"key {key!r} is given twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return super().construct_mapping(node, deep)
 
+    text = read_text(path, kind)
     try:
-        content = StrictLoader(read_text(path, kind)).get_single_data()
-    except yaml.YAMLError as error:
+        loader = StrictLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return {}
+        if _n_values(node, {}) > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values, or an alias within its own value")
+        content = loader.construct_document(node)
+    except RecursionError:
+        raise ConfigError(f"{path}: cannot be read as {kind}: its values are nested too deeply") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the others: values unlike their tags
         raise ConfigError(f"{path}: cannot be read as {kind}: {' '.join(str(error).split())}") from None
     return {} if content is None else content
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+def _n_values(node: Any, known: dict[int, float]) -> float:
+    """Count the values of a YAML node, those behind aliases too; infinite if a node contains itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        inner = chain.from_iterable(node.value) if node.id == "mapping" else node.value if node.id == "sequence" else ()
+        known[id(node)] = 1 + sum(_n_values(item, known) for item in inner)
+    return known[id(node)]

@@ -121,6 +121,44 @@ def test_load_config__missing_file_is_a_config_error(tmp_path):
         load_config(tmp_path / "nowhere.yaml")
 
 
+def aliases_of_aliases(levels):
+    """Write a list that stands for 10 to the power of `levels` numbers."""
+    text = "&a0 [" + ", ".join("1" * 10) + "]"
+    for level in range(1, levels):
+        text = f"&a{level} [{text}" + f", *a{level - 1}" * 9 + "]"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"run: {{n_workers: {aliases_of_aliases(9)}}}", "it has more than 1,000,000 values"),
+        ("featurize: &a [*a]", "an alias within its own value"),
+        ("[" * 5000 + "]" * 5000, "its values are nested too deeply"),
+        ("run: {n_workers: 2026-13-45}", "month must be in"),
+        (f"run: {{n_workers: {'9' * 5000}}}", "5000 digits"),
+        ("run: {n_workers: !!int ''}", "index out of range"),
+        ("run: {n_workers: !!bool perhaps}", "'perhaps'"),
+        ("run: {n_workers: !!timestamp soon}", ""),
+    ],
+    ids=range(8),
+)
+def test_load_config__values_that_yaml_cannot_make(tmp_path, text, words):
+    (tmp_path / "job.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"job\.yaml: cannot be read as a job file: .*{words}"):
+        load_config(tmp_path / "job.yaml")
+
+
+def test_load_config__merge_keys(tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        "featurize:\n  - {source: &s {urlpath: a.svm}, map: &m {name: gcws, seed: 0}, out: a}\n"
+        "  - {source: {<<: *s, blocksize: 16MiB}, map: {<<: *m, seed: 1}, out: b}\n"
+    )
+    first, second = load_config(tmp_path / "job.yaml").featurize
+    assert (second.source.urlpath, second.source.blocksize) == ("a.svm", "16MiB")
+    assert [part.map.params for part in (first, second)] == [{"random_state": 0}, {"random_state": 1}]
+
+
 @pytest.mark.parametrize("read", [load_config, load_cluster, read_address])
 def test_files_of_settings__are_regular_and_small(tmp_path, read, monkeypatch):
     os.mkfifo(tmp_path / "pipe")

@@ -154,7 +154,7 @@ def _address_in(path: str | Path) -> str | None:
         return ""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     address = content.get("address") if isinstance(content, dict) else None
     return address if isinstance(address, str) and "://" in address else None

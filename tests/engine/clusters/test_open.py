@@ -219,7 +219,7 @@ def test_read_address__waits_and_says_what_is_missing(tmp_path, monkeypatch, cap
         assert read_address(path) == "tcp://10.0.0.1:1"
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "kind: local", '{"address": 5}'])
+@pytest.mark.parametrize("text", ["[]", "{}", "kind: local", '{"address": 5}', "[" * 10_000])
 def test_read_address__refuses_other_files(tmp_path, text):
     path = tmp_path / "scheduler.json"
     path.write_text(text)
