@@ -107,8 +107,8 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
             except FileNotFoundError:
                 _check_holder(storage, run_id)
                 raise CommitConflictError(
-                    f"{storage.url}: the temporary file of {name} or a folder was removed, as a run does that commits "
-                    f"or takes over the target; if run {run_id} is still in progress, run again"
+                    f"{storage.url}: the temporary file of {name} was removed, as a run does that commits or takes "
+                    f"over the target; if run {run_id} is still in progress, run again"
                 ) from None
             except FileExistsError:
                 found = existing_entry(storage, name, expected, run_id=run_id)
