@@ -21,7 +21,7 @@ import dkfeat
 from dkfeat.errors import CommitConflictError, ConfigError, TargetBusyError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.maintenance import abort, break_lock, clean
-from dkfeat.io.storage import object_store, open_storage
+from dkfeat.io.storage import object_lock, object_store, open_storage
 from dkfeat.io.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
@@ -226,7 +226,7 @@ def test_killed_run__at_any_request__is_finished(start, bucket, storage, sources
 
 
 def foreign_lock(bucket, **changes):
-    holder = {**HOLDER, **object_store.this_process(), **changes}
+    holder = {**HOLDER, **object_lock.this_process(), **changes}
     bucket.put(f"out/{LOCK}", json.dumps(holder).encode())
     return holder
 
@@ -268,20 +268,18 @@ def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, s
     ],
 )
 def test_process__counts_as_ended_when_that_is_proved(changes, alive):
-    assert object_store.is_alive({**object_store.this_process(), **changes}) is alive
+    assert object_lock.is_alive({**object_lock.this_process(), **changes}) is alive
 
 
 def test_process__that_ended__is_told_from_a_living_one():
-    program = (
-        "from dkfeat.io.storage.object_store import this_process; print(repr(this_process()), flush=True); input()"
-    )
+    program = "from dkfeat.io.storage.object_lock import this_process; print(repr(this_process()), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         facts = ast.literal_eval(other.stdout.readline())
-        assert object_store.is_alive(facts)
+        assert object_lock.is_alive(facts)
         other.kill()
-    assert object_store.is_alive(facts) is False
+    assert object_lock.is_alive(facts) is False
 
 
 def dead_lock(bucket):
@@ -313,8 +311,8 @@ def test_lock__of_a_dead_run__many_takers__one_gets_it(bucket, options):
 @pytest.mark.parametrize("died", ["after its claim", "after removing the lock", "before tidying up"])
 def test_lock__taker_that_died_on_the_way__is_succeeded_itself(bucket, storage, died):
     dead_lock(bucket)
-    taker = {**HOLDER, **object_store.this_process(), "run_id": "b" * 32, "pid": 2**22 + 2}
-    bucket.put(f"out/_dkfeat/{object_store.CLAIM}{'a' * 32}.json", json.dumps(taker).encode())
+    taker = {**HOLDER, **object_lock.this_process(), "run_id": "b" * 32, "pid": 2**22 + 2}
+    bucket.put(f"out/_dkfeat/{object_lock.CLAIM}{'a' * 32}.json", json.dumps(taker).encode())
     if died != "after its claim":
         bucket.delete(f"out/{LOCK}")
     if died == "before tidying up":
@@ -329,7 +327,7 @@ def test_lock__taker_that_died_on_the_way__is_succeeded_itself(bucket, storage, 
 def test_lock__late_claim__finds_another_holder_and_gives_up(bucket, storage, options, monkeypatch):
     dead_lock(bucket)
     other = open_storage(bucket.url(), options)
-    read, held = object_store._read, []
+    read, held = object_lock._read, []
 
     def overtaken(store, name):
         found = read(store, name)
@@ -339,7 +337,7 @@ def test_lock__late_claim__finds_another_holder_and_gives_up(bucket, storage, op
             held[0] = other.acquire({**HOLDER, "run_id": "b" * 32})
         return found
 
-    monkeypatch.setattr(object_store, "_read", overtaken)
+    monkeypatch.setattr(object_lock, "_read", overtaken)
     with pytest.raises(TargetBusyError, match=r"run b{32}"):
         storage.acquire({**HOLDER, "run_id": "c" * 32})
     assert bucket.keys() == [f"out/{LOCK}"]
@@ -365,4 +363,4 @@ def test_commit__twelve_processes_race__one_wins(start, bucket, golden, tmp_path
 
 
 def test_host__is_the_name_of_this_machine():
-    assert object_store.this_process()["host"] == socket.gethostname()
+    assert object_lock.this_process()["host"] == socket.gethostname()
