@@ -240,9 +240,9 @@ def test_predict__reads_columns_as_the_model_was_trained(tmp_path, table, tiny_r
     outcome = predict_file(model, unlabelled, tmp_path / "new.txt")
     assert (outcome.n_rows, outcome.n_known, outcome.accuracy) == (400, 0, None)
     for ending in ("csv", "parquet"):  # no labels are made up
-        predict_file(model, unlabelled, tmp_path / f"new.{ending}")
-    assert (tmp_path / "new.csv").read_text().splitlines()[0] == '"prediction"'
-    assert pq.read_table(tmp_path / "new.parquet").column_names == ["prediction"]
+        predict_file(model, unlabelled, tmp_path / f"predicted.{ending}")
+    assert (tmp_path / "predicted.csv").read_text().splitlines()[0] == '"prediction"'
+    assert pq.read_table(tmp_path / "predicted.parquet").column_names == ["prediction"]
 
 
 def write_text(folder, rows):

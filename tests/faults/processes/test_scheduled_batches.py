@@ -72,7 +72,7 @@ def killed(tmp_path_factory):
     feed = Feed(tmp_path_factory.mktemp("killed"))
     for name in ("1.svm", "2.svm"):
         write_day(feed.days, name)
-    feed.kill("after_publish:6")
+    feed.kill("after_publish:7")
     assert len(list((feed.target / "data").iterdir())) == 3
     return feed
 
