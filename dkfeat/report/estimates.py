@@ -21,7 +21,7 @@ from dkfeat.io.storage.urls import is_url
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.commit.status import RunLog
+    from dkfeat.io.commit.run_log import RunLog
     from dkfeat.io.manifest.manifest import ShardEntry
     from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap

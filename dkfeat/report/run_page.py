@@ -16,7 +16,7 @@ from dkfeat.report import charts
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.commit.status import RunLog, StageLog
+    from dkfeat.io.commit.run_log import RunLog, StageLog
     from dkfeat.report.estimates import Estimates
 
 

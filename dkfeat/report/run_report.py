@@ -12,7 +12,8 @@ from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
-from dkfeat.io.commit.status import RunLog, Status, read_logs, status
+from dkfeat.io.commit.run_log import RunLog, read_logs
+from dkfeat.io.commit.status import Status, status
 from dkfeat.io.outputs import check_outputs, write_output
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.urls import is_url, printable

@@ -15,7 +15,7 @@ from dkfeat.engine.scan import run_stage, warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.io.commit import begin as commit
-from dkfeat.io.commit.status import read_logs
+from dkfeat.io.commit.run_log import read_logs
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.storage.urls import is_url, shown_url
@@ -103,13 +103,14 @@ def run_plan(
         task = job(
             source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
         )
-        entries, labels, final_newlines, environments = _run_tasks(task, batch, runner, limit, reporter, stage)
+        totals = _run_tasks(task, batch, runner, limit, reporter, stage)
+        environments = () if task.is_exact else totals.environments.of_shards
         return batch.commit(
-            entries,
+            totals.entries,
             schema=schema,
             n_features=settings.map.n_features_in_,
-            labels=labels,
-            final_newlines=final_newlines,
+            labels=totals.labels,
+            final_newlines=totals.final_newlines,
             versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
             numeric_env=environments[0] if environments else numeric_env(),
             numeric_envs=environments,
@@ -131,71 +132,93 @@ def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tupl
             yield piece.start, piece.stop, piece.source_sha256
 
 
-def _run_tasks(
-    job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str
-) -> tuple[list[ShardEntry], tuple[int | float, ...] | None, dict[str, bool], tuple[str, ...]]:
-    """Run a job over the splits of a batch.
-
-    Return the records of its shards, the labels that occur, for each file of text whether its last line has a line end,
-    and the numeric environments.
-    """
-    source, storage = job.source, job.storage
-    entries: list[ShardEntry] = []
-    final_newlines: dict[str, bool] = {}
-    labels = run.manifest.labels if run.manifest is not None else ()
-    accepted = {split.number for split in run.repairs}  # their bad rows were within the limit when they were committed
-    n_rows = n_bad = n_retries = n_found = 0
-    first: tuple[Split, BadRow] | None = None
-    environments = _Environments(storage, run.number)
-    n_known = _known_rows(source, [split for split in run.splits if split.number not in accepted])
+def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str) -> _Totals:
+    """Run a job over the splits of a batch, and write the log meanwhile."""
+    source = job.source
+    totals = _Totals(job, run, limit)
     where = runner.description  # read now: a cluster of this run has ended when the log is written
     run.log_facts = lambda: {
         "where": where,
         "sources": _patterns(source),
-        "shards": len(entries),
-        "found": n_found,
-        "retries": n_retries,
+        "shards": len(totals.entries),
+        "found": totals.n_found,
+        "retries": totals.n_retries,
         "stages": reporter.logs(),
-        "environments": () if job.is_exact else environments.to_log,
+        "environments": () if job.is_exact else totals.environments.to_log,
     }
     run.log_progress(at_once=True)
+    with suggesting_quarantine(source):
+        run_stage(stage, job, source, run.splits, runner, reporter, totals.add)
+    totals.check_limit(totals.n_rows)
+    _report(totals, run, source, reporter)
+    return totals
 
-    def done(split: Split, result: SplitResult) -> int:
-        nonlocal labels, n_rows, n_bad, n_retries, n_found, first
-        n_retries += result.retries
-        n_found += result.found
-        entries.extend(result.entries)
-        labels = merge_labels(labels, result.labels)
+
+class _Totals:
+    """Sums of the results of a batch's tasks."""
+
+    def __init__(self, job: Job, run: Batch, limit: BadRowLimit) -> None:
+        self._run, self._limit, source = run, limit, job.source
+        # their bad rows were within the limit when they were committed
+        self._accepted = {split.number for split in run.repairs}
+        self._n_known = _known_rows(source, [split for split in run.splits if split.number not in self._accepted])
+        self._first: tuple[Split, BadRow] | None = None
+        self._labels = run.manifest.labels if run.manifest is not None else ()
+        self._declared: tuple[int | float, ...] | None = None
+        if source.labels is not None:
+            kind = int if source.label_dtype == "int64" else float
+            self._declared = tuple(sorted(map(kind, source.labels)))
+        self.entries: list[ShardEntry] = []
+        self.final_newlines: dict[str, bool] = {}
+        """For each file of text whether its last line has a line end."""
+        self.environments = _Environments(job.storage, run.number)
+        self.n_rows = self.n_bad = self.n_retries = self.n_found = 0
+
+    @property
+    def labels(self) -> tuple[int | float, ...] | None:
+        """Labels that occur; the declared labels, whether they occur or not; None for more than `MAX_LABELS`."""
+        return self._labels if self._declared is None else self._declared
+
+    def add(self, split: Split, result: SplitResult) -> int:
+        """Add the result of a split; return its number of rows."""
+        self.n_retries += result.retries
+        self.n_found += result.found
+        self.entries.extend(result.entries)
+        self._labels = merge_labels(self._labels, result.labels)
         if result.unterminated is not None:
             for position, file in enumerate(split.files):
-                final_newlines[file.name] = final_newlines.get(file.name, True) and position not in result.unterminated
-        run.log_progress(at_once=environments.add(result))
-        if split.number not in accepted:
-            n_rows += result.rows + result.n_bad_rows
-            n_bad += result.n_bad_rows
-            if result.first_bad is not None and (first is None or split.number < first[0].number):
-                first = split, result.first_bad
-            limit.check(n_bad, n_known, _with_file(first))
+                is_whole = position not in result.unterminated
+                self.final_newlines[file.name] = self.final_newlines.get(file.name, True) and is_whole
+        self._run.log_progress(at_once=self.environments.add(result))
+        if split.number not in self._accepted:
+            self.n_rows += result.rows + result.n_bad_rows
+            self.n_bad += result.n_bad_rows
+            if result.first_bad is not None and (self._first is None or split.number < self._first[0].number):
+                self._first = split, result.first_bad
+            self.check_limit(self._n_known)
         return result.rows
 
-    with suggesting_quarantine(source):
-        run_stage(stage, job, source, run.splits, runner, reporter, done)
-    limit.check(n_bad, n_rows, _with_file(first))
-    if n_bad:
-        note = f"{n_bad:,} of {n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {storage.url}`"
+    def check_limit(self, n_rows: int | None) -> None:
+        """Raise an error if there are too many bad rows for a batch of `n_rows` rows, or of an unknown number."""
+        first = None if self._first is None else (self._first[0].files[self._first[1].file], self._first[1])
+        self._limit.check(self.n_bad, n_rows, first)
+
+
+def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> None:
+    """Log what users should know of a batch whose tasks are done."""
+    url = run.storage.url
+    if totals.n_bad:
+        note = f"{totals.n_bad:,} of {totals.n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {url}`"
         reporter.note(note)
     filters = getattr(source, "filters", None)
-    if filters and not n_rows and run.plan is not None:
-        logger.warning("%s: no row of the new files passes filters=%.200r", storage.url, filters)
-    if n_retries:
-        logger.warning("%s: %d requests to object stores failed and were repeated", storage.url, n_retries)
-    if source.labels is not None:  # declared labels are listed whether they occur or not
-        labels = tuple(sorted(int(x) if source.label_dtype == "int64" else float(x) for x in source.labels))
+    if filters and not totals.n_rows and run.plan is not None:
+        logger.warning("%s: no row of the new files passes filters=%.200r", url, filters)
+    if totals.n_retries:
+        logger.warning("%s: %d requests to object stores failed and were repeated", url, totals.n_retries)
     if source.label_dtype == "int64":  # other labels may be values of a regression
-        _warn_of_new_labels(run, labels)
+        _warn_of_new_labels(run, totals.labels)
     new_files = () if run.plan is None else run.plan.files
-    warn_unterminated([file for file in new_files if not final_newlines.get(file.name, True)], source)
-    return entries, labels, final_newlines, () if job.is_exact else environments.of_shards
+    warn_unterminated([file for file in new_files if not totals.final_newlines.get(file.name, True)], source)
 
 
 class _Environments:
@@ -236,10 +259,6 @@ def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> Non
     if new:
         text = "%s: batch %d has labels that no earlier batch has: %s"
         logger.warning(text, run.storage.url, run.plan.number, labels_shown(new))
-
-
-def _with_file(first: tuple[Split, BadRow] | None) -> tuple[SourceFile, BadRow] | None:
-    return None if first is None else (first[0].files[first[1].file], first[1])
 
 
 def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:

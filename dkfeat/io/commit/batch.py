@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
-from dkfeat.io.commit.status import RUNNING, RunLog, first_line, keep_log
+from dkfeat.io.commit.run_log import RUNNING, RunLog, first_line, keep_log
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
 from dkfeat.io.manifest.manifest import (

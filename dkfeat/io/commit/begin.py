@@ -19,7 +19,7 @@ from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.io.commit.batch import Batch, mark_success
 from dkfeat.io.commit.recheck import changed_sources, fingerprint_of_root
 from dkfeat.io.commit.repair import splits_to_repair
-from dkfeat.io.commit.status import close_log
+from dkfeat.io.commit.run_log import close_log
 from dkfeat.io.commit.target import check_unused, hold
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name

@@ -16,7 +16,7 @@ from typing import Any
 
 from dkfeat.errors import CommitError, DkfeatError, cause_of
 from dkfeat.io.commit.batch import mark_success
-from dkfeat.io.commit.status import log_batch
+from dkfeat.io.commit.run_log import log_batch
 from dkfeat.io.commit.target import hold, locked
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name

@@ -21,7 +21,7 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.tasks.batch import _patterns
 from dkfeat.errors import ShardError
 from dkfeat.io.commit import begin as commit
-from dkfeat.io.commit.status import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
+from dkfeat.io.commit.run_log import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
 from dkfeat.io.storage import open_storage
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole
