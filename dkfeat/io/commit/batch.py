@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.io.commit.run_log import RUNNING, RunLog, first_line, keep_log
 from dkfeat.io.manifest import metadata
@@ -331,18 +332,33 @@ class Batch:
                 self.storage.url,
             )
 
+    def _check_metadata(self, number: int) -> None:
+        """Raise an error if readers would reject the manifest, because spec or plan are not those of this run."""
+        assert self.plan is not None
+        plan = f"{META}/{plan_name(number)}"
+        if self.storage.size(plan) is None:
+            raise CommitConflictError(
+                f"{self.storage.url}: batch {number} was aborted by another run meanwhile; run again"
+            )
+        has_spec = self.storage.size(SPEC) is not None
+        if not has_spec or fingerprint(metadata.read_spec(self.storage)) != self.spec_fp:
+            raise CommitError(
+                f"{self.storage.url}/{SPEC} was {'changed' if has_spec else 'deleted'} during the run; "
+                "restore it from a copy and run again, or choose another target"
+            )
+        if metadata.read_plan(self.storage, number).to_json() != self.plan.to_json():
+            raise CommitError(
+                f"{self.storage.url}/{plan} was changed during the run; "
+                f"abort the batch with `dkfeat abort {self.storage.url}` and run again"
+            )
+
     def _publish(self, manifest: Manifest) -> Manifest:
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         crash_points.passed("before_manifest")
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
-            if (
-                self.storage.size(f"{META}/{plan_name(manifest.number)}") is None
-            ):  # a manifest without its plan is not read
-                raise CommitConflictError(
-                    f"{self.storage.url}: batch {manifest.number} was aborted by another run meanwhile; run again"
-                )
+            self._check_metadata(manifest.number)
             try:
                 self.storage.create(name, text)
             except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file

@@ -14,6 +14,7 @@ from dkfeat.errors import (
     CommitError,
     ConfigError,
     ParseError,
+    ShardError,
     SourceNotFoundError,
     SpecConflictError,
     TargetBusyError,
@@ -98,6 +99,30 @@ def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
         with pytest.raises(CommitConflictError, match="batch 1 was aborted by another run meanwhile"):
             run.commit(entries, schema=schema, n_features=10, versions={})
     assert metadata.newest_manifest(storage) is None
+
+
+@pytest.mark.parametrize("name", ["spec.json", "plan-000001.json"])
+@pytest.mark.parametrize("edit", ["delete", "damage", "exchange"])
+def test_commit__spec_or_plan_was_changed_meanwhile__is_refused(job, tmp_path, name, edit):
+    other = replace(job, target=tmp_path / "other", seed=7)
+    other.run()
+    storage, path = open_storage(job.target), job.target / "_dkfeat" / name
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        kept = path.read_bytes()
+        path.unlink()
+        if edit != "delete":
+            path.write_bytes(kept[:-9] if edit == "damage" else (other.target / "_dkfeat" / name).read_bytes())
+        schema = schema_of("codes", ROW_BYTES, "int64")
+        with pytest.raises(
+            (CommitError, CommitConflictError, ShardError),
+            match=name if name == "spec.json" or edit != "delete" else "was aborted",
+        ):
+            run.commit(entries, schema=schema, n_features=10, versions={})
+    assert not list((job.target / "_dkfeat").glob("manifest-*"))
+    path.write_bytes(kept)
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
 
 
 def test_replaced_spec__files_that_it_named_go_with_it(job):
