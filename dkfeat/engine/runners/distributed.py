@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,11 +136,21 @@ def connect(address: str) -> Iterator[Client]:
     """
     check_address(address)
     check_security(address)
+    client = Client.__new__(Client)  # known here even if its connection fails
     try:
-        client = Client(address, set_as_default=False)
+        Client.__init__(client, address, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
+        ) from error
+    except (
+        MemoryError,
+        ValueError,
+        struct.error,
+    ) as error:  # the bytes of another protocol, read as lengths and values
+        client.status = "closed"  # otherwise its deletion waits for a minute and prints a traceback
+        raise ClusterError(
+            f"the server at {address} is no Dask scheduler; give the scheduler's own port, not that of its dashboard"
         ) from error
     with client:
         yield client

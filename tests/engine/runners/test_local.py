@@ -1,8 +1,10 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +25,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import local
-from dkfeat.engine.runners.distributed import ClientRunner
+from dkfeat.engine.runners.distributed import ClientRunner, connect
 from dkfeat.engine.runners.local import LocalRunner, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
@@ -352,6 +354,28 @@ def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
         finally:
             scheduler.kill()
             worker.kill()
+
+
+def test_connect__another_server_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        begin = time.monotonic()
+        with (
+            pytest.raises(ClusterError, match=r"is no Dask scheduler; .* not that of its dashboard"),
+            connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"),
+        ):
+            pass
+        gc.collect()  # deletes the client
+        thread.join()
+    assert time.monotonic() - begin < 20
 
 
 def test_connect__nobody_there():
