@@ -301,11 +301,17 @@ class Batch:
                 )
 
     def _check_metadata(self) -> None:
-        """Raise an error if a file was deleted during the run without which the shards cannot be read."""
+        """Raise an error if the spec was changed, or a file deleted without which the shards cannot be read."""
         with faults_as(CommitError, f"{self.storage.url}: cannot commit"):
             names = [SPEC, *([] if self.manifest is None else [f"{META}/{self.manifest.name}"])]
             if self.storage.size(SPEC) is not None:
-                landmarks = metadata.landmarks_of(metadata.read_spec(self.storage))
+                spec = metadata.read_spec(self.storage)
+                if fingerprint(spec) != self.spec_fp:
+                    raise CommitError(
+                        f"{self.storage.url}/{SPEC} was changed during the run, and nothing was committed; restore it "
+                        "from a copy and run again, or choose another target"
+                    )
+                landmarks = metadata.landmarks_of(spec)
                 if landmarks is not None:
                     names.append(f"{META}/{metadata.sidecar_name('landmarks', landmarks)}")
             gone = next((name for name in names if self.storage.size(name) is None), None)
@@ -332,24 +338,17 @@ class Batch:
                 self.storage.url,
             )
 
-    def _check_metadata(self, number: int) -> None:
-        """Raise an error if readers would reject the manifest, because spec or plan are not those of this run."""
-        assert self.plan is not None
-        plan = f"{META}/{plan_name(number)}"
-        if self.storage.size(plan) is None:
+    def _check_plan(self, plan: BatchPlan) -> None:
+        """Raise an error if readers would reject the manifest, because the plan is not that of this run any more."""
+        name = f"{META}/{plan_name(plan.number)}"
+        if self.storage.size(name) is None:
             raise CommitConflictError(
-                f"{self.storage.url}: batch {number} was aborted by another run meanwhile; run again"
+                f"{self.storage.url}: batch {plan.number} was aborted by another run meanwhile; run again"
             )
-        has_spec = self.storage.size(SPEC) is not None
-        if not has_spec or fingerprint(metadata.read_spec(self.storage)) != self.spec_fp:
+        if metadata.read_plan(self.storage, plan.number).to_json() != plan.to_json():
             raise CommitError(
-                f"{self.storage.url}/{SPEC} was {'changed' if has_spec else 'deleted'} during the run; "
-                "restore it from a copy and run again, or choose another target"
-            )
-        if metadata.read_plan(self.storage, number).to_json() != self.plan.to_json():
-            raise CommitError(
-                f"{self.storage.url}/{plan} was changed during the run; "
-                f"abort the batch with `dkfeat abort {self.storage.url}` and run again"
+                f"{self.storage.url}/{name} was changed during the run, and nothing was committed; restore it from a "
+                "copy and run again, or delete it and run again"
             )
 
     def _publish(self, manifest: Manifest) -> Manifest:
@@ -358,7 +357,8 @@ class Batch:
         name = f"{META}/{manifest.name}"
         crash_points.passed("before_manifest")
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
-            self._check_metadata(manifest.number)
+            assert self.plan is not None
+            self._check_plan(self.plan)
             try:
                 self.storage.create(name, text)
             except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file

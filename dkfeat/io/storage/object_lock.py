@@ -100,7 +100,7 @@ class ObjectLock:
         if not _has_run_id(values):
             raise TargetBusyError(f"{where}/{LOCK} was not written by dkfeat; remove it if no run is writing here")
         holder = _holder(values)
-        if holder.alive is not False and values["run_id"] != break_lock:
+        if holder.alive or (holder.alive is None and values["run_id"] != break_lock):
             raise holder.busy_error(where)
 
 

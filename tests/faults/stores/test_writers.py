@@ -253,6 +253,14 @@ def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, s
     bucket.assert_whole(committed=True)
 
 
+@pytest.mark.fault("C-04")
+def test_lock__of_a_living_run_on_this_host__cannot_be_broken(bucket, storage):
+    holder = foreign_lock(bucket)
+    with pytest.raises(TargetBusyError, match=r"is being written by run a+ "):
+        break_lock(storage, holder["run_id"])
+    assert storage.holder().run_id == holder["run_id"]
+
+
 @pytest.mark.parametrize(
     ("changes", "alive"),
     [
