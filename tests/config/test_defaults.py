@@ -173,6 +173,8 @@ def test_conf__every_file_is_right(path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("kind: local\nmemory_limit: 100MiB", "memory_limit='100MiB', but"),
+        ("run: {memory_limit: 100MiB}", "memory_limit='100MiB', but"),
         ("kind: slrum", "did you mean 'slurm'?"),
         ("kind: local\nn_worker: 3", "n_worker: unknown key; did you mean 'n_workers'?"),
         ("featurise: []", "did you mean 'featurize'?"),

@@ -105,12 +105,16 @@ def _check(path: str) -> dict[str, Any]:
     from dkfeat.cli.jobs import build_map, build_source, load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
+    from dkfeat.engine.clusters.local import check_memory
 
     content = read_yaml(path, "a job file or a cluster file")
     with errors_at(path):
         if isinstance(content, Mapping) and "kind" in content:
-            return {"kind": "cluster", "cluster": read_cluster(content).kind}
+            cluster = read_cluster(content)
+            check_memory(cluster.memory_limit)
+            return {"kind": "cluster", "cluster": cluster.kind}
         job = load_job(path)
+        check_memory(job.run.memory_limit)
         for part in job.featurize:
             build_source(part.source)
             if part.map is not None:

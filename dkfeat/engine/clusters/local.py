@@ -167,6 +167,12 @@ def _closing(cluster: LocalCluster) -> Iterator[LocalCluster]:
             cluster.status = Status.closed  # the failed close() has not set it
 
 
+def check_memory(limit: int | str | None) -> None:
+    """Check a worker's memory limit, if there is one; errors are those of `as_bytes`."""
+    if limit is not None:
+        as_bytes(limit)
+
+
 def as_bytes(text: int | str) -> int:
     """Convert a worker's memory limit to bytes.
 

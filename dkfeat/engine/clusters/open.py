@@ -22,7 +22,7 @@ from dkfeat.config.execution import (
     SSHClusterConfig,
     load_cluster,
 )
-from dkfeat.engine.clusters.local import SETTINGS, as_bytes, local_cluster
+from dkfeat.engine.clusters.local import SETTINGS, as_bytes, check_memory, local_cluster
 from dkfeat.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> Cl
     else:
         raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
     config = config.sized(**sizes)
-    if config.memory_limit is not None:
-        as_bytes(config.memory_limit)
+    check_memory(config.memory_limit)
     modules, extra = NEEDS.get(config.kind, ((), ""))
     missing = [name for name in modules if find_spec(name) is None]
     if missing:

@@ -20,7 +20,7 @@ from dask.utils import parse_timedelta
 import dkfeat
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.settings import errors_at, read_text
-from dkfeat.engine.clusters.local import as_bytes, local_cluster, share_cores
+from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
 from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.local import GRAPH_TASKS, Runner, open_local
@@ -225,8 +225,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
         share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
-        if run.memory_limit is not None:
-            as_bytes(run.memory_limit)
+        check_memory(run.memory_limit)
         opening = local_cluster(**sizes, profile=run.performance_report is not None)
     else:
         _check_sizes(run, scheduler)
