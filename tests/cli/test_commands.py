@@ -177,6 +177,8 @@ def test_predict__into_a_file_takes_no_options_of_folders(job, tmp_path):
     words = ("predict", job[0] / "model", job[0] / "test.svm", "--out", tmp_path / "labels.txt")
     told = run(*words, "--n-workers", 2, "--on-bad-row", "quarantine", "--target-option", "a=b", status=2).stderr
     assert "only predictions in a folder take --target-option, --on-bad-row, --n-workers; give --out DIR" in told
+    told = run(*words, "--format", "parquet", "--id", "name", "--keep", "day", status=2).stderr
+    assert "only predictions in a folder take --id, --keep; give --out DIR" in told
     assert not (tmp_path / "labels.txt").exists()
     run(*words, "--no-progress")
 

@@ -89,7 +89,7 @@ def predict(
         _to_folder(ctx, loaded, rows, out, options)
         return
     folder_options = {field.name for field in fields(RunConfig)} - {"progress"}
-    folder_options |= {"on_bad_row", "max_bad_rows", "scores", "target_options"}
+    folder_options |= {"on_bad_row", "max_bad_rows", "scores", "target_options", "id", "keep"}
     if given := given_flags(ctx, folder_options):
         raise click.UsageError(
             f"only predictions in a folder take {', '.join(given.values())}; give --out DIR, or leave them out", ctx

@@ -227,11 +227,13 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
             if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
                 hint = f": there is no bucket {printable(bucket)}, or the credentials give no access to it"
             raise SourceNotFoundError(f"no file matches {printable(urlpath)}{hint}")
+    names = system.protocol
+    kind = names if isinstance(names, str) else names[0]
     path = shown_url(path)  # fsspec's path of a web page is its URL
     root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for info in files:
         name, url = "/" + shown_url(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
-        yield _Match(str(system.protocol), name, root, url, **remote_identity(info))
+        yield _Match(kind, name, root, url, **remote_identity(info))
 
 
 def _is_folder_marker(info: Mapping[str, Any]) -> bool:
@@ -291,4 +293,7 @@ def _check_magic(file: SourceFile, head: bytes) -> None:
 
 def _folder_error(path: str) -> SourceNotFoundError:
     where = printable(path)
-    return SourceNotFoundError(f"{where} is a folder; name files or a pattern such as {where.rstrip('/')}/*.svm")
+    return SourceNotFoundError(
+        f"{where} is a folder; name files or a pattern such as {where.rstrip('/')}/*.svm, or read its Parquet files "
+        "with dkfeat.ParquetSource (--format parquet)"
+    )

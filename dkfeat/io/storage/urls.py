@@ -207,6 +207,8 @@ class Retries:
 
         Raises
         ------
+        ConfigError
+            If the file system does not know a storage option.
         OSError
             `FileNotFoundError`, `FileExistsError` or `PermissionError` if the fault is of that kind, else an error with
             `errno.EIO`. The text is the store's message without secrets.
@@ -216,6 +218,10 @@ class Retries:
             tries += 1
             try:
                 result = function()
+            except TypeError as fault:  # options are passed on when the file system connects
+                if "unexpected keyword argument" not in str(fault):
+                    raise
+                raise ConfigError(f"{self.where}: a storage option is not known: {self._hide(str(fault))}") from None
             except Exception as fault:
                 now = time.monotonic()
                 deadline = deadline or now + self.seconds

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dkfeat.errors import SourceError, SpecConflictError
+from dkfeat.errors import ConfigError, SourceError, SpecConflictError
 from dkfeat.io.files.contents import check_unchanged, open_content
 from dkfeat.io.files.find import find_files
 from dkfeat.io.libsvm.source import LibsvmSource
@@ -75,3 +75,11 @@ def test_web_servers__length_that_is_too_small():
         message = "bytes 0-107/120 in place of bytes 0-107/108"
         with open_content(file) as content, pytest.raises(SourceError, match=message):
             content.read()
+
+
+def test_web_servers__unknown_storage_option():
+    with (
+        web_server({"/a.svm": ROW}) as web,
+        pytest.raises(ConfigError, match=r"a storage option is not known: .*'endpiont'"),
+    ):
+        find_files([web.url("/a.svm")], {"endpiont": "x"})

@@ -133,7 +133,9 @@ def test_files__nothing_matches(tmp_path):
 @pytest.mark.fault("I-36")
 def test_files__folders_are_refused_but_for_patterns(tmp_path):
     make(tmp_path, "x/a.svm", "x/sub/b.svm")
-    with pytest.raises(SourceNotFoundError, match=r"x is a folder; name files or a pattern such as .*x/\*\.svm"):
+    with pytest.raises(
+        SourceNotFoundError, match=r"x is a folder; name files or a pattern such as .*x/\*\.svm, or read its Parq"
+    ):
         find_files([str(tmp_path / "x")])
     assert names_of(str(tmp_path / "x/*")) == ["a.svm"]
     with pytest.raises(SourceNotFoundError, match="no file matches"):
@@ -291,7 +293,7 @@ def test_urls__file_protocol_and_mixtures(tmp_path, memory):
     make(tmp_path, "a.svm")
     assert names_of(f"file://{tmp_path}/a.svm") == ["a.svm"]
     memory.pipe("/a.svm", ROW)
-    with pytest.raises(ConfigError, match="one file system"):
+    with pytest.raises(ConfigError, match="one file system; got local, memory"):
         find_files([str(tmp_path / "a.svm"), "memory://a.svm"])
 
 
