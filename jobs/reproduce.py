@@ -12,11 +12,12 @@ import click
 from reproduction import NAMES, experiment
 from reproduction.html_report import minutes, write_html
 from reproduction.parts import Workers
-from reproduction.results_page import write_page
+from reproduction.results_page import check_page, write_page
 from reproduction.runs import kept_results, run_experiment
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.io.outputs import check_folder
 from dkfeat.messages import nearest
 from dkfeat.plot.style import check_plots
 
@@ -66,7 +67,9 @@ def main(
             f"--data {data}: there is no such folder; give the one that holds letter/train.svm.xz and others"
         )
     check_plots()
-    target, began = Path(out), time.monotonic()
+    target, began = check_folder(out, ["report.html"], overwrite=bool(kept_results(Path(out), NAMES))), time.monotonic()
+    if docs is not None:
+        check_page(docs)
 
     def tell(text: str) -> None:
         click.echo(f"[{time.monotonic() - began:7.1f} s] {text}", err=True)

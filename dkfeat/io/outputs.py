@@ -61,12 +61,13 @@ def check_outputs(
     for path in existing:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{printable(str(path))} exists and is not a regular file; name a file to write")
-        if any(other in path.parents or path.samefile(other) for other in read):
+        is_parquet = path.suffix == ".parquet"  # of a folder only such files are read
+        if any(path.samefile(other) or (is_parquet and other in path.parents) for other in read):
             raise ConfigError(f"{printable(str(path))} is an input of this command; choose another file for the result")
     if existing and not overwrite and not any(map(_has_mark, existing)):
         raise ConfigError(
             f"{printable(str(existing[0]))} exists, and dkfeat cannot tell that it is an earlier result; choose "
-            "another name, remove it, or replace it with --overwrite, in Python overwrite=True"
+            "another name or remove it, or, if the command has this option, pass --overwrite, in Python overwrite=True"
         )
     return paths
 

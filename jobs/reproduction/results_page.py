@@ -7,14 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import ConfigError
+from dkfeat.io.outputs import check_outputs
 
 from .html_report import cell_text, minutes, verdict_mark
 from .parts import write_whole
 
-__all__ = ["write_page"]
+__all__ = ["check_page", "write_page"]
 
 MOST_BYTES = 2 * 2**20
 """Maximum size of all pictures together."""
+
+
+TITLE = "# The papers' experiments"
+"""First line of the page, by which an earlier one is recognised."""
+
+
+def check_page(page: str) -> None:
+    """Check that the page may be written: there is none, or an earlier one.
+
+    Raises
+    ------
+    ConfigError
+        If the file is another one, or lies in a data set or a model.
+    """
+    is_earlier = Path(page).is_file() and Path(page).read_bytes().startswith(TITLE.encode())
+    check_outputs([page], overwrite=is_earlier)
 
 
 def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
@@ -62,7 +79,7 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
 
 def _opening(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
-        "# The papers' experiments",
+        TITLE,
         "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; do not edit "
         "it by hand. Each experiment is a module of `jobs/reproduction/`.",
         "\n".join(f"- [{result['title']}](#{result['name']}){_tally(result)}" for result in results),

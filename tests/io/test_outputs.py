@@ -57,7 +57,7 @@ def test_outputs__in_a_data_set_or_a_model_are_refused(places, name):
 
 
 @pytest.mark.fault("S-19")
-@pytest.mark.parametrize("given", ["rows.svm", "./rows.svm", "*.svm", "**/*.svm", "file://{}/rows.svm", "."])
+@pytest.mark.parametrize("given", ["rows.svm", "./rows.svm", "*.svm", "**/*.svm", "file://{}/rows.svm"])
 @pytest.mark.parametrize("out", ["rows.svm", "x/../rows.svm", "link.svm", "hard.svm", "file://{}/rows.svm"])
 def test_outputs__an_input_is_never_replaced(places, monkeypatch, given, out):
     monkeypatch.chdir(places)
@@ -130,3 +130,15 @@ def test_place__in_an_object_store():
             check_place(f"memory://outputs/{name}", "a data set")
     with pytest.raises(ConfigError):
         check_outside("memory://outputs/shards")
+
+
+@pytest.mark.fault("S-19")
+def test_outputs__of_a_folder_only_parquet_files_are_inputs(tmp_path):
+    """A folder as a source is read for Parquet files only, so a result beside them can be replaced."""
+    inputs = tmp_path / "days"
+    (inputs / "more").mkdir(parents=True)
+    for name in ("more/labels.csv", "more/day.parquet"):
+        (inputs / name).touch()
+    check_outputs([inputs / "more/labels.csv"], inputs=[str(inputs)], overwrite=True)
+    with pytest.raises(ConfigError, match="is an input of this command"):
+        check_outputs([inputs / "more/day.parquet"], inputs=[str(inputs)], overwrite=True)

@@ -142,6 +142,37 @@ def test_docs__keep_full_runs_only(tmp_path):
     assert str(tmp_path) not in text
 
 
+@pytest.mark.fault("S-19")
+@pytest.mark.usefixtures("toy")
+def test_outputs__of_others_are_kept(tmp_path):
+    mine, out, data_set = tmp_path / "mine.md", tmp_path / "out", tmp_path / "shards"
+    (data_set / "_dkfeat").mkdir(parents=True)
+    (data_set / "_dkfeat" / "spec.json").write_text("{}")
+    out.mkdir()
+    for file in (mine, out / "report.html"):
+        file.write_text("mine")
+    for arguments in (("--out", tmp_path / "new", "--docs", mine), ("--out", out), ("--out", data_set / "data")):
+        refused = reproduce(*arguments, "--mode", "full")
+        assert refused.exit_code == 2
+        assert "Traceback" not in refused.stderr
+    assert {file.name for file in tmp_path.rglob("*")} == {
+        "mine.md",
+        "out",
+        "report.html",
+        "shards",
+        "_dkfeat",
+        "spec.json",
+    }
+    assert mine.read_text() == (out / "report.html").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("toy")
+def test_outputs__earlier_ones_are_replaced(tmp_path):
+    for _ in range(2):
+        outcome = reproduce("--out", tmp_path / "out", "--mode", "full", "--docs", tmp_path / "results.md")
+        assert outcome.exit_code == 0, outcome.stderr
+
+
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("arguments", "words"),
