@@ -202,7 +202,7 @@ def class_weights(
         return np.asarray(counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), dtype=np.float64)
     weights = np.ones(len(classes))
     for label, weight in given.items():
-        found = np.flatnonzero(classes == as_label(label))
+        found = np.flatnonzero(classes.astype(object) == as_label(label))  # as Python numbers, which compare exactly
         if not len(found):
             some = ", ".join(str(value) for value in classes[:10].tolist())
             raise ConfigError(f"class_weight names the label {label}, but the classes are {some}")

@@ -13,6 +13,7 @@ from pyarrow import parquet
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import SourceConfig
+from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.learn.checks import check_class_weight, class_weights
 from dkfeat.learn.model import load_model
@@ -112,6 +113,13 @@ def test_exact_labels__class_weights():
     weights = check_class_weight({LARGE: 2, str(LARGE + 1): 3})
     assert weights == {str(LARGE): 2.0, str(LARGE + 1): 3.0}
     assert class_weights(weights, np.array([LARGE, LARGE + 1]), np.ones(2, np.int64)).tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("label", [LARGE + 1, 10**400], ids=["2^53+1", "10^400"])
+def test_exact_labels__class_weight_of_an_integer_that_is_no_float64_class(label):
+    classes = np.array([0.5, LARGE])
+    with pytest.raises(ConfigError, match=f"names the label {label}, but the classes are 0.5"):
+        class_weights(check_class_weight({label: 2}), classes, np.ones(2, np.int64))
 
 
 def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
