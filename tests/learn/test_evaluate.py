@@ -304,6 +304,17 @@ def test_accumulator__more_classes_than_curves():
     assert not found.curves
 
 
+@pytest.mark.parametrize("n_classes", [2, 300])
+def test_evaluation__repr_is_short(n_classes):
+    classes = np.arange(n_classes)
+    counts = accumulator_for(SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((n_classes, 1))))
+    counts.add(Batch(np.repeat(classes, 50), np.tile(classes, 50), np.eye(n_classes)[np.tile(classes, 50)]))
+    found = evaluation_of(counts)
+    text = repr(found)
+    assert str(found.summary["accuracy"]) in text
+    assert len(text) < 1000
+
+
 def test_predict__command_line_writes_folders_and_files(trained, tmp_path):
     folder, pattern, X, _ = trained
     outcome = run("predict", folder / "model", pattern, "--out", tmp_path / "out", "--no-progress")

@@ -54,15 +54,15 @@ class Evaluation:
     summary: Mapping[str, float] = field(default_factory=dict)
     """Scores by name: accuracy, macro and weighted averages, areas under curves; for regression rmse, mae and r2. Macro
     averages of precision, recall and F1 are over the classes that occur among the labels or the predictions."""
-    per_class: Sequence[Mapping[str, Any]] = ()
+    per_class: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     """For each class: label, precision, recall, f1, support and, if there are curves, auc and average_precision; None
     if a value is not defined."""
-    confusion: Sequence[tuple[int, int, int]] = ()
+    confusion: Sequence[tuple[int, int, int]] = field(default=(), repr=False)
     """Indices of the true and the predicted label in the classes, and number of rows; largest first."""
-    curves: Mapping[str, Any] = field(default_factory=dict)
+    curves: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """``roc`` (false and true positive rate) and ``precision_recall`` (recall and precision), as two lists each; for
     two classes the curves of the second class, else the mean over the classes."""
-    calibration: Sequence[tuple[float, float, int]] = ()
+    calibration: Sequence[tuple[float, float, int]] = field(default=(), repr=False)
     """For each bin of probabilities that has rows: mean probability, share of positive rows, number of rows."""
     sample: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False, compare=False)
     """For regression: labels and predictions of randomly drawn rows."""
