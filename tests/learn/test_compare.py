@@ -130,11 +130,21 @@ def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_pat
     with pytest.raises(SpecConflictError, match="other settings or other files"):
         compare(LibsvmSource(train, dtype="float64"), test=test, out=tmp_path, exact=False, **FEW)
     (tmp_path / "results.jsonl").write_text(lines[0] + "3\n")
-    with pytest.raises(ShardError, match="line 2: not a result"):
+    with pytest.raises(ShardError, match="line 2: not an intact result"):
         compare(train, test=test, out=tmp_path, exact=False, **FEW)
     (tmp_path / "results.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(ShardError, match="line 1: not a result"):
+    with pytest.raises(ShardError, match="line 1: not an intact result"):
         compare(train, test=test, out=tmp_path, exact=False, **FEW)
+
+
+@pytest.mark.parametrize("damage", ["0.5", "7.5", "NaN", '"0.5"', "1, "])
+def test_compare__refuses_a_damaged_result(tmp_path, damage):
+    with module.ResultStore(tmp_path, {}, False) as store:
+        store.result("gcws", 16, lambda: Result(name="gcws", k=16, accuracy=0.25, C=1.0))
+    path = tmp_path / "results.jsonl"
+    path.write_text(path.read_text().replace('"accuracy": 0.25', f'"accuracy": {damage}'))
+    with pytest.raises(ShardError, match="line 2: not an intact result"), module.ResultStore(tmp_path, {}, False):
+        pass
 
 
 def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):

@@ -241,7 +241,7 @@ class ResultStore:
     SpecConflictError
         If the folder holds results with other settings.
     ShardError
-        If the file holds anything else.
+        If the file holds anything else, or a damaged result.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class ResultStore:
             self._done[name] = compute()
             if self._path is not None:
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"what": name, "value": self._done[name]}) + "\n")
+                    file.write(json.dumps(_sealed(name, self._done[name])) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
         return self._done[name]
@@ -320,6 +320,10 @@ class ResultStore:
             self._line.end()
 
 
+def _sealed(name: str, value: Any) -> dict[str, Any]:
+    return {"what": name, "value": value, "seal": fingerprint({"what": name, "value": value})}
+
+
 def _whole_lines(path: Path) -> list[Any]:
     """Read the values of the lines, except for a last line that was cut."""
     if not path.exists():
@@ -332,9 +336,12 @@ def _whole_lines(path: Path) -> list[Any]:
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict) or value.keys() != ({"settings"} if number == 1 else {"what", "value"}):
-            raise ShardError(f"{path}, line {number}: not a result that dkfeat wrote; remove the file to start again")
+            is_ours = value.keys() == {"settings"} if number == 1 else _sealed(value["what"], value["value"]) == value
+        except (ValueError, TypeError, KeyError, AttributeError):
+            is_ours = False
+        if not is_ours:
+            raise ShardError(
+                f"{path}, line {number}: not an intact result of this version of dkfeat; remove the file to start again"
+            )
         values.append(value)
     return values
