@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dkfeat.engine.progress import LINE_SECONDS, ProgressState
-from dkfeat.io.outputs import check_outputs
+from dkfeat.io.outputs import check_outputs, check_outside
 from dkfeat.io.storage.urls import printable
 
 _MOST_LINE_BYTES = 1 << 20
@@ -105,7 +105,10 @@ def check_log(file: str) -> None:
         with path.open("rb") as lines, suppress(ValueError, AttributeError):
             first = lines.readline(_MOST_LINE_BYTES)
             has_lines = not first or {"time", "level", "event"} <= json.loads(first).keys()
-    check_outputs([file], overwrite=has_lines)
+    if has_lines:  # its folder need not be writable
+        check_outside(path.resolve().parent)
+    else:
+        check_outputs([file])
 
 
 class _Handler(logging.Handler):

@@ -13,7 +13,8 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.json_lines import LogLines, check_log
 from dkfeat.engine.runners.open import check_report
-from dkfeat.errors import ConfigError
+from dkfeat.errors import CommitError, ConfigError
+from dkfeat.io.manifest.model_folder import LocalFolder
 from dkfeat.io.outputs import write_output
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
@@ -144,3 +145,17 @@ def test_log__goes_to_the_end_of_a_log_alone(made, tmp_path):
     for place in (made / "rows.svm", made / "shards" / "night.log", tmp_path / "other.json"):
         with pytest.raises(ConfigError):
             check_log(str(place))
+
+
+def test_log__of_a_folder_that_is_not_writable_is_continued(made, monkeypatch):
+    """A log that an administrator created in /var/log is one."""
+    log = made / "var.log"
+    log.touch()
+
+    def refuse(_):
+        raise CommitError("not a writable folder")
+
+    monkeypatch.setattr(LocalFolder, "check_writable", refuse)
+    check_log(str(log))
+    with pytest.raises(CommitError):
+        check_log(str(made / "new.log"))
