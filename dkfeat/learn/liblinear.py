@@ -334,10 +334,10 @@ def fit_c(
         weight = of_class[numbers] if weight is None else weight * of_class[numbers]
     if loss == "log_loss":
         dual = bool(issparse(X) and X.shape[0] < X.shape[1])
-        targets = [y] if len(classes) == 2 else [y == label for label in classes]
+        targets = [numbers] if len(classes) == 2 else [numbers == number for number in range(len(classes))]
         estimators: list[Any] = [LogisticRegression(solver="liblinear", dual=dual, **shared) for _ in targets]
     else:
-        targets, estimators = [y], [LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)]
+        targets, estimators = [numbers], [LinearSVC(loss=loss, dual=True if loss == "hinge" else "auto", **shared)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         for estimator, target in zip(estimators, targets, strict=True):

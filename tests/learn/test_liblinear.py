@@ -252,3 +252,14 @@ def test_job__trains_by_liblinear(digits, tmp_path):
     done = subprocess.run([sys.executable, program, tmp_path / "job.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "test accuracy 9" in done.stdout
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log_loss"])
+@pytest.mark.parametrize("labels", [(0.5, 1.5), (0.5, 1.5, 2.5)])
+def test_train__classes_may_be_fractions(tmp_path, labels, loss):
+    text = "".join(f"{label} {column}:1\n" for column, label in enumerate(labels, 1)) * 10
+    (tmp_path / "rows.svm").write_text(text)
+    gcws = dkfeat.GCWSFeatures(16, random_state=0)
+    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "features", gcws, progress=False)
+    model = dkfeat.train(tmp_path / "features", dkfeat.Liblinear(loss=loss, C=1.0), progress=False)
+    assert model.predict(np.eye(len(labels))).tolist() == list(labels)
