@@ -18,7 +18,7 @@ from dkfeat.io.commit import maintenance
 from dkfeat.io.commit.status import status
 from dkfeat.io.shards import reader
 from dkfeat.io.shards.columns import schema_of
-from dkfeat.io.storage import crash_points, local, open_storage
+from dkfeat.io.storage import crash_points, local_lock, open_storage
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import ROW_BYTES, TinyJob, write_sources
 
@@ -101,7 +101,7 @@ class DataSetMachine(RuleBasedStateMachine):
             patch.setattr(crash_points, "passed", die)
             with suppress(Killed):
                 act()
-        local._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
+        local_lock._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
         meta = self.job.target / "_dkfeat"
         manifests = len(list(meta.glob("manifest-*.json")))
         plans = len(list(meta.glob("plan-*.json")))
