@@ -80,6 +80,6 @@ def test_web_servers__length_that_is_too_small():
 def test_web_servers__unknown_storage_option():
     with (
         web_server({"/a.svm": ROW}) as web,
-        pytest.raises(ConfigError, match=r"a storage option is not known: .*'endpiont'"),
+        pytest.raises(ConfigError, match=r"a storage option is not known: .*'endpoint_name'"),
     ):
-        find_files([web.url("/a.svm")], {"endpiont": "x"})
+        find_files([web.url("/a.svm")], {"endpoint_name": "x"})
