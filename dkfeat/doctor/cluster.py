@@ -15,7 +15,7 @@ from distributed.versions import VersionMismatchWarning
 
 import dkfeat
 from dkfeat.doctor import Check
-from dkfeat.engine.runners.distributed import connect
+from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, show_bytes

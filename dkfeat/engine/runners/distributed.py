@@ -1,29 +1,24 @@
-"""Runner on a distributed cluster, and the connection to its scheduler."""
+"""Runner on a distributed cluster."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import dask
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
-from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.comm.core import CommClosedError
-from distributed.comm.registry import get_backend
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
-from distributed.security import Security
 
 import dkfeat
 from dkfeat.engine.resolve.defaults import read_defaults
-from dkfeat.errors import ClusterError, ConfigError, DkfeatError
+from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
@@ -32,71 +27,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-_PORTLESS = {"inproc"}
-
-
-def check_address(address: str) -> None:
-    """Check the address of a scheduler, because with an invalid address Dask leaves an incomplete client behind.
-
-    Raises
-    ------
-    ConfigError
-        If it has no protocol that Dask knows, or no port.
-
-    Examples
-    --------
-    >>> check_address("tcp://10.0.0.1:8786")
-    >>> check_address("tcp://login-node")
-    Traceback (most recent call last):
-    dkfeat.errors.ConfigError: 'tcp://login-node' is no address of a scheduler: missing port ... 'tcp://10.0.0.1:8786'
-    """
-    try:
-        if "://" not in address:
-            raise ValueError("it has no protocol")
-        protocol, host = parse_address(address, strict=True)
-        get_backend(protocol)
-        if protocol not in _PORTLESS:
-            parse_host_port(host)
-    except ValueError as error:
-        raise ConfigError(
-            f"{address!r} is no address of a scheduler: {error}; give one such as 'tcp://10.0.0.1:8786'"
-        ) from error
-
-
-def check_security(address: str) -> None:
-    """Check that an address agrees with Dask's TLS settings.
-
-    Otherwise Dask raises errors of many kinds that name no setting, and leaves an incomplete client.
-
-    Parameters
-    ----------
-    address : str
-        Address of a scheduler, such as "tls://10.0.0.1:8786".
-
-    Raises
-    ------
-    ConfigError
-        If certificates are missing or cannot be read, or Dask requires encryption and the address is not encrypted.
-    """
-    if dask.config.get("distributed.client.security-loader", None):  # this function makes the settings of each client
-        return
-    try:
-        settings = Security().get_connection_args("client")
-    except (OSError, ValueError) as error:  # a file is missing, or is no certificate or key
-        raise ConfigError(
-            "the certificates that Dask is set to use, distributed.comm.tls.ca-file and "
-            f"distributed.comm.tls.client.cert and .key, cannot be loaded: {error}"
-        ) from error
-    is_tls = address.startswith("tls://")
-    if is_tls and settings.get("ssl_context") is None:
-        raise ConfigError(
-            f"{address} needs certificates: set distributed.comm.tls.ca-file and distributed.comm.tls.client.cert and "
-            ".key in Dask's configuration"
-        )
-    if not is_tls and settings.get("require_encryption"):
-        raise ConfigError(f"Dask is set to require encryption, but {address} is not encrypted; give a tls:// address")
-
 
 REFRESH_SECONDS = 2.0
 """Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost workers."""
@@ -121,39 +51,6 @@ IDLE_BYTES = 250 << 20
 
 TERMINATE = 0.95
 """Share of the memory limit at which the nanny terminates a worker."""
-
-
-@contextmanager
-def connect(address: str) -> Iterator[Client]:
-    """Connect to a scheduler for the ``with`` block.
-
-    Raises
-    ------
-    ClusterError
-        If it does not respond within Dask's connection timeout.
-    ConfigError
-        If the address is invalid, or contradicts Dask's TLS settings.
-    """
-    check_address(address)
-    check_security(address)
-    client = Client.__new__(Client)  # known here even if its connection fails
-    try:
-        Client.__init__(client, address, set_as_default=False)
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
-        ) from error
-    except (
-        MemoryError,
-        ValueError,
-        struct.error,
-    ) as error:  # the bytes of another protocol, read as lengths and values
-        client.status = "closed"  # otherwise its deletion waits for a minute and prints a traceback
-        raise ClusterError(
-            f"the server at {address} is no Dask scheduler; give the scheduler's own port, not that of its dashboard"
-        ) from error
-    with client:
-        yield client
 
 
 class TaskPlugin(WorkerPlugin):

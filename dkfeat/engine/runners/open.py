@@ -301,7 +301,7 @@ def _this_machine(scheduler: str, run: ExecutionConfig) -> AbstractContextManage
 
 @contextmanager
 def _connection(scheduler: str | None, scheduler_file: str | PathLike[str] = "") -> Iterator[Client]:
-    from dkfeat.engine.runners.distributed import connect
+    from dkfeat.engine.runners.connect import connect
 
     with connect(read_address(fspath(scheduler_file)) if scheduler is None else scheduler) as client:
         yield client

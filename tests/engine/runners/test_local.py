@@ -1,7 +1,6 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import socket
@@ -25,7 +24,8 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import local
-from dkfeat.engine.runners.distributed import ClientRunner, connect
+from dkfeat.engine.runners.connect import connect
+from dkfeat.engine.runners.distributed import ClientRunner
 from dkfeat.engine.runners.local import LocalRunner, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
@@ -373,9 +373,18 @@ def test_connect__another_server_is_named_at_once():
             connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"),
         ):
             pass
-        gc.collect()  # deletes the client
         thread.join()
     assert time.monotonic() - begin < 20
+
+
+def test_connect__server_that_never_answers():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
+        socket.create_server(("127.0.0.1", 0)) as server,  # the kernel accepts connections for it
+        pytest.raises(ClusterError, match=r"no Dask scheduler answers at .* within 0\.5 s"),
+        connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"),
+    ):
+        pass
 
 
 def test_connect__nobody_there():

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.engine.runners.distributed import connect
+from dkfeat.engine.runners.connect import connect
 from dkfeat.errors import ClusterError, ConfigError
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.programs import ROOT, command, end, run, start
