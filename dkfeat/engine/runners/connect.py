@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,8 +104,18 @@ def connect(address: str) -> Iterator[Client]:
         raise ClusterError(
             f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
         ) from error
-    with client:
-        yield client
+    log = logging.getLogger("distributed.client")
+    log.addFilter(_is_no_cancellation)
+    try:
+        with client:
+            yield client
+    finally:
+        log.removeFilter(_is_no_cancellation)
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Filter log records: when a client is closed while it tries to connect again, Dask logs that with a traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def _check_answer(address: str) -> None:

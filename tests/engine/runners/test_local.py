@@ -1,6 +1,8 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
+import json
+import logging
 import multiprocessing
 import os
 import socket
@@ -328,7 +330,11 @@ def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
 
 @pytest.mark.fault("P-06")
 @pytest.mark.cluster
-def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
+def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path, monkeypatch):
+    logged = []
+    log = logging.getLogger("distributed.client")
+    monkeypatch.setattr(log, "handlers", [logging.Handler()])
+    monkeypatch.setattr(log.handlers[0], "emit", logged.append)
     address_file = tmp_path / "scheduler.json"
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is needed
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
@@ -340,7 +346,7 @@ def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
     ):
         try:
             wait_until(lambda: address_file.exists() and address_file.stat().st_size, scheduler, worker)
-            with Client(scheduler_file=str(address_file), set_as_default=False, timeout=60) as client:
+            with connect(json.loads(address_file.read_bytes())["address"]) as client:
                 client.wait_for_workers(1, timeout=120)
                 runner = ClientRunner(client)
                 begin = time.monotonic()
@@ -354,6 +360,7 @@ def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path):
         finally:
             scheduler.kill()
             worker.kill()
+    assert not [record for record in logged if record.exc_info]
 
 
 def test_connect__another_server_is_named_at_once():
