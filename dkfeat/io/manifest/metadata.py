@@ -201,8 +201,14 @@ def read_plan(storage: Storage, number: int) -> BatchPlan:
 def next_batch(storage: Storage, manifest: Manifest | None) -> tuple[int, BatchPlan | None]:
     """Return the number of the batch that follows a manifest, and its plan if the batch was begun."""
     number = manifest.number + 1 if manifest else 1
-    begun = storage.size(f"{META}/{plan_name(number)}") is not None
-    return number, read_plan(storage, number) if begun else None
+    if storage.size(f"{META}/{plan_name(number)}") is None:
+        return number, None
+    try:
+        return number, read_plan(storage, number)
+    except ShardError as fault:
+        raise ShardError(
+            f"{fault}; the batch is not committed: delete this file and run again, which keeps its complete shards"
+        ) from fault
 
 
 def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,18 @@ def test_abort__leaves_what_was_committed(job, interrupted):
     assert dataset_state(job.target) == interrupted[1]
     assert_dataset_whole(job.target, committed=True)
     assert maintenance.abort(job.target) == maintenance.Aborted(number=None, removed=())
+
+
+@pytest.mark.fault("S-06")
+def test_plan_of_an_unfinished_batch__is_cut__the_error_says_how_to_continue(job, finished):
+    plan = job.target / "_dkfeat" / "plan-000002.json"
+    plan.write_bytes(plan.read_bytes()[:-9])
+    for act in (job.run, partial(maintenance.abort, job.target)):
+        with pytest.raises(ShardError, match=r"plan-000002\.json.*delete this file and run again"):
+            act()
+    plan.unlink()  # as the message says
+    job.run()
+    assert dataset_state(job.target) == finished
 
 
 def test_abort__dry_run_changes_nothing(job):
