@@ -125,7 +125,8 @@ def test_closed_streams__a_command_runs_as_with_the_null_device(words, closed):
 def test_empty_path__is_an_error_and_nothing_is_written(words, tmp_path, monkeypatch, name, option):
     monkeypatch.chdir(tmp_path)
     arguments = {"evaluate": words["evaluate"], "compare": words["featurize"][:1], "train": words["evaluate"][1:]}
-    run(name, *arguments[name], option, "", status=2)
+    told = run(name, *arguments[name], option, "", status=2).stderr
+    assert re.search("the path is empty|='' is not the path of a folder", told), told
     assert not list(tmp_path.iterdir())
 
 

@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+import pytest
+
 
 @dataclass
 class WebServer:
     port: int = 0
     files: dict[str, bytes] = field(default_factory=dict)
     """Content by path, without query."""
-    headers: dict[str, str] = field(default_factory=dict)
-    """Headers of each response beside those of length and range."""
+    headers: dict[str, str | None] = field(default_factory=dict)
+    """Headers of each response beside those of length and range; None: leave this header out."""
+    missing: int = 404
+    """Status of the answers for other paths."""
+    faults: list[int] = field(default_factory=list)
+    """Statuses of the next answers, whatever they are asked for."""
     hidden_bytes: int = 0
     """Bytes by which the length in answers to HEAD is too small."""
     shift: int = 0
@@ -29,16 +35,17 @@ class WebServer:
 
 
 @contextmanager
-def web_server(files: dict[str, bytes], **headers: str) -> Iterator[WebServer]:
+def web_server(files: dict[str, bytes], **headers: str | None) -> Iterator[WebServer]:
     """Serve `files`; an underscore in the name of a header is a hyphen."""
+    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
     web = WebServer(files=files, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             web.requests.append(self.path)
             content = web.files.get(urlsplit(self.path).path)
-            if content is None:
-                self.send_error(404)
+            if web.faults or content is None:
+                self.send_error(web.faults.pop() if web.faults else web.missing)
                 return
             first, last, status = 0, len(content) - 1, 200
             if asked := self.headers.get("Range"):
@@ -53,7 +60,8 @@ def web_server(files: dict[str, bytes], **headers: str) -> Iterator[WebServer]:
                 "Accept-Ranges": "bytes",
                 **web.headers,
             }.items():
-                self.send_header(name, value)
+                if value is not None:
+                    self.send_header(name, value)
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(content[first : last + 1])

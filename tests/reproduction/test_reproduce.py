@@ -154,7 +154,7 @@ def test_outputs__of_others_are_kept(tmp_path):
     for arguments in (("--out", tmp_path / "new", "--docs", mine), ("--out", out), ("--out", data_set / "data")):
         refused = reproduce(*arguments, "--mode", "full")
         assert refused.exit_code == 2
-        assert "Traceback" not in refused.stderr
+        assert re.search("is an earlier result|may hold no other files", refused.stderr), refused.stderr
     assert {file.name for file in tmp_path.rglob("*")} == {
         "mine.md",
         "out",
@@ -168,9 +168,14 @@ def test_outputs__of_others_are_kept(tmp_path):
 
 @pytest.mark.usefixtures("toy")
 def test_outputs__earlier_ones_are_replaced(tmp_path):
+    pages = [tmp_path / "out" / "report.html", tmp_path / "results.md"]
     for _ in range(2):
-        outcome = reproduce("--out", tmp_path / "out", "--mode", "full", "--docs", tmp_path / "results.md")
+        outcome = reproduce("--out", tmp_path / "out", "--mode", "full", "--docs", pages[1])
         assert outcome.exit_code == 0, outcome.stderr
+        for page in pages:
+            assert "of an earlier run" not in page.read_text(encoding="utf-8")
+            with page.open("a") as file:
+                file.write("of an earlier run")
 
 
 @pytest.mark.usefixtures("toy")

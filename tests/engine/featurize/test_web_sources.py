@@ -20,8 +20,6 @@ from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
 from tests.io.web_server import web_server
 
-pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
-
 SECRET = "planted-signature"
 QUERY = f"X-Amz-Signature={SECRET}/1&token={SECRET}"
 USER = f"user:{SECRET}"

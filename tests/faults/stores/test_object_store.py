@@ -156,6 +156,7 @@ def test_calls__fail_twice__are_made_again(storage, bucket, proxy, action, caplo
         assert (
             int(re.search(r"after (\d) retries; \d+ by this process so far", caplog.text.splitlines()[-1])[1]) >= again
         )
+        assert "failed after" not in caplog.text  # also of an object that a former attempt has made
         if name == "create":
             assert bucket.get(f"out/{NAME}") == b"new"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from dkfeat.io.files.find import _fixed_part, find_files
 from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.storage.urls import printable
+from tests.io.web_server import web_server
 
 ROW = b"1 1:1\n"
 
@@ -297,67 +297,45 @@ def test_urls__file_protocol_and_mixtures(tmp_path, memory):
         find_files([str(tmp_path / "a.svm"), "memory://a.svm"])
 
 
-class WithoutLength(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(b"1 1:1\n")
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_):
-        pass
-
-
 def test_find_files__server_without_content_length__is_an_error():
-    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
-    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutLength) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with pytest.raises(SourceError, match=r"rows\.svm: the server does not send its size \(Content-Length\)"):
-                find_files([f"http://127.0.0.1:{server.server_port}/rows.svm"])
-        finally:
-            server.shutdown()
-
-
-class Failing(BaseHTTPRequestHandler):
-    """Answers with the status that the path begins with."""
-
-    def do_GET(self):
-        self.send_error(int(self.path.split("/")[1]))
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_):
-        pass
+    with (
+        web_server({"/rows.svm": ROW}, Content_Length=None) as web,
+        pytest.raises(SourceError, match=r"rows\.svm: the server does not send its size \(Content-Length\)"),
+    ):
+        find_files([web.url("/rows.svm")])
 
 
 @pytest.mark.parametrize(
-    ("path", "error", "message"),
+    ("status", "path", "error", "message"),
     [
-        ("401/rows.svm", SourceError, "401"),
-        ("403/rows.svm?signature=1", SourceError, "403"),
-        ("403/*.svm", SourceError, "403"),
-        ("404/rows.svm", SourceNotFoundError, "no file matches"),
-        ("404/*.svm", SourceNotFoundError, "no file matches"),
-        ("503/rows.svm", SourceError, "503"),
+        (401, "/rows.svm", SourceError, "401"),
+        (403, "/rows.svm?signature=1", SourceError, "403"),
+        (403, "/*.svm", SourceError, "403"),
+        (404, "/rows.svm", SourceNotFoundError, "no file matches"),
+        (404, "/*.svm", SourceNotFoundError, "no file matches"),
+        (503, "/rows.svm", SourceError, "503"),
     ],
 )
-def test_find_files__failure_of_a_web_server__is_not_a_missing_file(path, error, message):
-    pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with pytest.raises(SourceError, match=message) as caught:
-                find_files([f"http://127.0.0.1:{server.server_port}/{path}"], {"retry_seconds": 0.1})
-        finally:
-            server.shutdown()
+def test_find_files__failure_of_a_web_server__is_not_a_missing_file(status, path, error, message):
+    with web_server({}) as web:
+        web.missing = status
+        with pytest.raises(SourceError, match=message) as caught:
+            find_files([web.url(path)], {"retry_seconds": 0.1})
     assert caught.type is error
+
+
+def test_find_files__transient_faults_of_a_web_server__are_retried(caplog):
+    with web_server({"/rows.svm": ROW}) as web:
+        web.faults = [503] * 4  # fsspec asks several times itself, by HEAD and by GET
+        (file,) = find_files([web.url("/rows.svm")])
+    assert file.size == len(ROW)
+    assert "done after 1 retries" in caplog.text
 
 
 def test_find_files__web_server_that_cannot_be_reached__is_not_a_missing_file():
     pytest.importorskip("aiohttp", reason="fsspec reads http:// URLs through aiohttp")
-    with pytest.raises(SourceError, match="Connect call failed") as caught:
-        find_files(["http://127.0.0.1:9/rows.svm"], {"retry_seconds": 0.1})
+    with socket.socket() as nobody:  # its port is taken, and refuses connections
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(SourceError, match="Connect call failed") as caught:
+            find_files([f"http://127.0.0.1:{nobody.getsockname()[1]}/rows.svm"], {"retry_seconds": 0.1})
     assert caught.type is SourceError
