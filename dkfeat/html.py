@@ -15,7 +15,7 @@ from typing import Any
 from dkfeat.messages import shown
 
 MARK = '<meta name="generator" content="dkfeat">'
-"""Element in the head of each page, which tells it from files of others."""
+"""Element in the head of each page, by which dkfeat recognises its own pages."""
 MOST_BARS = 60
 """Bars of a sparkline; beyond that a bar is the mean of neighbouring values."""
 

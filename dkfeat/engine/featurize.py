@@ -93,8 +93,8 @@ def featurize(
         that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name such files.
         Features are never replaced: to featurize a changed file, give it another name or choose another target. If a
         new file has the content of a committed one that has changed or is gone, by the SHA-256 of its ranges, the run
-        ends with an error, because its rows would be added twice. Of several lost files of a group of tiny files, which
-        have one hash, a file is also known by size and modification time or ETag.
+        ends with an error, because its rows would be added twice. Tiny files that were read as a group have one hash;
+        if several of them are gone, a new file is also compared by size and modification time or ETag.
     client : distributed.Client or None, default=None
         Cluster to run on, such as the client of ``with dkfeat.open_cluster(...) as client``. None: the active client,
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under

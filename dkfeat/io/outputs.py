@@ -28,7 +28,7 @@ def check_outputs(
 ) -> list[Path]:
     """Check that the files of one result may be written on this machine; nothing is written or read completely.
 
-    Files with dkfeat's mark are an earlier result, which may be replaced as a whole.
+    If one of the existing files has dkfeat's mark, all of them are an earlier result, which may be replaced.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def check_outputs(
             raise ConfigError(f"{printable(str(path))} is an input of this command; choose another file for the result")
     if existing and not overwrite and not any(map(_has_mark, existing)):
         raise ConfigError(
-            f"{printable(str(existing[0]))} exists, and dkfeat cannot tell that it is an earlier result; choose "
-            "another name or remove it, or, if the command has this option, pass --overwrite, in Python overwrite=True"
+            f"{printable(str(existing[0]))} exists and is not recognised as an earlier result of dkfeat; choose "
+            "another name, remove the file or, if there is this option, pass --overwrite (in Python overwrite=True)"
         )
     return paths
 
@@ -75,7 +75,7 @@ def check_outputs(
 def check_folder(
     folder: str | PathLike[str], names: Iterable[str], *, inputs: Iterable[str] = (), overwrite: bool = False
 ) -> Path:
-    """Check that the named files of one result may be written into a folder, as `check_outputs`; return its path."""
+    """Check the named files of one result in a folder as `check_outputs` does; return the path of the folder."""
     root = _local(fspath(folder))
     check_outputs([root / name for name in names], inputs=inputs, overwrite=overwrite)
     return root
@@ -94,7 +94,7 @@ def check_outside(place: str | PathLike[str], storage_options: Mapping[str, Any]
 
 
 def check_place(place: str, kind: str, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Check a folder as `check_outside`, except that it may already be of the `kind`, "a data set" or "a model"."""
+    """Check a folder as `check_outside` does, but accept one of this `kind`, "a data set" or "a model"."""
     folder, *parents = _folders(place)
     _check_kind(folder, place, {"a data set", "a model"} - {kind}, storage_options)
     for parent in parents:
@@ -112,7 +112,7 @@ def _folders(place: str) -> list[str]:
 
 
 def _check_kind(folder: str, place: str, kinds: Collection[str], storage_options: Mapping[str, Any] | None) -> None:
-    with suppress(OSError):  # a folder that cannot be listed holds nothing that could be replaced
+    with suppress(OSError):  # a folder that cannot be listed is not checked
         kind = _kind_of(open_model_folder(folder, storage_options))
         if kind in kinds:
             raise ConfigError(

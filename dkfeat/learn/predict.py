@@ -200,8 +200,8 @@ def predict_file(
         As from `dkfeat.predict`.
     ConfigError
         If neither the model nor `source` defines how rows are read, if `source` sets bad rows aside, if the model
-        predicts lists of labels, which a single file cannot hold, or if the name of `out` is that of a compressed file.
-        If `out` exists, is a file of the source, or is in a data set or a model.
+        predicts lists of labels, which a single file cannot hold; if the name of `out` is that of a compressed file; or
+        if `out` exists and `overwrite` is False, is a file of the source, or is in a data set or a model.
     CommitError
         If the folder of `out` does not exist.
     """

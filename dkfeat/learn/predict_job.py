@@ -276,7 +276,7 @@ def _read_as_training_rows(model: LinearModel, source: Source) -> Source:
     if sets_label:
         existing.pop("label", None)
     if source.label_dtype == "auto":
-        # float64 accepts most labels: unlabelled rows often have a placeholder; but it would not accept large classes
+        # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class
         is_exact = np.array_equal(model.classes.astype(np.float64).astype(object), model.classes.astype(object))
         source = source.replaced(label_dtype="float64" if is_exact else "int64")
     if kind is not None:

@@ -243,7 +243,9 @@ _json_option = click.option(
 
 
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace an existing file that is no earlier result, but never an input."
+    "--overwrite",
+    is_flag=True,
+    help="Replace existing files that are not an earlier result; an input is never replaced.",
 )
 """Give a command the flag ``--overwrite``."""
 

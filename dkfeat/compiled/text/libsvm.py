@@ -71,7 +71,7 @@ class Tables(NamedTuple):
     labels: Any
     """float64, if this is among the types of labels."""
     integers: Any
-    """int64: the labels as integers, if this is among the types of labels; with both types 0 for other numbers."""
+    """int64: the labels as integers, if this is among the types of labels; if both types are, other numbers are 0."""
     label_offsets: Any
     """int64, one more than there are rows, if rows have several labels; the first is set by the caller."""
     qids: Any

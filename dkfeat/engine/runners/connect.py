@@ -91,7 +91,7 @@ def connect(address: str) -> Iterator[Client]:
     Raises
     ------
     ClusterError
-        If it does not respond within Dask's connection timeout.
+        If it does not respond within Dask's connection timeout, or is not a scheduler.
     ConfigError
         If the address is invalid, or contradicts Dask's TLS settings.
     """
@@ -114,7 +114,7 @@ def connect(address: str) -> Iterator[Client]:
 
 
 def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Filter log records: when a client is closed while it tries to connect again, Dask logs that with a traceback."""
+    """Return False for the record with a traceback that Dask logs if a client is closed while it reconnects."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 

@@ -259,7 +259,9 @@ class _Submissions:
             elif now - warned > WARN_SECONDS:
                 warned = now
                 logger.warning(
-                    "%s; the run ends after %g s without any", self._awaited(now - alone), self._no_worker_seconds
+                    "%s; the run ends after %g s without any worker",
+                    self._awaited(now - alone),
+                    self._no_worker_seconds,
                 )
         return next(self._completed)
 

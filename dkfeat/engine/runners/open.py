@@ -43,7 +43,8 @@ def check_report(path: str | PathLike[str]) -> Path:
     Raises
     ------
     ConfigError
-        If its folder is missing, it is a folder itself, it may not be replaced, or bokeh is not installed.
+        If the folder of the file is missing, the path is a folder, the file may not be replaced, or bokeh is not
+        installed.
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"performance_report={path!r:.100}, but it must be the path of an HTML file")

@@ -170,13 +170,13 @@ class _Totals:
             self._declared = tuple(sorted(map(kind, source.labels)))
         self.entries: list[ShardEntry] = []
         self.final_newlines: dict[str, bool] = {}
-        """For each file of text whether its last line has a line end."""
+        """For each file of text, True if its last line has a line end."""
         self.environments = _Environments(job.storage, run.number)
         self.n_rows = self.n_bad = self.n_retries = self.n_found = 0
 
     @property
     def labels(self) -> tuple[int | float, ...] | None:
-        """Labels that occur; the declared labels, whether they occur or not; None for more than `MAX_LABELS`."""
+        """Declared labels if there are any, else the labels that occur; None for more than `MAX_LABELS`."""
         return self._labels if self._declared is None else self._declared
 
     def add(self, split: Split, result: SplitResult) -> int:
@@ -224,7 +224,7 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
 class _Environments:
     """Numeric environments in which the shards of a batch were made, by this run and, from their logs, by earlier ones.
 
-    The log of a killed run lacks an environment whose first result had not reached the run.
+    The log of a killed run lacks an environment if its first result had not arrived before the run was killed.
     """
 
     def __init__(self, storage: Storage, batch: int) -> None:

@@ -88,7 +88,7 @@ class Batch:
 
     @property
     def number(self) -> int:
-        """Number of the manifest that this batch commits or, if it only repairs shards, repairs."""
+        """Number of the manifest that this batch commits; if it only repairs shards, of the newest manifest."""
         newest = self.manifest.number if self.manifest is not None else 0
         return newest if self.plan is None else self.plan.number
 
@@ -112,7 +112,7 @@ class Batch:
             self.close()
 
     def log_progress(self, *, at_once: bool = False) -> None:
-        """Write the log of this run as of now, if it was not written within `LOG_SECONDS`, or `at_once`."""
+        """Write the log of this run if `at_once` is True or the last one is older than `LOG_SECONDS`."""
         if at_once or time.monotonic() - self._logged > LOG_SECONDS:
             self._write_log(RUNNING)
 
@@ -301,7 +301,7 @@ class Batch:
                 )
 
     def _check_metadata(self) -> None:
-        """Raise an error if the spec was changed, or a file deleted without which the shards cannot be read."""
+        """Raise an error if the spec was changed, or if a file was deleted that readers of the shards need."""
         with faults_as(CommitError, f"{self.storage.url}: cannot commit"):
             names = [SPEC, *([] if self.manifest is None else [f"{META}/{self.manifest.name}"])]
             if self.storage.size(SPEC) is not None:
@@ -339,7 +339,7 @@ class Batch:
             )
 
     def _check_plan(self, plan: BatchPlan) -> None:
-        """Raise an error if readers would reject the manifest, because the plan is not that of this run any more."""
+        """Raise an error if the plan was removed or changed, because readers would reject the manifest."""
         name = f"{META}/{plan_name(plan.number)}"
         if self.storage.size(name) is None:
             raise CommitConflictError(
@@ -348,7 +348,7 @@ class Batch:
         if metadata.read_plan(self.storage, plan.number).to_json() != plan.to_json():
             raise CommitError(
                 f"{self.storage.url}/{name} was changed during the run, and nothing was committed; restore it from a "
-                "copy and run again, or delete it and run again"
+                "copy or delete it, and run again"
             )
 
     def _publish(self, manifest: Manifest) -> Manifest:

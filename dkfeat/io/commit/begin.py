@@ -95,7 +95,7 @@ def begin(
     CommitConflictError
         If another run holds the target; the message names it.
     SpecConflictError
-        If the target has another spec, a source changed or vanished, or a vanished one has another name.
+        If the target has another spec, or a source changed, vanished or has another name.
     ShardError
         If the target's files contradict each other.
     """

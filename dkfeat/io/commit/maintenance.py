@@ -207,7 +207,7 @@ def clean(
 
 
 def _delete(storage: Storage, found: Mapping[str, bool], dry_run: bool) -> Cleaned:
-    """Delete the files whose value is True, and refuse all other names, links and folders."""
+    """Delete the regular files whose value is True, unless `dry_run`; list everything else as refused."""
     ours = {name: named and _is_file(storage, name) for name, named in found.items()}
     removed = tuple(name for name, is_ours in ours.items() if is_ours)
     size = sum(storage.size(name) or 0 for name in removed)

@@ -107,7 +107,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
             except FileNotFoundError:
                 _check_holder(storage, run_id)
                 raise CommitConflictError(
-                    f"{storage.url}: the temporary file of {name} was removed, as a run does that commits or takes "
+                    f"{storage.url}: the temporary file of {name} was removed by a commit, or by another run that took "
                     f"over the target; if run {run_id} is still in progress, run again"
                 ) from None
             except FileExistsError:

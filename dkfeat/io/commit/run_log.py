@@ -1,7 +1,8 @@
 """Logs of runs: one file for each, for people who ask how a run went.
 
 A log is written when the first task of the run starts, replaced each minute and when the run ends. Readers and commits
-do not depend on it. If a log is missing or damaged, a report shows less.
+do not depend on it; a resumed run takes from it only the numeric environments of the shards that it finds. If a log is
+missing or damaged, a report shows less.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_LOGS = 8
 MAX_BYTES = 1 << 18
 """Maximum size of a log file in bytes; a larger file is not read."""
 RUNNING, KILLED = "running", "killed"
-"""Outcomes of a run that has not written its end: the first until it is known to have ended."""
+"""Outcomes of a run whose end is not in its log: `RUNNING` until the run is known to have ended, then `KILLED`."""
 PREPARING = ("scan", "landmarks")
 """Stages before the stage that makes shards."""
 _LONGEST = 400
@@ -142,7 +143,7 @@ def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | No
 
 
 def close_log(storage: Storage) -> None:
-    """Write into the newest log that its run was killed, if it says that it is running; only for the lock's holder."""
+    """Change the outcome of the newest log from running to killed; only the process that holds the lock may call it."""
     with suppress(OSError, ShardError, ValueError):
         names = _log_names(storage)
         if names and (log := _read_log(storage, names[-1])).outcome == RUNNING:

@@ -46,7 +46,7 @@ def check_target(storage: Storage) -> None:
     TargetBusyError
         If a live run holds the target; the message names it. Only `hold` excludes other runs.
     CommitError
-        If the target is not a data set and holds other files in the place of one, or cannot be read.
+        If the target is not a data set and holds files under the names of one, or cannot be read.
     """
     holder = None
     with suppress(OSError):  # reported below
@@ -59,7 +59,7 @@ def check_target(storage: Storage) -> None:
 
 
 def check_unused(storage: Storage) -> None:
-    """Raise `CommitError` if a target without a spec has files in the place of a data set."""
+    """Raise `CommitError` if a target without a spec has files in ``data/`` or a ``_SUCCESS``."""
     foreign: list[str] = []
     with suppress(FileNotFoundError):
         foreign = [f"{DATA}/{name}" for name in storage.list(DATA)]

@@ -32,7 +32,7 @@ _MOST_SHOWN = 3
 _WITH_BUCKETS = ("s3", "gs")
 _EQUAL_NAMES = (
     "; the user information and the query of a URL, which may be secret, are no part of a file's name: "
-    "download files that only these tell apart, under names of their own"
+    "if files differ only in these, download each of them under its own name"
 )
 
 
@@ -44,8 +44,8 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     files in the folders searched. Symbolic links are followed; a file has the name of its link. Names of files are
     relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
     folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the
-    innermost common folder. A warning names files that are links to others. User information and query of a URL,
-    which may be secret, are no part of a name.
+    innermost common folder. A warning names files that are links to other files of the source. User information and
+    query of a URL, which may be secret, are no part of a name.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class _Match(NamedTuple):
 
     system: str
     path: str
-    """Absolute path by which the file is known; for a URL without user information and query."""
+    """Absolute path that identifies the file; for a URL, without user information and query."""
     root: str
     url: str
     size: int
@@ -173,7 +173,9 @@ def _find_local(pattern: str) -> Iterator[_Match]:
         n_found += 1
         yield _Match("local", full, root, full, **local_identity(status))
     if not is_literal:
-        warn_of_left_out(pattern, _hidden_files(pattern), "names that begin with . match only a pattern that does, too")
+        warn_of_left_out(
+            pattern, _hidden_files(pattern), "a name that begins with . needs a pattern that begins with . too"
+        )
     if not n_found:
         raise SourceNotFoundError(f"no file matches {printable(pattern)}")
 

@@ -58,7 +58,7 @@ class LineWindow:
     origin : int
         Offset in the stream of ``text[0]``.
     is_unterminated : bool
-        True if the last line of the stream, without an LF, is or was in the window.
+        True if the last line of the stream has no LF and has been in the window.
 
     Raises
     ------

@@ -119,7 +119,7 @@ class GrowingTables:
         return grown
 
     def labels(self, cursor: np.ndarray) -> NDArray:
-        """Return the labels: int64 if all may be, else float64; valid until the tables grow or are overwritten."""
+        """Return the labels, as int64 if all fit, else float64; valid until the tables grow or are overwritten."""
         is_int64 = self.label_types & loop.INT64 and not cursor[loop.N_NOT_INT64]
         return (self.arrays.integers if is_int64 else self.arrays.labels)[: int(cursor[loop.LABELS])]
 

@@ -249,8 +249,8 @@ class Manifest:
     def numeric_envs(self) -> tuple[str, ...]:
         """Numeric environments of the processes that made the shards: processor, and libraries with their threads.
 
-        Maps whose features have equal bits everywhere record only one. Versions of dkfeat before this property recorded
-        that of the coordinating process.
+        For maps whose features have equal bits on every machine, and in manifests of earlier versions, it is only that
+        of the coordinating process.
         """
         found = self.run.get("numeric_envs") or [self.run.get("numeric_env")]
         return tuple(str(each) for each in found if each) if isinstance(found, list) else ()

@@ -181,7 +181,7 @@ def parse_model_file(text: bytes, where: str) -> dict[str, Any]:
 
 
 def model_files(names: Iterable[str]) -> set[str]:
-    """Return those of the names that only files of models have, including temporary files, but not ``model.json``."""
+    """Select the names of arrays, landmarks and temporary files of models; ``model.json`` is not one of them."""
     kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
     return {name for name in names if any(kind.fullmatch(name) for kind in kinds)}
 

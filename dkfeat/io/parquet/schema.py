@@ -57,7 +57,7 @@ class Schema:
         return self._types[column]
 
     def numbers(self, leave_out: set[str]) -> list[str]:
-        """Return the names of all columns of numbers, except some and the index of a table of pandas."""
+        """Return the names of all columns of numbers, except those in `leave_out` and the index of a pandas table."""
         leave_out = leave_out | self._index
         return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
 
@@ -73,7 +73,7 @@ class Schema:
 
 
 def _pandas_index(schema: pa.Schema) -> set[str]:
-    """Return the names of the columns that hold the index of a table of pandas, by its metadata."""
+    """Return the names of the columns that hold the index of a pandas table, by its metadata."""
     try:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError, RecursionError):  # none, or not as pandas writes it

@@ -66,7 +66,7 @@ class SplitScan:
             self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
 
     def fits(self, scan: Scan) -> bool:
-        """Return False if the split may have a row that is an error with the results of the whole source."""
+        """Return False if a row of the split may be an error under the options that follow from the whole source."""
         is_wide = self.max_index is not None and self.max_index - (not scan.zero_based) >= scan.n_features
         return not is_wide and not (self.has_inexact_labels and scan.label_dtype == "float64")
 

@@ -154,7 +154,9 @@ def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, 
     if inexact:
         dtype, other = ("int64", "float64") if is_int else ("float64", "int64")
         remedy = (
-            f'pass label_dtype="{other}"' if label_dtype == dtype else "these labels need one type that has them all"
+            f'pass label_dtype="{other}"'
+            if label_dtype == dtype
+            else "give labels that are all integers of int64, or all exact in float64"
         )
         raise ConfigError(
             f"labels holds {inexact[0]!r}, which is not exact in {dtype}, the type of the labels; {remedy}"

@@ -217,9 +217,9 @@ class Storage(ABC):
         removes. Calling again is safe.
 
         The function `before_publish` is called when only the last step is left; its error ends the call. On a local
-        disk its result stays true for the last step if whoever makes it untrue calls `sweep` next: the temporary file
-        exists before `before_publish` is called, and the last step fails with `FileNotFoundError` if it was removed.
-        In an object store the request may arrive later.
+        disk the temporary file exists before this call, and the last step fails with `FileNotFoundError` if the file
+        was removed. So a process that ends the condition that `before_publish` checks, and then calls `sweep`,
+        prevents the last step, unless it is done already. In an object store the request may still arrive later.
         """
 
     @abstractmethod

@@ -221,7 +221,9 @@ class Retries:
             except TypeError as fault:  # options are passed on when the file system connects
                 if "unexpected keyword argument" not in str(fault):
                     raise
-                raise ConfigError(f"{self.where}: a storage option is not known: {self._hide(str(fault))}") from None
+                raise ConfigError(
+                    f"{self.where}: a storage option is not known: {self._hide(str(fault))}; correct or remove it"
+                ) from None
             except Exception as fault:
                 now = time.monotonic()
                 deadline = deadline or now + self.seconds

@@ -1,4 +1,4 @@
-"""HTTP client that accepts an answer to a request of a byte range only if it has these bytes of a file of this size."""
+"""HTTP client that checks the range and the file size in the answers to range requests."""
 
 from __future__ import annotations
 
@@ -33,5 +33,8 @@ async def _check_range(_: Any, context: Any, request: Any) -> None:
     else:
         return
     if is_wrong:
-        reason = f"the server sent {found} in place of {expected}; it errs, or the file has changed since it was listed"
-        raise OSError(errno.EIO, reason)
+        raise OSError(
+            errno.EIO,
+            f"the server sent {found} in place of {expected}; if the file has changed since it was listed, run again, "
+            "else download it and name the copy",
+        )
