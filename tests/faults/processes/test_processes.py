@@ -314,7 +314,7 @@ def time_out(split, stopped):  # noqa: ARG001 - the signature of a task
 
 @pytest.mark.cluster
 def test_task_that_raises_timeout_error__ends_the_run(cluster_client):
-    with pytest.raises(TimeoutError, match="did not answer"), open_runner(cluster_client) as runner:
+    with pytest.raises(ClusterError, match="did not answer"), open_runner(cluster_client) as runner:
         runner.run(time_out, fake_splits(4), lambda *_: None)
 
 
