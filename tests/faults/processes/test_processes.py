@@ -197,7 +197,7 @@ def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golde
             featurized(source, target, scheduler=address, progress=kill, in_flight=2)
         assert time.monotonic() - begin < 60
     assert caught.value.exit_code == 5
-    assert_dataset_whole(target, committed=False)
+    assert_dataset_whole(target, finished=False, committed=False)  # a killed worker leaves its temporary file
     with external_cluster(tmp_path, 2) as (address, _):
         featurized(source, target, scheduler=address)
     assert dataset_state(target) == golden
@@ -229,7 +229,7 @@ def test_all_workers_killed__error_5_after_the_wait_then_identical_on_a_new_clus
         warned = [record.message for record in caplog.records if "no worker" in record.message]
         assert warned
         assert "the run ends after 4 s" in warned[0]
-        assert_dataset_whole(target, committed=False)
+        assert_dataset_whole(target, finished=False, committed=False)  # a killed worker leaves its temporary file
     with external_cluster(tmp_path) as (address, _):
         featurized(source, target, scheduler=address)
     assert dataset_state(target) == golden
