@@ -77,7 +77,7 @@ def test_signed_url__with_a_new_signature_is_the_same_source(tmp_path, suffix):
 def test_signed_url__two_that_differ_only_in_the_query_are_an_error(tmp_path):
     with web_server({"/get": ROWS}, ETag='"1"') as web:
         urls = [web.url("/get", f"file={name}&token={SECRET}") for name in "ab"]
-        with pytest.raises(ConfigError, match=r"/get is named twice .* the query of a URL.* download files") as caught:
+        with pytest.raises(ConfigError, match=r"/get is named twice .* the query of a URL.* download each") as caught:
             featurized(urls, tmp_path / "features")
         assert_clean(caught.value)
 
