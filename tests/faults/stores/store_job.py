@@ -24,6 +24,9 @@ from tests.io.tiny_job import TinyJob
 
 
 class NoLock:
+    def __init__(self, holder: Mapping[str, Any]) -> None:
+        self.holder = holder
+
     def release(self) -> None:
         pass
 
@@ -35,7 +38,7 @@ class UnlockedStorage(ObjectStorage):
 
     def acquire(self, holder: Mapping[str, Any], **_: Any) -> NoLock:
         self.own = json.dumps(dict(holder)).encode()
-        return NoLock()
+        return NoLock(holder)
 
     def read(self, name: str) -> bytes:
         return self.own if name == LOCK else super().read(name)
