@@ -76,7 +76,7 @@ def test_commands__leave_inputs_data_sets_and_models_alone(made, monkeypatch, co
     result = run(*command.split())
     assert result.exit_code == 2, result.output
     assert re.search(
-        "is an input of this command|may hold no other files|is an earlier result|in the folder of the model",
+        "is an input of this command|may hold no other files|an earlier result|in the folder of the model",
         result.output,
     )
     assert contents(made) == before

@@ -345,7 +345,9 @@ class Batch:
             raise CommitConflictError(
                 f"{self.storage.url}: batch {plan.number} was aborted by another run meanwhile; run again"
             )
-        if metadata.read_plan(self.storage, plan.number).to_json() != plan.to_json():
+        text = plan.to_json()
+        # parsed only if an earlier version wrote the same plan in other words, because a parsed plan takes much memory
+        if self.storage.read(name) != text and metadata.read_plan(self.storage, plan.number).to_json() != text:
             raise CommitError(
                 f"{self.storage.url}/{name} was changed during the run, and nothing was committed; restore it from a "
                 "copy or delete it, and run again"
