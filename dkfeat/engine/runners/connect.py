@@ -133,7 +133,8 @@ def _check_answer(address: str) -> None:
             executor.submit(asyncio.run, asyncio.wait_for(exchange(), seconds)).result()
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address} within {seconds:g} s; start one or choose another scheduler"
+            f"no Dask scheduler answers at {address}: {str(error) or f'no answer within {seconds:g} s'}; start one or "
+            "choose another scheduler"
         ) from error
     except (MemoryError, ValueError, struct.error) as error:  # bytes of another protocol, read as lengths and values
         raise ClusterError(

@@ -338,29 +338,36 @@ class Batch:
                 self.storage.url,
             )
 
-    def _check_plan(self, plan: BatchPlan) -> None:
-        """Raise an error if the plan was removed or changed, because readers would reject the manifest."""
+    def _plan_name(self, plan: BatchPlan) -> str:
+        """Name of the plan's file; an error if the file was removed."""
         name = f"{META}/{plan_name(plan.number)}"
         if self.storage.size(name) is None:
             raise CommitConflictError(
                 f"{self.storage.url}: batch {plan.number} was aborted by another run meanwhile; run again"
             )
-        text = plan.to_json()
+        return name
+
+    def _check_plan(self, plan: BatchPlan) -> None:
+        """Raise an error if the plan was removed or changed, because readers would reject the manifest."""
+        name = self._plan_name(plan)
+        is_same = hashlib.sha256(self.storage.read(name)).digest() == hashlib.sha256(plan.to_json()).digest()
         # parsed only if an earlier version wrote the same plan in other words, because a parsed plan takes much memory
-        if self.storage.read(name) != text and metadata.read_plan(self.storage, plan.number).to_json() != text:
+        if not is_same and metadata.read_plan(self.storage, plan.number).to_json() != plan.to_json():
             raise CommitError(
                 f"{self.storage.url}/{name} was changed during the run, and nothing was committed; restore it from a "
                 "copy or delete it, and run again"
             )
 
     def _publish(self, manifest: Manifest) -> Manifest:
+        assert self.plan is not None
+        with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
+            self._check_plan(self.plan)  # before the text of the manifest is made, because both texts may be large
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
         crash_points.passed("before_manifest")
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
-            assert self.plan is not None
-            self._check_plan(self.plan)
+            self._plan_name(self.plan)
             try:
                 self.storage.create(name, text)
             except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file
