@@ -23,6 +23,7 @@ _C6, _C7, _C8 = f32(-0.13161973655223846), f32(0.12765531241893768), f32(-0.0763
 _ONE, _QUARTER = f32(1), f32(0.25)
 # The exponent stays multiplied by 2**23, as in the bit pattern; log(2) is in two parts, and e times the first is exact.
 _LN2_HIGH, _LN2_LOW = f32(0.693145751953125 * 2.0**-23), f32(1.428606765330187e-06 * 2.0**-23)
+_TWO_31 = u32(1 << 31)
 _OFFSET, _EXPONENT = u32(0x3F3504F3), u32(0xFF800000)
 
 
@@ -58,6 +59,20 @@ def minus_log_complement_lanes(u, complement):
     small = u < splat(_QUARTER)
     f = select(small, splat(f32(0)) - u, float_of(bits - shifted) - splat(_ONE))
     return splat(f32(0)) - _log_of_parts(f, select(small, splat(f32(0)), to_float(shifted)))
+
+
+@inlined
+def odd_of_31_bits(x):
+    """Compute odd numbers below 2**31 from the top 31 bits of a u32x16."""
+    return (x >> splat(u32(1))) | splat(u32(1))
+
+
+@inlined
+def exponential_lanes(x):
+    """Compute exponential numbers of mean 1, from 2**-31 to 21.5, from the random words of a u32x16."""
+    k = odd_of_31_bits(x)
+    step = splat(f32(2.0**-31))
+    return minus_log_complement_lanes(to_float(k) * step, to_float(splat(_TWO_31) - k) * step)
 
 
 # float64: log(1 + f) = 2 s + s**3 P(s**2), s = f / (2 + f), with relative error 2**-59.5.

@@ -18,6 +18,8 @@ STREAM_GCWS = 0
 """Parameters of consistent weighted sampling and the mixed code of a coordinate."""
 STREAM_CODE_SHIFT = 1
 """Shift between the codes of positive and negative coordinates, one for each component."""
+STREAM_DART = 2
+"""Keys of the tiles of darts."""
 STREAM_DENSE = 16
 """Gaussian entries of a dense projection."""
 STREAM_CIRCULANT = 17
@@ -84,8 +86,12 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 
 @inlined
-def _half_of_lanes(c0, c1, c2, c3, k0, k1):
-    # The high half of a lane holds bits of earlier products: multiply_low ignores it, and interleave drops it.
+def half_of_lanes(c0, c1, c2, c3, k0, k1):
+    """Compute four random words of 8 counters, each a u64x8; the upper half of a lane has no meaning, in and out.
+
+    A counter is four vectors u64x8, the key two scalars below 2**32. `multiply_low` ignores upper halves, and
+    `interleave` and `joined` drop them.
+    """
     half, m0, m1 = splat64(_HALF), splat64(_MULTIPLY_0), splat64(_MULTIPLY_1)
     for _ in range(10):
         p0, p1 = multiply_low(m0, c0), multiply_low(m1, c2)
@@ -113,8 +119,8 @@ def philox_lanes(coordinate, component, stream, seed):
     k0, k1 = seed & _WORD, seed >> _HALF
     c0, c1, c3 = splat64(coordinate & _WORD), splat64(coordinate >> _HALF), splat64(stream)
     even = splat64(component) + count_up(_TWO)
-    a0, a1, a2, a3 = _half_of_lanes(c0, c1, even, c3, k0, k1)
-    b0, b1, b2, b3 = _half_of_lanes(c0, c1, even + splat64(_ONE), c3, k0, k1)
+    a0, a1, a2, a3 = half_of_lanes(c0, c1, even, c3, k0, k1)
+    b0, b1, b2, b3 = half_of_lanes(c0, c1, even + splat64(_ONE), c3, k0, k1)
     return interleave(a0, b0), interleave(a1, b1), interleave(a2, b2), interleave(a3, b3)
 
 

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.random.elementary import (
+    exponential_lanes,
     log_normal_lanes,
     magnitude,
-    minus_log_complement_lanes,
+    odd_of_31_bits,
     sine_of_quarter,
 )
 from dkfeat.compiled.random.philox import philox, philox_lanes
@@ -56,14 +57,8 @@ _TWO_31 = u32(1 << 31)
 
 
 @inlined
-def _odd(x):
-    """Odd numbers below 2**31."""
-    return (x >> splat(u32(1))) | splat(u32(1))
-
-
-@inlined
 def _box_muller(x, y):
-    u = to_float(_odd(x)) * splat(f32(2.0**-31))
+    u = to_float(odd_of_31_bits(x)) * splat(f32(2.0**-31))
     radius = square_root(splat(f32(-2)) * log_normal_lanes(u))
     r = to_float(y) * splat(f32(2.0**-32))
     a = magnitude(r)
@@ -74,18 +69,11 @@ def _box_muller(x, y):
 
 
 @inlined
-def _exponential(x):
-    k = _odd(x)
-    step = splat(f32(2.0**-31))
-    return minus_log_complement_lanes(to_float(k) * step, to_float(splat(_TWO_31) - k) * step)
-
-
-@inlined
 def _levy_pair(x, y):
-    k = _odd(y)
+    k = odd_of_31_bits(y)
     step = splat(f32(2.0**-33))
     sine, cosine = sine_of_quarter(to_float(k) * step), sine_of_quarter(to_float(splat(_TWO_31) - k) * step)
-    e, quarter = _exponential(x), splat(f32(0.25))
+    e, quarter = exponential_lanes(x), splat(f32(0.25))
     return quarter / (e * (sine * sine)), quarter / (e * (cosine * cosine))
 
 
@@ -105,7 +93,7 @@ def _fill_law(law, coordinates, first, stream, seed, table, step):
             g0, g1 = _box_muller(x0, x1)
             g2, g3 = _box_muller(x2, x3)
         elif law == _EXPONENTIAL:
-            g0, g1, g2, g3 = _exponential(x0), _exponential(x1), _exponential(x2), _exponential(x3)
+            g0, g1, g2, g3 = exponential_lanes(x0), exponential_lanes(x1), exponential_lanes(x2), exponential_lanes(x3)
         else:
             g0, g1 = _levy_pair(x0, x1)
             g2, g3 = _levy_pair(x2, x3)

@@ -56,6 +56,22 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
             packed[byte] = held & u64(255)
 
 
+@inlined
+def pack_row(codes, n_components, bits, byte, packed):
+    """Pack the first codes of an uint16 array, of `bits` bits each, 1 to 16, into the bytes from ``packed[byte]`` on."""
+    held, fill = u64(0), 0
+    for j in range(n_components):
+        held |= u64(codes[j]) << u64(fill)
+        fill += bits
+        while fill >= 8:
+            packed[byte] = held & u64(255)
+            held >>= u64(8)
+            fill -= 8
+            byte += 1
+    if fill:
+        packed[byte] = held & u64(255)
+
+
 @kernel
 def pack_bytes(kept, component, row_bytes, packed):
     """Copy 16 codes of 8 bits each, which writes the same bytes as `pack_tile`."""

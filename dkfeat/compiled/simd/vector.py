@@ -291,6 +291,46 @@ def _emit_interleave(code: Code, even: Any, odd: Any) -> Any:
 register(interleave, (u64x8, u64x8), _emit_interleave, u32x16)
 
 
+def load64(array, offset):
+    """Load ``array[offset:offset + 8]`` of a uint64 array as a u64x8."""
+    return array[offset : offset + LANES // 2].copy()
+
+
+def joined(first, last):
+    """Join the low 32 bits of two u64x8 to a u32x16."""
+    return np.concatenate([first, last]).astype(np.uint32)
+
+
+def _emit_joined(code: Code, first: Any, last: Any) -> Any:
+    # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
+    halves = [code.builder.bitcast(part, u32x16.backend) for part in (first, last)]
+    low = ir.Constant(u32x16.backend, [2 * lane for lane in range(LANES)])
+    return code.builder.shuffle_vector(*halves, low)
+
+
+register(load64, (types.Array, types.intp), _emit_load, lambda array, _: u64x8 if array.dtype == types.uint64 else None)
+register(joined, (u64x8, u64x8), _emit_joined, u32x16)
+
+
+def bytes_at_most(x, limits):
+    """Compare the bytes of two u32x16: bit 4 i + j of the uint64 is set if byte j of lane i is at most its limit."""
+    return np.packbits(x.view(np.uint8) <= limits.view(np.uint8), bitorder="little").view(np.uint64)[0]
+
+
+def lowest_bit(bits):
+    """Find the position of the lowest bit set in a uint64 other than 0."""
+    return (int(bits) & -int(bits)).bit_length() - 1
+
+
+def _emit_bytes_at_most(code: Code, x: Any, limits: Any) -> Any:
+    as_bytes = [code.builder.bitcast(vector, ir.VectorType(I8, 4 * LANES)) for vector in (x, limits)]
+    return code.builder.bitcast(code.builder.icmp_unsigned("<=", *as_bytes), I64)
+
+
+register(bytes_at_most, (u32x16, u32x16), _emit_bytes_at_most, types.uint64)
+register(lowest_bit, (types.uint64,), lambda code, bits: code.builder.cttz(bits, I1(1)), types.int64)
+
+
 def bits_of(x):
     """Reinterpret a f32x16 as u32x16."""
     return x.view(np.uint32)
