@@ -1,12 +1,13 @@
-"""Darts: the samples of rows for the min-max kernel, from lists of the points that can win.
+"""Darts: samples of rows for the min-max kernel, from lists of the points that can win.
 
-Each coordinate has a Poisson process of points (weight, rank, component), and a row owns the points below its weights. The sample
-of a component is the owned point of least rank. Decision 0034 defines every number.
+Each coordinate has a Poisson process of points (weight, rank, component), and a row owns the points below its weights.
+The sample of a component is the owned point of least rank. Decision 0034 defines every number.
 
-A tile of up to 512 components of a row is sampled in two steps that take turns. The *scan* passes over the octaves of the weights below
-the row's largest one, sixteen octaves and sixteen nonzeros at a time; it appends to a list the octaves whose first arrival may come before the rank tau.
-The *draw* takes the arrivals of sixteen octaves of the list at a time, improves the samples of their components, and keeps in the list the octaves whose next arrival may still count.
-If a component has no sample at the end, both are repeated with a larger tau.
+A tile of up to 512 components of a row is sampled by two steps that take turns. The *scan* passes over the octaves of
+weights below the row's largest one, sixteen octaves and sixteen nonzeros at a time, and lists the octaves whose first
+arrival may have a rank below tau. The *draw* takes the next arrivals of sixteen listed octaves at a time, improves the
+samples of their components, and keeps in the list the octaves whose next arrival may still count. If a component then
+has no sample, both are repeated with a larger tau.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import aligned, inlined, kernel, owned
+from dkfeat.compiled.jit import inlined, kernel, owned
 from dkfeat.compiled.random.elementary import exponential_lanes, log_scalar
 from dkfeat.compiled.random.philox import STREAM_DART, draw_words, half_of_lanes
 from dkfeat.compiled.sampling.packing import pack_row
@@ -31,6 +32,7 @@ from dkfeat.compiled.simd.vector import (
     splat,
     splat64,
     store,
+    to_float,
 )
 
 TILE = 512
@@ -38,16 +40,15 @@ TILE = 512
 ABSENT = -(2**31)
 """Exponent of a zero."""
 MARGIN, GROWTH = 2.25, 1.4
-"""Rules of tau, which no sample depends on: the first tau is (log of the components + MARGIN) / sum of the weights; it grows by GROWTH."""
+"""Rules of tau, on which no sample depends: first (log(components) + MARGIN) / (sum of weights), then GROWTH times more."""
 
 _LISTED = 1024  # octaves in the list, for a first-level cache
 _MOST_NEW = 16 * LANES  # octaves that one step of the scan may append
 _DEEPEST = 64  # octaves below the largest one of a row that may count, with room: tau is at most 2^32
 
 f32, f64, i32, i64, u32, u64 = np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64
-_WORD, _HALF, _ONE, _BYTE, _HEAD, _HEAD_SHIFT = u64(0xFFFFFFFF), u64(32), u64(1), u64(0xFF), u64(24), u64(8)
+_WORD, _HALF, _ONE, _HEAD = u64(0xFFFFFFFF), u64(32), u64(1), u64(24)
 _NEXT, _ALL_PLACES = u64(1 << 32), u32(1 << 31)
-_INFINITE = u32(0x7F800000)
 _NO_SAMPLE = u64(0x7F800000 << 32)  # a rank of infinity, with the lowest code
 
 _LN2, _ONE_OVER_LN2 = float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.71547652b82fep+0")
@@ -134,7 +135,9 @@ def _limit_of_word(limits, depth, d):
 
 
 @inlined
-def _scan(coordinates, octaves, row_fractions, base, block, largest, depth, limits, k0, k1, words, hits, waiting, count):
+def _scan(
+    coordinates, octaves, row_fractions, base, block, largest, depth, limits, k0, k1, words, hits, waiting, count
+):
     # append to the list the octaves of a block of 16, of 16 nonzeros, whose first arrival may count
     listed_coordinates, listed_octaves, sums, heads, places = waiting
     first, last = load64(coordinates, base), load64(coordinates, base + LANES // 2)
@@ -163,8 +166,7 @@ def _scan(coordinates, octaves, row_fractions, base, block, largest, depth, limi
                 listed_coordinates[count] = coordinates[at]
                 listed_octaves[count] = (u64(i64(octave)) & _WORD) | _NEXT
                 sums[count] = f32(0)
-                byte = (u64(words[LANES * i + lane]) >> u64(8 * j)) & _BYTE
-                heads[count] = u32((byte << _HEAD) | _HEAD_SHIFT)
+                heads[count] = u32(u64(words[LANES * i + lane]) >> u64(8 * j) << _HEAD)
                 places[count] = u32(u64(row_fractions[at]) >> _ONE) if octave == own else _ALL_PLACES
                 count += 1
     return count
@@ -174,8 +176,8 @@ def _scan(coordinates, octaves, row_fractions, base, block, largest, depth, limi
 def _draw(waiting, count, final, largest, tau, size, k0, k1, lanes, best, full, sampled, darts):
     # improve samples by the arrivals of listed octaves, until fewer than 16 octaves are left, or none if `final`
     listed_coordinates, listed_octaves, sums, heads, places = waiting
-    ranks, next_sums, components, codes = lanes
-    half, infinite, top_byte, low_bits = splat64(_HALF), splat(f32(np.inf)), splat(u32(0xFF000000)), splat(u32(31))
+    ranks, next_sums, next_ranks, components, codes = lanes
+    half, infinite = splat64(_HALF), splat(f32(np.inf))
     limit, one_exponent = splat(tau), splat(u32(i64(largest + 127) & i64(0xFFFFFFFF)))
     least = 1 if final else LANES
     while count >= least:
@@ -185,21 +187,22 @@ def _draw(waiting, count, final, largest, tau, size, k0, k1, lanes, best, full, 
             first_o, last_o = load64(listed_octaves, at), load64(listed_octaves, at + LANES // 2)
             a0, a1, a2, a3 = half_of_lanes(first_c, first_c >> half, first_o, first_o >> half, k0, k1)
             b0, b1, b2, b3 = half_of_lanes(last_c, last_c >> half, last_o, last_o >> half, k0, k1)
-            head = load(heads, at)
-            word = (head & top_byte) | (joined(a0, b0) >> (head & low_bits))
-            total = load(sums, at) + exponential_lanes(word)
+            total = load(sums, at) + exponential_lanes(load(heads, at) | (joined(a0, b0) >> splat(u32(8))))
             scale = float_of((one_exponent - joined(first_o, last_o)) << splat(u32(23)))
             rank = total * scale
             counted = select(rank < limit, rank, infinite)
-            place = joined(a1, b1) >> splat(u32(1))
+            component = joined(a2, b2)
+            # the next gap is -log(1 - u), more than u + u^2 / 2 for the u below it with its top byte
+            u = to_float(component & splat(u32(0xFF))) * splat(f32(2.0**-8))
+            next_rank = (total + (u + u * u * splat(f32(0.5)))) * scale
             store(next_sums, 0, total)
-            store(ranks, 0, bits_of(counted))
-            store(ranks, LANES, bits_of(select(place < load(places, at), counted, infinite)))
-            store(components, 0, joined(a2, b2))
+            store(next_ranks, 0, next_rank)
+            store(ranks, 0, bits_of(select(joined(a1, b1) >> splat(u32(1)) < load(places, at), counted, infinite)))
+            store(components, 0, component)
             store(codes, 0, joined(a3, b3))
             for lane in range(min(LANES, count - at)):
                 component = (u64(components[lane]) * u64(size)) >> _HALF
-                key = (u64(ranks[LANES + lane]) << _HALF) | u64(codes[lane])
+                key = (u64(ranks[lane]) << _HALF) | u64(codes[lane])
                 coordinate, octave = listed_coordinates[at + lane], listed_octaves[at + lane]
                 if full and (
                     key < best[component]
@@ -217,8 +220,8 @@ def _draw(waiting, count, final, largest, tau, size, k0, k1, lanes, best, full, 
                 listed_octaves[kept] = octave + _NEXT
                 sums[kept] = next_sums[lane]
                 places[kept] = places[at + lane]
-                heads[kept] = u32(0)
-                kept += ranks[lane] < _INFINITE
+                heads[kept] = u32(u64(components[lane]) << _HEAD)
+                kept += next_ranks[lane] < tau
         done = count if final else count - count % LANES
         for at in range(done, count):
             listed_coordinates[kept] = listed_coordinates[at]
@@ -243,7 +246,7 @@ def _sample_tile(row, n, largest, weight, size, live, key, margin, growth, scrat
         depth = 0
         x = tau * (1.0 + 2.0**-20)
         while x >= 2.0**-31:
-            limits[depth] = i64(min(256.0 * x, 255.0))
+            limits[depth] = i64(min(-256.0 * np.expm1(-x) + 2.0**-10, 255.0))
             depth += 1
             x *= 0.5
         top_block, n_groups = largest >> 4, (n + LANES - 1) // LANES
@@ -253,7 +256,20 @@ def _sample_tile(row, n, largest, weight, size, live, key, margin, growth, scrat
             if step < n_steps:
                 block, base = top_block - step // n_groups, step % n_groups * LANES
                 count = _scan(
-                    coordinates, octaves, row_fractions, base, block, largest, depth, limits, k0, k1, words, hits, waiting, count
+                    coordinates,
+                    octaves,
+                    row_fractions,
+                    base,
+                    block,
+                    largest,
+                    depth,
+                    limits,
+                    k0,
+                    k1,
+                    words,
+                    hits,
+                    waiting,
+                    count,
                 )
             if step == n_steps or count > _LISTED - _MOST_NEW:
                 count = _draw(
@@ -269,7 +285,20 @@ def _sample_tile(row, n, largest, weight, size, live, key, margin, growth, scrat
 
 @kernel
 def _sample_rows(
-    indptr, columns, exponents, fractions, negative, n_components, bits, margin, growth, keys, packed, empty, i_star, t_star
+    indptr,
+    columns,
+    exponents,
+    fractions,
+    negative,
+    n_components,
+    bits,
+    margin,
+    growth,
+    keys,
+    packed,
+    empty,
+    i_star,
+    t_star,
 ):
     full = i_star.shape[0] > 0
     n_rows, row_bytes = indptr.shape[0] - 1, packed.shape[0] // max(indptr.shape[0] - 1, 1)
@@ -289,7 +318,8 @@ def _sample_rows(
         np.zeros(_LISTED + LANES, np.uint32),
     )
     lanes = (
-        np.empty(2 * LANES, np.uint32),
+        np.empty(LANES, np.uint32),
+        np.empty(LANES, np.float32),
         np.empty(LANES, np.float32),
         np.empty(LANES, np.uint32),
         np.empty(LANES, np.uint32),
@@ -320,8 +350,20 @@ def _sample_rows(
             first = tile * size
             live = min(size, n_components - first)
             _sample_tile(
-                (coordinates, octaves, row_fractions), n, largest, weight, size, live, keys[tile], margin, growth,
-                scratch, best, full, sampled, darts,
+                (coordinates, octaves, row_fractions),
+                n,
+                largest,
+                weight,
+                size,
+                live,
+                keys[tile],
+                margin,
+                growth,
+                scratch,
+                best,
+                full,
+                sampled,
+                darts,
             )
             for component in range(live):
                 codes[first + component] = (best[component] & _WORD) >> u64(32 - bits)
@@ -377,7 +419,9 @@ def encode(
     """
     packed = np.empty((len(indptr) - 1, -(-n_components * bits // 8)), np.uint8)
     nothing = np.empty(0, np.int64)
-    return packed, _run(indptr, columns, exponents, fractions, negative, n_components, seed, bits, packed, nothing, nothing)
+    return packed, _run(
+        indptr, columns, exponents, fractions, negative, n_components, seed, bits, packed, nothing, nothing
+    )
 
 
 def sample(
