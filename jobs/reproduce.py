@@ -31,7 +31,7 @@ from dkfeat.plot.style import check_plots
 @click.option("--only", multiple=True, metavar="NAME", help="Run this experiment only. Repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all experiments.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of processes. Left out: one for each core.")
-@click.option("--docs", metavar="FILE", help="Also write the page of results, of full runs of all experiments.")
+@click.option("--docs", metavar="FILE", help="Also write the page of results, of full runs; sections of others stay.")
 @click.option("--list", "listed", is_flag=True, help="List the experiments and end.")
 def main(
     data: str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ __all__ = ["check_page", "write_page"]
 
 MOST_BYTES = 2 * 2**20
 """Maximum size of all pictures together."""
-
-
 TITLE = "# The papers' experiments"
 """First line of the page, by which an earlier one is recognised."""
+ORIGIN = (
+    "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; do not edit "
+    "it by hand. Each experiment is a module of `jobs/reproduction/`."
+)
 
 
 def check_page(page: str) -> None:
@@ -37,6 +40,8 @@ def check_page(page: str) -> None:
 def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
     """Write the page and, into ``images/results`` beside it, its pictures.
 
+    Experiments without a result keep the sections and pictures that they have on an earlier page.
+
     Parameters
     ----------
     page : Path
@@ -53,11 +58,16 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
         If an experiment is missing or was not run in full mode, or if the pictures are too large.
     """
     found = {result["name"]: result for result in results}
-    lacking = [name for name in names if found.get(name, {}).get("mode") != "full"]
+    kept = {name: section for name, section in _sections(page).items() if name in names and name not in found}
+    lacking = [name for name in names if name not in kept and found.get(name, {}).get("mode") != "full"]
     if lacking:
         raise ConfigError(f"{page} keeps full runs only, but {', '.join(lacking)} had none; run with --mode full first")
     folder = page.parent / "images" / "results"
     pictures = {
+        name: (folder / name).read_bytes()
+        for _, section in kept.values()
+        for name in re.findall(r'="images/results/([^"]+)"', section)
+    } | {
         f"{result['name']}-{picture['name']}-{style}.png": (
             out / result["name"] / f"{picture['name']}-{style}.png"
         ).read_bytes()
@@ -74,24 +84,25 @@ def write_page(page: Path, out: Path, results: Sequence[Mapping[str, Any]], name
     for stale in sorted(folder.glob("*.png")):
         if stale.name not in pictures:
             stale.unlink()
-    write_whole(page, "\n\n".join([*_opening(results), *(part for each in results for part in _section(each))]) + "\n")
+    every = [kept[name] if name in kept else (_entry(found[name]), _section(found[name])) for name in names]
+    contents = "\n".join(entry for entry, _ in every)
+    write_whole(page, "\n\n".join([TITLE, ORIGIN, contents, *(section for _, section in every)]) + "\n")
 
 
-def _opening(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [
-        TITLE,
-        "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; do not edit "
-        "it by hand. Each experiment is a module of `jobs/reproduction/`.",
-        "\n".join(f"- [{result['title']}](#{result['name']}){_tally(result)}" for result in results),
-    ]
+def _sections(page: Path) -> dict[str, tuple[str, str]]:
+    """Read the entry in the contents and the section of each experiment on an earlier page, by name."""
+    opening, *rest = re.split(r'^(?=<a id=")', page.read_text(encoding="utf-8") if page.is_file() else "", flags=re.M)
+    entries = {found[2]: found[0] for found in re.finditer(r"^- \[(.*)\]\(#(\w+)\).*$", opening, re.M)}
+    sections = {section.split('"')[1]: section.rstrip() for section in rest}
+    return {name: (entries[name], section) for name, section in sections.items() if name in entries}
 
 
-def _tally(result: Mapping[str, Any]) -> str:
+def _entry(result: Mapping[str, Any]) -> str:
     signs = "".join(verdict_mark(verdict["holds"])[0] for verdict in result["verdicts"])
-    return f" {signs}" if signs else ""
+    return f"- [{result['title']}](#{result['name']}) {signs}".rstrip()
 
 
-def _section(result: Mapping[str, Any]) -> list[str]:
+def _section(result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     parts = [
         f'<a id="{result["name"]}"></a>',
@@ -110,7 +121,7 @@ def _section(result: Mapping[str, Any]) -> list[str]:
         f"Run on {result['date']} with seed {result['seed']}: {minutes(result['processor_seconds'])} of one core in "
         f"{result['processes']} processes; {result['machine']}; {versions}."
     )
-    return parts
+    return "\n\n".join(parts)
 
 
 def _verdict(verdict: Mapping[str, Any]) -> str:

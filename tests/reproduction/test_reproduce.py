@@ -1,6 +1,7 @@
 """The papers' experiments: the frame with a toy in it, and each experiment on a few made-up rows."""
 
 import ast
+import dataclasses
 import importlib
 import io
 import json
@@ -140,6 +141,24 @@ def test_docs__keep_full_runs_only(tmp_path):
     assert "| x | y \\| z |\n| --- | ---: |\n| a | 1.000 |\n" in text
     assert "- ✗ (not confirmed) It does not\n" in text
     assert str(tmp_path) not in text
+
+
+def test_docs__keep_sections_of_experiments_without_a_result(toy, tmp_path, monkeypatch):
+    page, other = tmp_path / "docs" / "results.md", types.ModuleType("reproduction.other")
+    other.EXPERIMENT = dataclasses.replace(toy.EXPERIMENT, name="other", title="Other", source="Somebody")
+    monkeypatch.setitem(sys.modules, "reproduction.other", other)
+    assert reproduce("--out", tmp_path / "a", "--mode", "full", "--docs", page).exit_code == 0
+    before = page.read_text(encoding="utf-8")
+    monkeypatch.setattr(reproduction, "NAMES", ("toy", "other"))
+    outcome = reproduce("--out", tmp_path / "b", "--mode", "full", "--docs", page, "--only", "other")
+    assert outcome.exit_code == 0, outcome.stderr
+    text = page.read_text(encoding="utf-8")
+    section = before[before.index('<a id="toy">') :].rstrip()
+    assert section in text
+    assert "- [Toy](#toy) ✓✗–\n- [Other](#other) ✓✗–\n" in text  # noqa: RUF001 - the dash
+    assert text.count("\n## ") == 2
+    pictures = {file.name for file in (page.parent / "images" / "results").iterdir()}
+    assert pictures == {f"{name}-line-{style}.png" for name in ("toy", "other") for style in ("light", "dark")}
 
 
 @pytest.mark.fault("S-19")
