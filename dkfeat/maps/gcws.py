@@ -5,7 +5,6 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,42 +12,24 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.jit import owned
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
-from dkfeat.compiled.sampling.packing import one_hot_columns
-from dkfeat.errors import InputError
-from dkfeat.kernels import gmm
-from dkfeat.maps._base import checked_seed
-from dkfeat.maps._code_estimates import EstimatesFromCodes
 from dkfeat.maps._kernel_estimates import KernelFacts
-from dkfeat.maps._rows import RowPreparation
-from dkfeat.theory.fourier import gcws_variance
-from dkfeat.validation import MAX_POWER, check_choice, check_integer, check_real
-
-_INT32_MAX = 2**31 - 1
+from dkfeat.maps._sampled import FittedSamples, SampledMap
+from dkfeat.validation import check_choice, check_integer
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _FittedGCWS:
-    """State of a fitted map: parameters as they were in fit, and values derived from them."""
+class _FittedGCWS(FittedSamples):
+    """Fitted state with the settings of a code."""
 
-    n_components: int
     i_bits: int
     t_bits: int
-    p: float
-    preparation: RowPreparation
     code: Literal["auto", "lowest"]
     mode: cws.CodeMode
-    seed: int
-
-    @property
-    def bits(self) -> int:
-        return self.i_bits + self.t_bits
 
 
-class GCWSFeatures(EstimatesFromCodes):
+class GCWSFeatures(SampledMap):
     r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
 
     Each component samples one coordinate of a row; the probability that two rows sample the same one is their
@@ -128,6 +109,12 @@ class GCWSFeatures(EstimatesFromCodes):
     * ``mixed``, if n > 2^b: b bits of a hash of (seed, component, i*); two coordinates share a code with
       probability 2^-b, independently in each component.
 
+    A packed code is that of i*, plus (t* mod 2^t_bits) * 2^i_bits. `estimate_kernel` corrects estimates from mixed
+    codes for their chance, 2^-b times the rate at which the levels of the two rows agree in their t_bits. There is no
+    correction for injective and signed codes, which are lossless except between coordinates of opposite sign, and for
+    the lowest bits, whose chance depends on the data. The 0-bit bias remains; each bit of the level removes a part of
+    it.
+
     Departures from the paper:
 
     * The codes above are used instead of the lowest b bits, one of which is the sign; ``code="lowest"`` gives the
@@ -154,7 +141,6 @@ class GCWSFeatures(EstimatesFromCodes):
 
     name = "gcws"
     version = 1
-    layout = "codes"
 
     def __init__(
         self,
@@ -198,107 +184,19 @@ class GCWSFeatures(EstimatesFromCodes):
         >>> i_star
         array([[3, 3, 3]])
         """
-        s = self._fitted
-        parts = [
-            cws.sample(*columns, n_components=s.n_components, seed=s.seed)
-            for columns in self._columns(self._check_rows(X))
-        ]
-        i_star, t_star = (
-            np.concatenate(arrays) if len(parts) > 1 else arrays[0] for arrays in zip(*parts, strict=True)
-        )
-        return i_star, t_star
-
-    def encode(self, X: Any) -> PackedCodes:
-        """Compute codes as shards store them: i_bits + t_bits bits for each component.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        encoded : PackedCodes
-            ``codes``: ndarray of shape (n_samples, encoded_row_bytes), uint8; components in order, least significant
-            bit first. A code is that of i*, plus (t* mod 2^t_bits) * 2^i_bits. ``empty``: the all-zero rows.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> encoded = GCWSFeatures(n_components=4, i_bits=4, random_state=0).fit_width(3).encode(np.eye(2, 3))
-        >>> encoded.codes.tolist(), encoded.empty.tolist()
-        ([[0, 0], [34, 34]], [False, False])
-        """
-        return self._encode_rows(self._check_rows(X))
-
-    def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
-        """Expand packed codes to one-hot rows: ``decode(encode(X))`` equals ``transform(X)``.
-
-        Parameters
-        ----------
-        encoded : PackedCodes
-            From `encode`, or from a shard.
-
-        Returns
-        -------
-        features : csr_matrix of shape (n_samples, n_features_out), float32
-            Rows of n_components ones, none in an empty row. Indices are int32, or int64 if the width or the number of
-            ones exceeds 2^31 - 1.
-
-        Raises
-        ------
-        dkfeat.errors.InputError
-            If the arrays are not codes of this map.
-        """
-        s = self._fitted
-        if not isinstance(encoded, PackedCodes):
-            raise InputError(
-                f"got {type(encoded).__name__}, but it must be codes: pass the result of encode(X), or codes of a shard"
-            )
-        codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
-        n_samples = len(empty)
-        wanted = (n_samples, self.encoded_row_bytes)
-        if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
-            raise InputError(
-                f"codes have the shape {codes.shape} and dtype {codes.dtype}, and `empty` has {n_samples} values of "
-                f"{empty.dtype}, but this map needs {self.encoded_row_bytes} bytes of uint8 and one bool for each row; "
-                "pass codes of this map"
-            )
-        ones = np.where(empty, 0, s.n_components)
-        indptr = np.concatenate([[0], np.cumsum(ones)])
-        index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
-        columns = np.empty(indptr[-1], index_dtype)
-        one_hot_columns(owned(codes), owned(empty), s.n_components, s.bits, columns)
-        data = np.ones(len(columns), np.float32)
-        features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
-        features.has_canonical_format = True
-        return features
-
-    @property
-    def n_features_out(self) -> int:
-        """Number of columns of `transform`: n_components * 2^(i_bits + t_bits)."""
-        return self._fitted.n_components << self._fitted.bits
-
-    @property
-    def encoded_row_bytes(self) -> int:
-        """Size of a packed row in bytes: ceil(n_components * (i_bits + t_bits) / 8)."""
-        return (self._fitted.n_components * self._fitted.bits + 7) // 8
-
-    def check_params(self) -> None:
-        """See `FeatureMap.check_params`."""
-        self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
+        return self._sample_rows(X)
 
     def _resolve(self, n_features: int) -> None:
         i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
+        t_bits = check_integer(self.t_bits, "t_bits", low=0, high=2)
         code = check_choice(self.code, "code", ("auto", "lowest"))
         settings = _FittedGCWS(
-            n_components=check_integer(self.n_components, "n_components", low=1, high=2**24),
             i_bits=i_bits,
-            t_bits=check_integer(self.t_bits, "t_bits", low=0, high=2),
-            p=check_real(self.p, "p", above=0, high=MAX_POWER),
-            preparation=RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
+            t_bits=t_bits,
+            bits=i_bits + t_bits,
             code=code,
             mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),
-            seed=checked_seed(self.random_state),
+            **self._checked_settings(n_features),
         )
         self._settings = settings
         self.code_mode_ = settings.mode
@@ -306,62 +204,56 @@ class GCWSFeatures(EstimatesFromCodes):
 
     def _spec_part(self) -> dict[str, Any]:
         s = self._fitted
-        center = s.preparation.center
-        params = {
-            "n_components": s.n_components,
-            "i_bits": s.i_bits,
-            "t_bits": s.t_bits,
-            "p": s.p,
-            "center": center.tolist() if isinstance(center, np.ndarray) else center,
-            "normalize": s.preparation.normalize,
-            "code": s.code,
-        }
+        bits = {"i_bits": s.i_bits, "t_bits": s.t_bits}
+        params = {"n_components": s.n_components, **bits, **self._kernel_params(), "code": s.code}
         return {"params": params, "code_mode": s.mode}
 
     def _kernel_facts(self) -> KernelFacts:
         s = self._fitted
-
-        def prepared(X: Any) -> sp.csr_matrix:
-            return sp.vstack(list(s.preparation.blocks(X)), format="csr")
-
-        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
-            return gmm(prepared(X), None if Y is None else prepared(Y), p=s.p)
-
-        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            i_bits = s.i_bits if s.mode == "mixed" else None
-            return gcws_variance(np.clip(values, 0.0, 1.0), i_bits) / s.n_components
-
         dropped = "plus the bias of dropped levels, which is large for rows of few columns; t_bits=1 or 2 reduces it"
-        name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
-        return KernelFacts(name=name, exact=exact, variance_at=variance_at, note="" if s.t_bits else dropped)
+        return self._gmm_facts(s.i_bits if s.mode == "mixed" else None, note="" if s.t_bits else dropped)
 
-    def _transform_rows(self, X: Any) -> sp.csr_matrix:
-        return self.decode(self._encode_rows(X))
-
-    def _encode_rows(self, X: Any) -> PackedCodes:
+    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
-        n_samples, first = X.shape[0], 0
-        packed = PackedCodes(np.empty((n_samples, self.encoded_row_bytes), np.uint8), np.empty(n_samples, np.bool_))
-        for columns in self._columns(X):
-            codes, empty = cws.encode(
-                *columns,
-                n_components=s.n_components,
-                seed=s.seed,
-                i_bits=s.i_bits,
-                t_bits=s.t_bits,
-                mode=s.mode,
-            )
-            last = first + len(empty)
-            packed.codes[first:last], packed.empty[first:last] = codes, empty
-            first = last
-        return packed
+        logs, negative = signed_logs(rows.data, s.p)
+        return cws.encode(
+            rows.indptr,
+            rows.indices,
+            logs,
+            negative,
+            n_components=s.n_components,
+            seed=s.seed,
+            i_bits=s.i_bits,
+            t_bits=s.t_bits,
+            mode=s.mode,
+        )
 
-    def _columns(self, X: Any) -> Iterator[tuple[NDArray, NDArray, NDArray[np.float32], NDArray[np.bool_]]]:
-        """Yield row bounds, columns, logarithms of magnitudes and signs of each block of X."""
+    def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         s = self._fitted
-        for rows in s.preparation.blocks(X):
-            logs, negative = signed_logs(rows.data, s.p)
-            yield rows.indptr, rows.indices, logs, negative
+        logs, negative = signed_logs(rows.data, s.p)
+        return cws.sample(rows.indptr, rows.indices, logs, negative, n_components=s.n_components, seed=s.seed)
+
+    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:
+        """Return the probability that mixed codes of different samples are equal; 0 for other codes.
+
+        The t_bits of different samples agree as often as those of two levels drawn from the two rows, and always for
+        rows of zeros and ones, whose levels are all 0. The levels of components that differ are not distributed exactly
+        like those of all components, so for similar rows a few hundredths of the chance remain.
+        """
+        s = self._fitted
+        if s.mode != "mixed":
+            return 0.0
+        rates = [_level_rates(rows, s.i_bits, s.t_bits) for rows in (left, right)]
+        chances: NDArray[np.float64] = 2.0**-s.i_bits * (rates[0] @ rates[1].T)
+        return chances
+
+
+def _level_rates(rows: sp.csr_matrix, i_bits: int, t_bits: int) -> NDArray[np.float64]:
+    """Frequency of each remainder of a level in a row, shape (n_rows, 2^t_bits)."""
+    remainders = (rows.indices >> i_bits) & ((1 << t_bits) - 1)
+    ones = np.ones(len(remainders))
+    counts = sp.csr_matrix((ones, remainders, rows.indptr), shape=(rows.shape[0], 1 << t_bits)).toarray()
+    return counts / np.maximum(np.diff(rows.indptr), 1)[:, None]
 
 
 def _code_mode(n_features: int, i_bits: int) -> cws.CodeMode:

@@ -1,0 +1,288 @@
+"""Base class of maps that sample each row for the GMM kernel, and estimates from the codes of the samples."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.sampling.packing import one_hot_columns
+from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels import gmm
+from dkfeat.maps._base import FeatureMap, checked_seed
+from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._rows import RowPreparation
+from dkfeat.theory.fourier import gcws_variance
+from dkfeat.theory.gmm import rho_from_gmm
+from dkfeat.validation import MAX_POWER, check_integer, check_real
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FittedSamples:
+    """State of a fitted map: parameters as they were in fit, and values derived from them."""
+
+    n_components: int
+    bits: int
+    """Bits of a code."""
+    p: float
+    preparation: RowPreparation
+    seed: int
+
+
+class SampledMap(FeatureMap):
+    """Base class of maps that sample one coordinate for each component; `_resolve` sets a `FittedSamples`.
+
+    A subclass has the parameters `n_components`, `p`, `center`, `normalize` and `random_state`, and parameters of its
+    own, which it adds to the spec.
+    """
+
+    layout = "codes"
+
+    n_components: int
+    p: float
+    center: Any
+    normalize: Literal["l1", "l2", "max"] | None
+    random_state: Any
+
+    @abstractmethod
+    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Compute the full samples, of which codes keep a few bits: coordinates, -1 in an all-zero row, and a number.
+
+        Two rows have the same coordinate and number in a component with a probability of their kernel.
+        """
+
+    def encode(self, X: Any) -> PackedCodes:
+        """Compute codes as shards store them.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        encoded : PackedCodes
+            ``codes``: ndarray of shape (n_samples, encoded_row_bytes), uint8; components in order, least significant
+            bit first. ``empty``: the all-zero rows.
+
+        Examples
+        --------
+        >>> from dkfeat import GCWSFeatures
+        >>> encoded = GCWSFeatures(n_components=4, i_bits=4, random_state=0).fit_width(3).encode(np.eye(2, 3))
+        >>> encoded.codes.tolist(), encoded.empty.tolist()
+        ([[0, 0], [34, 34]], [False, False])
+        """
+        return self._encode_rows(self._check_rows(X))
+
+    def decode(self, encoded: PackedCodes) -> sp.csr_matrix:
+        """Expand packed codes to one-hot rows: ``decode(encode(X))`` equals ``transform(X)``.
+
+        Parameters
+        ----------
+        encoded : PackedCodes
+            From `encode`, or from a shard.
+
+        Returns
+        -------
+        features : csr_matrix of shape (n_samples, n_features_out), float32
+            Rows of n_components ones, none in an empty row. Indices are int32, or int64 if the width or the number of
+            ones exceeds 2^31 - 1.
+
+        Raises
+        ------
+        dkfeat.errors.InputError
+            If the arrays are not codes of this map.
+        """
+        s = self._fitted
+        if not isinstance(encoded, PackedCodes):
+            raise InputError(
+                f"got {type(encoded).__name__}, but it must be codes: pass the result of encode(X), or codes of a shard"
+            )
+        codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
+        n_samples = len(empty)
+        wanted = (n_samples, self.encoded_row_bytes)
+        if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
+            raise InputError(
+                f"codes have the shape {codes.shape} and dtype {codes.dtype}, and `empty` has {n_samples} values of "
+                f"{empty.dtype}, but this map needs {self.encoded_row_bytes} bytes of uint8 and one bool for each row; "
+                "pass codes of this map"
+            )
+        ones = np.where(empty, 0, s.n_components)
+        indptr = np.concatenate([[0], np.cumsum(ones)])
+        index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
+        columns = np.empty(indptr[-1], index_dtype)
+        one_hot_columns(owned(codes), owned(empty), s.n_components, s.bits, columns)
+        data = np.ones(len(columns), np.float32)
+        features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
+        features.has_canonical_format = True
+        return features
+
+    @property
+    def n_features_out(self) -> int:
+        """Number of columns of `transform`: n_components * 2^b, for b bits in a code."""
+        return self._fitted.n_components << self._fitted.bits
+
+    @property
+    def encoded_row_bytes(self) -> int:
+        """Size of a packed row in bytes: ceil(n_components * b / 8), for b bits in a code."""
+        return (self._fitted.n_components * self._fitted.bits + 7) // 8
+
+    def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
+        """Estimate the (p)GMM kernel from codes alone.
+
+        The estimate is the fraction of equal codes, corrected for the codes of different samples that are equal by
+        chance, as the Notes of the class describe. So chance adds no bias, and the estimate may fall slightly below 0.
+
+        Parameters
+        ----------
+        X : PackedCodes
+            Codes of n_x rows, from this map or one of equal fingerprint.
+        Y : PackedCodes, default=X
+            Codes of n_y rows.
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_x, n_y), float64
+            Estimates; 0 if either row is empty.
+
+        See Also
+        --------
+        dkfeat.kernels.gmm : Exact values of the kernel.
+
+        Examples
+        --------
+        >>> from dkfeat import GCWSFeatures
+        >>> X = np.random.default_rng(0).lognormal(size=(2, 100))
+        >>> features = GCWSFeatures(n_components=4096, random_state=0).fit(X)
+        >>> bool(abs(features.estimate_kernel(features.encode(X)) - gmm(X)).max() < 0.05)
+        True
+        """
+        left = self.decode(X)
+        right = left if Y is None else self.decode(Y)
+        rates = (left @ right.T).toarray() / np.float64(self._fitted.n_components)
+        chance = self._chance(left, right)
+        empty_left, empty_right = (np.diff(rows.indptr) == 0 for rows in (left, right))
+        return np.where(empty_left[:, None] | empty_right, 0.0, (rates - chance) / (1.0 - chance))
+
+    def estimate_correlation(
+        self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
+    ) -> NDArray[np.float64]:
+        r"""Estimate correlations :math:`\hat\rho_g` of rows from codes alone.
+
+        The estimate applies to rows whose columns are independent pairs from an elliptical distribution centred at 0,
+        such as long rows of heavy-tailed noise, for which the cosine converges slowly or not at all. It is the GMM
+        estimate, clipped to [0, 1] and converted by `dkfeat.theory.gmm.rho_from_gmm`, so it has the same biases.
+
+        Parameters
+        ----------
+        X, Y
+            Codes, as for `estimate_kernel`.
+        sigma : float, default=1.0
+            Scale of a row of Y divided by the scale of a row of X, above 0. ``normalize="l1"`` makes it 1.
+
+        Returns
+        -------
+        correlations : ndarray of shape (n_x, n_y), float64
+            Estimates, at most 1. Values below -1 mean that rows are less similar than any correlation explains. Values
+            of empty rows have no meaning.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            If the map has a power p other than 1, for which the relation is unknown.
+
+        References
+        ----------
+        .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Thm 3.
+
+        Examples
+        --------
+        >>> from dkfeat import GCWSFeatures
+        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=5000).T
+        >>> features = GCWSFeatures(n_components=4096, t_bits=2, random_state=0).fit(X)
+        >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
+        True
+        """
+        if self._fitted.p != 1.0:
+            raise ConfigError(
+                f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
+            )
+        return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
+
+    def check_params(self) -> None:
+        """See `FeatureMap.check_params`."""
+        self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
+
+    @abstractmethod
+    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Compute packed codes of prepared rows, and which rows are empty."""
+
+    @abstractmethod
+    def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Compute the full samples of prepared rows."""
+
+    @abstractmethod
+    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:
+        """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""
+
+    def _checked_settings(self, n_features: int) -> dict[str, Any]:
+        """Check the parameters that all sampled maps have; return all fields of `FittedSamples` except `bits`."""
+        return {
+            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
+            "p": check_real(self.p, "p", above=0, high=MAX_POWER),
+            "preparation": RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
+            "seed": checked_seed(self.random_state),
+        }
+
+    def _kernel_params(self) -> dict[str, Any]:
+        """Return the parameters of the kernel, as they were in fit, for the spec."""
+        center = self._fitted.preparation.center
+        return {
+            "p": self._fitted.p,
+            "center": center.tolist() if isinstance(center, np.ndarray) else center,
+            "normalize": self._fitted.preparation.normalize,
+        }
+
+    def _gmm_facts(self, chance_bits: int | None, note: str = "") -> KernelFacts:
+        """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
+        s = self._fitted
+
+        def prepared(X: Any) -> sp.csr_matrix:
+            return sp.vstack(list(s.preparation.blocks(X)), format="csr")
+
+        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
+            return gmm(prepared(X), None if Y is None else prepared(Y), p=s.p)
+
+        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / s.n_components
+
+        name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
+        return KernelFacts(name=name, exact=exact, variance_at=variance_at, note=note)
+
+    def _transform_rows(self, X: Any) -> sp.csr_matrix:
+        return self.decode(self._encode_rows(X))
+
+    def _encode_rows(self, X: Any) -> PackedCodes:
+        n_samples, first = X.shape[0], 0
+        packed = PackedCodes(np.empty((n_samples, self.encoded_row_bytes), np.uint8), np.empty(n_samples, np.bool_))
+        for rows in self._fitted.preparation.blocks(X):
+            last = first + rows.shape[0]
+            packed.codes[first:last], packed.empty[first:last] = self._encode_block(rows)
+            first = last
+        return packed
+
+    def _sample_rows(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Check rows and compute their full samples."""
+        blocks = self._fitted.preparation.blocks(self._check_rows(X))
+        parts = [self._sample_block(rows) for rows in blocks]
+        coordinates, numbers = (
+            np.concatenate(arrays) if len(parts) > 1 else arrays[0] for arrays in zip(*parts, strict=True)
+        )
+        return coordinates, numbers
