@@ -30,6 +30,7 @@ from dkfeat.learn.predict import predict as predict
 from dkfeat.learn.predict import predict_file as predict_file
 from dkfeat.learn.train import train as train
 from dkfeat.maps import from_spec as from_spec
+from dkfeat.maps.darts import DartFeatures as DartFeatures
 from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures

@@ -84,7 +84,7 @@ class RowBlock:
 
 
 class PackedCodes(NamedTuple):
-    """Hash codes as stored in shards, returned by ``GCWSFeatures.encode`` and accepted by ``decode``."""
+    """Codes of samples as stored in shards, from ``encode`` of `GCWSFeatures` or `DartFeatures`, for ``decode``."""
 
     codes: NDArray[np.uint8]
     """Shape (n_rows, ceil(n_components * bits / 8)): codes in component order, least significant bit first."""

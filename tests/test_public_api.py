@@ -9,6 +9,7 @@ import pytest
 import dkfeat
 
 PUBLIC = [
+    "DartFeatures",
     "FourierFeatures",
     "GCWSFeatures",
     "KernelMachine",

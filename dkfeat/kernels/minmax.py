@@ -55,7 +55,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
 
     See Also
     --------
-    dkfeat.GCWSFeatures : Feature map whose inner products estimate this kernel, in linear time.
+    dkfeat.GCWSFeatures, dkfeat.DartFeatures : Feature maps whose inner products estimate this kernel, in linear time.
     egmm : Exponential of this kernel.
     resemblance : Value of this kernel for rows of zeros and ones.
 

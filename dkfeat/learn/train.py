@@ -110,13 +110,14 @@ def train(
     a worker receives 4 bytes for each feature and trained model; several models are padded to a multiple of 16. Each
     part sends back twice as many bytes, or the same number without `average`.
 
-    A row that `GCWSFeatures` has transformed holds ``n_components`` ones. They are scaled by ``1/sqrt(n_components)``
-    in training, so that rows have unit length and the same `alpha` and step size suit every `n_components`; other
-    features are divided by the root mean square length of the rows of the first batch, unless it is within 0.01 of 1.
-    The scale is folded into the weights afterwards. The step size is constant, because averaging takes the place of a
-    decreasing step size. Steps are implicit [2]_: no step moves the prediction for a row beyond its target, whatever
-    the row's length and weight. Labels of a regression are standardised in training, and `loss` values are in these
-    units; "huber" changes from squared to absolute error at a tenth of the labels' standard deviation.
+    A row that `GCWSFeatures` or `DartFeatures` has transformed holds ``n_components`` ones. They are scaled by
+    ``1/sqrt(n_components)`` in training, so that rows have unit length and the same `alpha` and step size suit every
+    `n_components`; other features are divided by the root mean square length of the rows of the first batch, unless it
+    is within 0.01 of 1. The scale is folded into the weights afterwards. The step size is constant, because averaging
+    takes the place of a decreasing step size. Steps are implicit [2]_: no step moves the prediction for a row beyond
+    its target, whatever the row's length and weight. Labels of a regression are standardised in training, and `loss`
+    values are in these units; "huber" changes from squared to absolute error at a tenth of the labels' standard
+    deviation.
 
     References
     ----------

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelPairs
+from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
@@ -18,6 +19,7 @@ from dkfeat.maps.nystroem import NystroemFeatures
 
 __all__ = [
     "FEATURE_MAPS",
+    "DartFeatures",
     "FeatureMap",
     "FourierFeatures",
     "GCWSFeatures",
@@ -29,7 +31,8 @@ __all__ = [
 ]
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (GCWSFeatures, FourierFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures)
+    cls.name: cls
+    for cls in (GCWSFeatures, DartFeatures, FourierFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures)
 }
 """Feature maps by their name in specs."""
 
@@ -47,7 +50,7 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     Returns
     -------
     fitted : FeatureMap
-        Map with the same features as the one that the spec was made from, bit-identical for GCWS.
+        Map with the same features as the one that the spec was made from, bit-identical for maps of codes.
 
     Raises
     ------

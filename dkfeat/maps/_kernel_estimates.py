@@ -182,11 +182,11 @@ class KernelEstimates(ABC):
         Returns
         -------
         error : ndarray of the same shape, float64, or None
-            For dense projections, exact for `GCWSFeatures` except for the levels that it drops, for `FourierFeatures`
-            (if normalized, up to terms of 1 / k^2) and for the exponential semigroup kernel. A lower bound for other
-            projections of `LaplaceFeatures`. An upper bound for its reciprocal kernel, over all rows, and for
-            `MaclaurinFeatures`, over rows as long as the radius. None for `NystroemFeatures`, whose error depends on
-            the data.
+            For dense projections, exact for `DartFeatures`, for `GCWSFeatures` except for the levels that it drops, for
+            `FourierFeatures` (if normalized, up to terms of 1 / k^2) and for the exponential semigroup kernel. A lower
+            bound for other projections of `LaplaceFeatures`. An upper bound for its reciprocal kernel, over all rows,
+            and for `MaclaurinFeatures`, over rows as long as the radius. None for `NystroemFeatures`, whose error
+            depends on the data.
 
         Raises
         ------

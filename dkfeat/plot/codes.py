@@ -17,7 +17,7 @@ from dkfeat.validation import check_choice, check_integer
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.maps import GCWSFeatures
+    from dkfeat.maps import FeatureMap
 
 
 _MOST_BARS = 256
@@ -32,7 +32,7 @@ class _Codes(NamedTuple):
 def code_histogram(
     codes: ShardDataset | PackedCodes | NDArray[Any],
     *,
-    features: GCWSFeatures | None = None,
+    features: FeatureMap | None = None,
     bits: int | None = None,
     component: int | None = None,
     max_rows: int = 20_000,
@@ -44,7 +44,7 @@ def code_histogram(
     ----------
     codes : ShardDataset, PackedCodes, or ndarray of shape (n_rows, n_components) of int
         A data set of the layout "codes", packed codes, or plain codes from 0.
-    features : GCWSFeatures or None
+    features : GCWSFeatures, DartFeatures or None
         The map that packed codes come from.
     bits : int or None
         Bits of plain codes; None: as many as the largest code has.
@@ -95,7 +95,7 @@ def code_histogram(
 def code_entropy(
     codes: ShardDataset | PackedCodes | NDArray[Any],
     *,
-    features: GCWSFeatures | None = None,
+    features: FeatureMap | None = None,
     bits: int | None = None,
     max_rows: int = 20_000,
     ax: Any = None,
@@ -145,7 +145,7 @@ def code_entropy(
     return axes
 
 
-def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_rows: int) -> _Codes:
+def _codes_of(codes: Any, features: FeatureMap | None, bits: int | None, max_rows: int) -> _Codes:
     """Convert the argument to plain codes, without rows that have no features."""
     if isinstance(codes, PackedCodes):
         if features is None:
@@ -154,7 +154,8 @@ def _codes_of(codes: Any, features: GCWSFeatures | None, bits: int | None, max_r
     if hasattr(codes, "batches"):
         if codes.spec["output"]["layout"] != "codes":
             raise ConfigError(
-                f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; GCWS makes codes"
+                f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; the maps gcws and dart "
+                "make codes"
             )
         most = check_integer(max_rows, "max_rows", low=1)
         return _unpacked([batch for batch, *_ in _some_batches(codes, most)], codes.map)
@@ -183,15 +184,15 @@ def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]
             yield first
 
 
-def _unpacked(parts: list[PackedCodes], features: GCWSFeatures) -> _Codes:
+def _unpacked(parts: list[PackedCodes], features: FeatureMap) -> _Codes:
     params = features.to_spec()["params"]
-    i_bits, t_bits = params["i_bits"], params["t_bits"]
-    mask = (1 << (i_bits + t_bits)) - 1
+    bits = (features.n_features_out // params["n_components"]).bit_length() - 1
+    mask = (1 << bits) - 1
     rows = [np.asarray(features.decode(part).indices & mask, dtype=np.int64) for part in parts]
     values = np.concatenate([np.empty(0, np.int64), *rows]).reshape(-1, params["n_components"])
     if not len(values):
         raise ConfigError("no row has features, so there are no codes to draw; look at the source")
-    return _Codes(values, i_bits + t_bits, i_bits)
+    return _Codes(values, bits, params.get("i_bits", bits))
 
 
 _MOST_SHARDS = 200

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.theory._ranges import integer_of_at_least, within
+from dkfeat.theory.darts import dart_variance
 
 
 def rff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
@@ -138,10 +139,10 @@ def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[n
     >>> float(gcws_variance(0.5)), float(gcws_variance(0.5, i_bits=1))
     (0.25, 0.75)
     """
+    if i_bits is not None:
+        return dart_variance(similarity, integer_of_at_least(i_bits, "i_bits", 1))
     g = within(similarity, "similarity", 0, 1)
-    chance = 0.0 if i_bits is None else 2.0 ** -integer_of_at_least(i_bits, "i_bits", 1)
-    rate = g + (1 - g) * chance
-    return rate * (1 - rate) / (1 - chance) ** 2
+    return g * (1 - g)
 
 
 def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:

@@ -220,7 +220,7 @@ def rho_from_gmm(similarity: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.fl
     Parameters
     ----------
     similarity : float or array
-        GMM of two long rows, exact or estimated from GCWS codes, in [0, 1].
+        GMM of two long rows, exact or estimated from codes, in [0, 1].
     sigma : float or array, default=1.0
         Ratio of the two rows' scales, above 0; the estimate takes it as known.
 

@@ -14,6 +14,7 @@ from dkfeat.maps import FEATURE_MAPS
 
 SETTINGS = {
     "gcws": ("--i-bits", 6, "--t-bits", 1, "--p", 0.5, "--center", -1, "--normalize", "l2", "--code", "lowest"),
+    "dart": ("--bits", 6, "--p", 0.5, "--center", -1, "--normalize", "l2"),
     "fourier": ("--gamma", 2, "--kernel", "rbf", "--normalize", "false", "--projection", "alternating_circulant"),
     "laplace": ("--kernel", "reciprocal", "--rate", 3, "--projection", "alternating_circulant", "--n-mixtures", 2),
     "maclaurin": ("--kernel", "polynomial", "--degree", 2, "--coef0", 0.5, "--h01", "--normalize", "l2"),
@@ -72,7 +73,7 @@ def test_featurize__leaves_what_is_not_given_to_the_map(name, text, tmp_path):
     )  # a spec names what is in force
 
 
-@pytest.mark.parametrize("inner", ["gcws", "fourier", "laplace", '{"map": "laplace", "params": {"beta": 0.5}}'])
+@pytest.mark.parametrize("inner", ["gcws", "dart", "fourier", "laplace", '{"map": "laplace", "params": {"beta": 0.5}}'])
 def test_featurize__composes_kernels(inner, text, tmp_path):
     out = tmp_path / "shards"
     run("featurize", text, "--map", "maclaurin", "--n-components", 8, "--inner", inner, "--out", out)
@@ -105,7 +106,7 @@ def test_featurize__takes_coefficients_of_a_kernel_with_landmarks(text, tmp_path
         (("--map", "laplace", "--n-mixtures", "many"), "neither a whole number nor log2"),
         (("--map", "maclaurin", "--coefficients", "1;2"), "not a list of numbers"),
         (("--map", "maclaurin", "--coefficients", "lambda n: 1"), "functions are for Python only"),
-        (("--map", "maclaurin", "--inner", "rbf"), "neither of gcws, fourier, laplace nor a mapping"),
+        (("--map", "maclaurin", "--inner", "rbf"), "neither of gcws, dart, fourier, laplace nor a mapping"),
         (("--map", "nystroem", "--kernel-param", "gamma"), "not a parameter such as gamma=0.5"),
         (("--map", "nystroem", "--kernel-param", "gama=1"), "gama"),
     ],

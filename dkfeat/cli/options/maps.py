@@ -41,7 +41,12 @@ def _kernel_parameter(text: str) -> tuple[str, float | list[float]]:
     return name, int(number) if number.lstrip("+-").isdigit() else float(number)
 
 
-UNBIASED: Mapping[str, Mapping[str, Any]] = {"gcws": {}, "fourier": {"normalize": False}, "laplace": {}}
+UNBIASED: Mapping[str, Mapping[str, Any]] = {
+    "gcws": {},
+    "dart": {},
+    "fourier": {"normalize": False},
+    "laplace": {},
+}
 """Maps that ``--inner`` takes by name, with the parameters that make them unbiased."""
 _NORMALIZE = words(
     {"l1": "l1", "l2": "l2", "max": "max", "true": True, "false": False},
@@ -56,7 +61,7 @@ _MIXTURES = Text(
 _INNER = Text(
     "map|json",
     _inner,
-    'is neither of gcws, fourier, laplace nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\'',
+    'is neither of gcws, dart, fourier, laplace nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\'',
     UNBIASED,
 )
 _COEFFICIENTS = numbers(float, "0,1,0.5; functions are for Python only")
@@ -87,16 +92,17 @@ KERNELS = {
 """Kernels of each map, copied here because help pages do not load the maps."""
 PROJECTIONS = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")
 """Projections of fourier; laplace has the first three."""
-_ALL = "gcws fourier laplace maclaurin nystroem"
+_ALL = "gcws dart fourier laplace maclaurin nystroem"
 _FLAGS = {
     "n_components": _Flag(_ALL, "Number of random draws for each row; more are more accurate.", int),
     "i_bits": _Flag("gcws", "Bits kept of the sampled coordinate, 1 to 16.", int),
     "t_bits": _Flag("gcws", "Bits kept of the level at that coordinate, 0 to 2.", int),
+    "bits": _Flag("dart", "Bits kept of a sample, 1 to 16.", int),
     "p": _Flag(
-        "gcws maclaurin",
-        "Power of the pGMM kernel (gcws); base p of the degree distribution with --measure proper (maclaurin).",
+        "gcws dart maclaurin",
+        "Power of the pGMM kernel (gcws, dart); base p of the degree distribution with --measure proper (maclaurin).",
     ),
-    "center": _Flag("gcws", "Number subtracted from every value, absent ones too."),
+    "center": _Flag("gcws dart", "Number subtracted from every value, absent ones too."),
     "code": _Flag("gcws", "Coding of a coordinate in few bits.", Choice(["auto", "lowest"])),
     "kernel": _Flag(
         "fourier laplace maclaurin nystroem",
@@ -105,7 +111,7 @@ _FLAGS = {
     ),
     "gamma": _Flag("fourier maclaurin", "Width of the RBF kernel (fourier); rate of the exponential one (maclaurin)."),
     "normalize": _Flag(
-        "gcws fourier maclaurin",
+        "gcws dart fourier maclaurin",
         "Scale input rows to this norm; for fourier, true scales rows of features to unit length.",
         _NORMALIZE,
     ),
@@ -126,7 +132,7 @@ _FLAGS = {
     "radius": _Flag("maclaurin", "Largest norm of a scaled row."),
     "tolerance": _Flag("maclaurin", "Share of an infinite series that may be left out."),
     "h01": _Flag("maclaurin", "Keep constant and linear terms exact.", None, (("is_flag", True),)),
-    "inner": _Flag("maclaurin", "Map whose kernel replaces the inner product: gcws, fourier or laplace.", _INNER),
+    "inner": _Flag("maclaurin", "Map whose kernel replaces the inner product: gcws, dart, fourier or laplace.", _INNER),
     "kernel_params": _Flag(
         "nystroem", "Parameter of the kernel. Repeatable.", _KERNEL_PARAMETER, (("multiple", True),)
     ),

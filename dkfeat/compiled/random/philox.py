@@ -51,7 +51,7 @@ STREAM_MACLAURIN_SIGN = 33
 STREAM_MACLAURIN_INNER = 34
 """Seeds of the inner maps of compositional kernels."""
 STREAM_MACLAURIN_SAMPLE = 35
-"""Signs of the samples of an inner GCWS."""
+"""Signs of the samples of an inner map."""
 STREAM_HELD_OUT = 56
 """Choice of the rows that are held out of training."""
 

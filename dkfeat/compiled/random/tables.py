@@ -261,7 +261,7 @@ def signs_of_samples(i_star, t_star, stream, seed, signs):
     Parameters
     ----------
     i_star, t_star : ndarray of shape (n_samples, n_components), int64
-        As from ``GCWSFeatures.sample``.
+        As from ``GCWSFeatures.sample`` or ``DartFeatures.sample``.
     stream, seed : uint64
     signs : ndarray of shape (n_samples, n_components), float32
         0 if there is no sample, i* = -1.

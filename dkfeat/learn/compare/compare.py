@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dkfeat.io.sources.base import Source
 
 
-DEFAULT_MAPS = ("gcws", "nrff", "nystroem-gmm", "nystroem-rbf")
+DEFAULT_MAPS = ("gcws", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")
 DEFAULT_K = (32, 64, 128, 256, 512, 1024)
 DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 GAMMA_COMPONENTS = 256
@@ -72,7 +72,7 @@ def compare(
     test : like `source`, optional
         Rows on which accuracy is measured. By default a part of the rows of `source`, drawn by the seed.
     maps : str or sequence of str
-        Of "gcws", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. The RBF kernel is
+        Of "gcws", "dart", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. The RBF kernel is
         ``exp(-gamma (1 - cosine))``.
     k : int or sequence of int
         Numbers of components. For Nyström maps, numbers above the number of training rows are left out.

@@ -29,7 +29,7 @@ from dkfeat.learn.liblinear import (
 )
 from dkfeat.learn.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
-from dkfeat.maps import FourierFeatures, GCWSFeatures, NystroemFeatures
+from dkfeat.maps import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,6 +139,7 @@ def _read(source: Source, found: Any, width: int) -> tuple[csr_matrix, NDArray[A
 
 KERNELS: Mapping[str, str] = {
     "gcws": "gmm",
+    "dart": "gmm",
     "nrff": "rbf_cosine",
     "rff": "rbf_cosine",
     "nystroem-gmm": "gmm",
@@ -147,6 +148,7 @@ KERNELS: Mapping[str, str] = {
 """Kernel of each map."""
 MAPS: Mapping[str, Callable[[int, Any, int], FeatureMap]] = {
     "gcws": lambda k, _, seed: GCWSFeatures(n_components=k, random_state=seed),
+    "dart": lambda k, _, seed: DartFeatures(n_components=k, random_state=seed),
     "nrff": lambda k, gamma, seed: FourierFeatures(n_components=k, gamma=gamma, random_state=seed),
     "rff": lambda k, gamma, seed: FourierFeatures(n_components=k, gamma=gamma, normalize=False, random_state=seed),
     "nystroem-gmm": lambda k, _, seed: NystroemFeatures(n_components=k, kernel="gmm", random_state=seed),

@@ -361,6 +361,6 @@ def _check_memory(config: DescentConfig, width: int, limit: int) -> None:
         projected,
         f"a part with weights of {config.n_lanes:,} models and {width:,} columns",
         "the limit is three quarters of a worker's memory for each task, the rest is for rows; raise memory_limit of "
-        "the workers, give each fewer threads, lower n_components or i_bits, or train fewer alphas at once",
+        "the workers, give each fewer threads, lower n_components or the bits of a code, or train fewer alphas at once",
         limit,
     )

@@ -190,13 +190,13 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
 def _check_memory(config: DescentConfig, width: int) -> None:
     if width > MOST_COLUMNS:
         raise ConfigError(
-            f"the features have {width:,} columns, more than {MOST_COLUMNS:,}; lower n_components or i_bits"
+            f"the features have {width:,} columns, more than {MOST_COLUMNS:,}; lower n_components or the bits of a code"
         )
     # float32: the tables of weights, and the returned model beside a second one while epochs are scored
     tables = config.n_lanes * (3 if config.average else 1)
     projected = 4 * width * (tables + 2 * config.n_outputs)
     what = f"training of {config.n_lanes:,} models with {width:,} columns"
-    check_fits(projected, what, "lower n_components or i_bits, or train fewer alphas at once")
+    check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")
 
 
 def _model(job: TrainingJob, training: Training, chosen: Candidate, n_parts: int | None) -> LinearModel:

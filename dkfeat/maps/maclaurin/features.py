@@ -23,7 +23,7 @@ from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers
-from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.maclaurin.inner import checked_inner, inner_bytes, multiply_inner
 from dkfeat.maps.maclaurin.parameters import FittedMaclaurin, resolve_parameters
 from dkfeat.maps.maclaurin.signs import multiply_rows, table_bytes
@@ -79,11 +79,12 @@ class MaclaurinFeatures(FeatureMap):
         True makes degrees 0 and 1 exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
         columns of :math:`\sqrt{a_1} x`, then random features for higher degrees. For at most 2^24 columns; columns of a
         zero coefficient are omitted.
-    inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, mapping or None, default=None
+    inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures, mapping or None, default=None
         Map with a kernel K, for the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
-        ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures a factor is a random sign of the
-        full sample, and i_bits and t_bits are not used. n_components and random_state of the map are not used either.
-        In a spec, the map is a mapping ``{"map": name, "params": {...}}``, which is also accepted here.
+        ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures and DartFeatures a factor is a
+        random sign of the full sample, and the bits of codes are not used. n_components and random_state of the map
+        are not used either. In a spec, the map is a mapping ``{"map": name, "params": {...}}``, which is also accepted
+        here.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
         in fit and keeps them in `seed_`.
@@ -394,7 +395,7 @@ class _SeriesKernel:
 def _facts_of_factor(inner: FeatureMap, n_features: int) -> KernelFacts:
     """Describe an inner map's kernel, and the variance of one factor: a component, or a random sign of a sample."""
     single = clone(inner).set_params(n_components=1, random_state=0)
-    if isinstance(single, GCWSFeatures):
+    if isinstance(single, SampledMap):
         # the product of two signs is 1 or -1
         return replace(single.fit_width(n_features)._kernel_facts(), variance_at=lambda values: 1 - values**2, note="")
     # correlations with other components do not matter for a single one

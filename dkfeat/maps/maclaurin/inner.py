@@ -17,16 +17,18 @@ from dkfeat.compiled.random.philox import STREAM_MACLAURIN_INNER, STREAM_MACLAUR
 from dkfeat.compiled.random.tables import signs_of_samples
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._sampled import SampledMap
+from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
 from dkfeat.maps.maclaurin.signs import Draws
 
-_INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures)}
+_INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures)}
 _CELLS = 2**20
 """Maximum number of factors held in memory at a time."""
 _FACTORS_BYTES = 24 * _CELLS
-"""Maximum memory of these factors, in bytes: 4 for each and for its copy, and 16 for a GCWS sample."""
+"""Maximum memory of these factors, in bytes: 4 for each and for its copy, and 16 for a full sample."""
 
 
 def checked_inner(inner: Any, n_features: int) -> FeatureMap:
@@ -131,13 +133,13 @@ def _scalar_features(factor_map: FeatureMap, X: Any, seed: int) -> Iterator[tupl
 
 
 def _factors(factor_map: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
-    if not isinstance(factor_map, GCWSFeatures):
+    if not isinstance(factor_map, SampledMap):
         features: NDArray[np.float32] = factor_map.transform(X)
         features *= np.float32(math.sqrt(factor_map.n_features_out))
         return features
-    i_star, t_star = factor_map.sample(X)
-    signs = np.empty(i_star.shape, np.float32)
-    signs_of_samples(i_star, t_star, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
+    coordinates, numbers = factor_map.sample(X)
+    signs = np.empty(coordinates.shape, np.float32)
+    signs_of_samples(coordinates, numbers, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
     return signs
 
 

@@ -235,7 +235,7 @@ def test_train__memory_is_as_projected(average):
 def test_train__more_columns_than_indices_can_tell(monkeypatch):
     data = FakeShards(*blobs(20, 2, seed=1))
     monkeypatch.setattr(type(data.map), "n_features_out", 2**31)
-    with pytest.raises(ConfigError, match="lower n_components or i_bits"):
+    with pytest.raises(ConfigError, match="lower n_components or the bits of a code"):
         quiet(data)
 
 

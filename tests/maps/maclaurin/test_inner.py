@@ -155,7 +155,7 @@ def test_composition__rows_that_the_inner_map_refuses_are_named():
         (FourierFeatures(normalize=False, projection="orthogonal"), {}, r"projection='orthogonal'\) has biased"),
         (FourierFeatures(normalize=False, gamma=-1.0), {}, "gamma=-1.0"),
         (NystroemFeatures(), {}, "inner=NystroemFeatures.* must be unbiased features"),
-        (MaclaurinFeatures(), {}, "give one of FourierFeatures, LaplaceFeatures, GCWSFeatures"),
+        (MaclaurinFeatures(), {}, "give one of FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures"),
         ("gcws", {}, "inner='gcws'"),
         ({"map": "nystroem", "params": {}}, {}, "a name among 'fourier'"),
         ({"map": "gcws"}, {}, "a mapping must be"),
