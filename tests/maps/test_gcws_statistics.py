@@ -12,6 +12,7 @@ from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
 from dkfeat.maps import FEATURE_MAPS
 from tests.reference.gcws import gmm
+from tests.reference.law import assert_binomial, noisy_pairs, scores
 
 GCWSFeatures = FEATURE_MAPS["gcws"]
 N_SEEDS, N_COMPONENTS = 20, 256
@@ -30,35 +31,6 @@ def collisions(u, v, p=1.0):
         coordinate += same.sum(axis=1)
         full += (same & (t_star[: len(u)] == t_star[len(u) :])).sum(axis=1)
     return full, coordinate
-
-
-def scores(counts, probabilities, trials=TRIALS):
-    return (counts - trials * probabilities) / np.sqrt(trials * probabilities * (1 - probabilities))
-
-
-def assert_binomial(counts, probabilities):
-    # |z| of a count beyond 5: 6e-7 each; root mean square of n scores off by 4.5 of its standard errors: 7e-6
-    # Of pairs with few expected collisions or misses, too few for z, only the count is bounded: 1e-6 each.
-    few = TRIALS * probabilities * (1 - probabilities) < 20
-    assert (np.abs(counts - TRIALS * probabilities)[few] < 40).all()
-    z = scores(counts[~few], probabilities[~few])
-    assert len(z) >= 20
-    assert np.abs(z).max() < 5, f"largest |z| is {np.abs(z).max():.2f}"
-    n = len(z)
-    assert abs((z**2).mean() - 1) < 4.5 * np.sqrt(2 / n), f"mean square of z is {(z**2).mean():.3f}"
-    assert abs(z.mean()) < 4.5 / np.sqrt(n), f"mean of z is {z.mean():.3f}"
-
-
-def noisy_pairs(rng, n_pairs, n_features, noise, signed=False, tail=1.0, density=1.0):
-    """Pairs of rows whose similarity falls with `noise`, an array of shape (n_pairs,)."""
-    u = np.exp(tail * rng.normal(size=(n_pairs, n_features)))
-    v = u * np.exp(noise[:, None] * rng.normal(size=u.shape))
-    if signed:
-        u *= rng.choice([-1, 1], size=u.shape)
-        v *= np.sign(u) * np.where(rng.random(u.shape) < noise[:, None] / 8, -1, 1)
-    keep = rng.random(u.shape) < density
-    keep[:, 0] = True
-    return np.where(keep, u, 0), np.where(keep | (rng.random(u.shape) < density * noise[:, None] / 8), v, 0)
 
 
 def many_pairs():
@@ -95,7 +67,7 @@ def test_law__pairs_cover_all_similarities(pairs):
 
 def test_law__collisions_are_binomial(pairs):
     _, _, similarity, full, _ = pairs
-    assert_binomial(full, similarity)
+    assert_binomial(full, similarity, TRIALS)
 
 
 def test_zero_bit__bias(pairs, record_property):
@@ -121,14 +93,14 @@ def test_law__holds_at_any_scale(scale, dtype):
     u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60), signed=True)
     u, v = (u * scale).astype(dtype), (v * scale).astype(dtype)
     similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
-    assert_binomial(collisions(u, v)[0], similarity)
+    assert_binomial(collisions(u, v)[0], similarity, TRIALS)
 
 
 def test_law__mixed_scales_in_a_row():
     rng = np.random.default_rng(6)
     u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60), tail=40.0)
     similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
-    assert_binomial(collisions(u, v)[0], similarity)
+    assert_binomial(collisions(u, v)[0], similarity, TRIALS)
 
 
 @pytest.mark.parametrize("p", [0.25, 0.5, 2.0, 8.0])
@@ -137,13 +109,13 @@ def test_law__powers(p):
     u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60) / p, signed=True)
     powered = [np.sign(w) * np.abs(w) ** p for w in (u, v)]
     similarity = np.array([gmm(x, y) for x, y in zip(*powered, strict=True)])
-    assert_binomial(collisions(u, v, p=p)[0], similarity)
+    assert_binomial(collisions(u, v, p=p)[0], similarity, TRIALS)
 
 
 def test_law__opposite_signs_share_no_draws():
     u, v = np.array([[1.0, 1.0]]), np.array([[-1.0, 1.0]])
     full, _ = collisions(u, v)
-    assert abs(scores(full, np.array([1 / 3]))[0]) < 4.5  # 7e-6
+    assert abs(scores(full, np.array([1 / 3]), TRIALS)[0]) < 4.5  # 7e-6
 
 
 def test_law__each_coordinate_in_proportion():
