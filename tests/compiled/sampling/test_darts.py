@@ -1,0 +1,274 @@
+import json
+import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal, localcontext
+from itertools import pairwise
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkfeat.compiled.sampling import darts
+from tests.reference import darts as oracle
+from tests.reference.gcws import unpack
+
+DATA = Path(__file__).parents[2] / "data"
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large input")
+
+
+def csr(rows, power=1.0):
+    """Rows given as (columns, values), as the arguments of sample and encode."""
+    indptr = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in rows], dtype=np.int64)])
+    columns = np.concatenate([np.asarray(columns, np.int64) for columns, _ in rows])
+    values = np.concatenate([np.asarray(values, np.float64) for _, values in rows])
+    return indptr, columns, *darts.signed_octaves(values, power)
+
+
+def random_rows(n_rows, n_features, nnz, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(n_rows):
+        columns = np.unique(rng.integers(0, n_features, nnz))
+        rows.append((columns, rng.normal(size=len(columns)) * np.exp(3 * rng.normal(size=len(columns)))))
+    return rows
+
+
+def oracle_row(columns, values, n_components, seed, **options):
+    """Samples of the oracle: coordinates, darts and code words."""
+    entries = zip(columns, values, strict=True)
+    held = [(2 * int(column) + int(value < 0), *oracle.octave_of(value)) for column, value in entries if value]
+    return oracle.sample_row(*zip(*held, strict=True), n_components, seed, **options)
+
+
+@st.composite
+def drawn_rows(draw):
+    """Rows of one scale: signed, up to 40 nonzeros, zeros and equal values among them, columns up to 2^40."""
+    width, scale = draw(
+        st.sampled_from([(64, 1.0), (32, 1e30), (32, 1e-30), (64, 1e300), (64, 1e-300), (64, 2.0**-1060)])
+    )
+    spread = st.sampled_from([0.5, 0.75, 1.0]) | st.floats(0.001, 1) | st.floats(1e-7, 1)
+    value = st.tuples(spread | st.just(0.0), st.sampled_from([-scale, scale])).map(math.prod)
+    column = st.integers(0, 9) | st.integers(0, 2**40 - 1)
+    rows = draw(st.lists(st.dictionaries(column, value, max_size=40), min_size=1, max_size=3))
+    return [(list(row), np.array(list(row.values()), f"f{width // 8}")) for row in rows]
+
+
+@compiled
+@settings(max_examples=60)
+@given(drawn_rows(), st.sampled_from([1, 63, 512, 513, 600, 1030]), st.integers(0, 2**64 - 1))
+def test_sample__equals_oracle(rows, n_components, seed):
+    i_star, dart = darts.sample(*csr(rows), n_components, seed)
+    for row, i, d in zip(rows, i_star, dart, strict=True):
+        if any(row[1]):
+            coordinates, numbers, _ = oracle_row(*row, n_components, seed)
+            np.testing.assert_array_equal(i, coordinates)
+            np.testing.assert_array_equal(d, numbers)
+        else:
+            assert i.tolist() == [-1] * n_components
+            assert d.tolist() == [0] * n_components
+
+
+def test_sample__equals_oracle_also_as_plain_python():
+    rows = random_rows(2, 2**40, 5)
+    i_star, dart = darts.sample(*csr(rows), 7, seed=2**63 + 5)
+    for i, row in enumerate(rows):
+        coordinates, numbers, _ = oracle_row(*row, 7, 2**63 + 5)
+        assert (i_star[i].tolist(), dart[i].tolist()) == (coordinates.tolist(), numbers.tolist())
+
+
+@compiled
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_sample__equals_oracle_for_long_rows(spread):
+    rng = np.random.default_rng(1)
+    row = (rng.choice(2**40, 5000, replace=False), np.exp(spread * rng.normal(size=5000)))
+    i_star, dart = darts.sample(*csr([row]), 600, 3)
+    coordinates, numbers, _ = oracle_row(*row, 600, 3)
+    np.testing.assert_array_equal(i_star[0], coordinates)
+    np.testing.assert_array_equal(dart[0], numbers)
+
+
+@compiled
+def test_sample__is_the_exact_process_up_to_rounding():
+    rows = random_rows(20, 1000, 40, seed=4)
+    i_star, dart = darts.sample(*csr(rows), 512, seed=9)
+    differing = 0
+    for row, i, d in zip(rows, i_star, dart, strict=True):
+        coordinates, numbers, _ = oracle_row(*row, 512, 9, gap=oracle.ideal_gap)
+        differing += ((i != coordinates) | (d != numbers)).sum()
+    assert differing <= 1  # of 10,240; ranks of float32 change one in about 10^6
+
+
+@compiled
+@pytest.mark.parametrize("bits", range(1, 17))
+@pytest.mark.parametrize("n_components", [1, 21, 515])
+def test_encode__packs_the_top_bits_of_code_words(bits, n_components):
+    rows = [*random_rows(3, 60, 6, seed=bits), ([], [])]
+    packed, empty = darts.encode(*csr(rows), n_components, 11, bits)
+    assert packed.shape == (4, -(-n_components * bits // 8))
+    assert empty.tolist() == [False] * 3 + [True]
+    expected = [oracle_row(*row, n_components, 11)[2] >> (32 - bits) for row in rows[:3]]
+    np.testing.assert_array_equal(unpack(packed[:3], n_components, bits), expected)
+    assert not packed[3].any()
+    assert not (packed[:, -1] >> ((n_components * bits - 1) % 8 + 1)).any()
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("margin", "growth"), [(0.01, 1.05), (20.0, 1.4), pytest.param(0.5, 8.0, marks=pytest.mark.slow)]
+)
+def test_sample__does_not_depend_on_where_the_list_stops(margin, growth, monkeypatch):
+    # rows from one nonzero to some thousands; with a margin of 0.01 hardly a tile is filled at the first rank
+    lengths = [1] * 500 + [2] * 500 + [20] * 1000 + [300] * 100 + [3000] * 5
+    rows = csr([row for i, nnz in enumerate(lengths) for row in random_rows(1, 2**40, nnz, seed=i)])
+    few, many = darts.sample(*rows, 40, 3), darts.sample(*rows, 600, 3)
+    monkeypatch.setattr(darts, "MARGIN", margin)
+    monkeypatch.setattr(darts, "GROWTH", growth)
+    for before, n_components in ((few, 40), (many, 600)):
+        for one, other in zip(before, darts.sample(*rows, n_components, 3), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@compiled
+@pytest.mark.parametrize("n_features", [40, 3000, 2**40])
+def test_encode__any_partition_of_rows(n_features):
+    rows = random_rows(200, n_features, 60)
+    whole, empty = darts.encode(*csr(rows), 40, 1, 7)
+    for cuts in ([0, 1, 2, 77, 200], [0, 150, 200]):
+        parts = [darts.encode(*csr(rows[a:b]), 40, 1, 7) for a, b in pairwise(cuts)]
+        assert np.array_equal(np.concatenate([part for part, _ in parts]), whole)
+        assert np.array_equal(np.concatenate([part for _, part in parts]), empty)
+    # rows of a larger matrix
+    indptr, *entries = csr(rows)
+    assert np.array_equal(darts.encode(indptr[50:91], *entries, 40, 1, 7)[0], whole[50:90])
+
+
+def test_encode__zeros_order_and_index_type_change_nothing():
+    rows = random_rows(4, 90, 12)
+    padded = [(np.append(columns, [95, 97]), np.append(values, [0.0, -0.0])) for columns, values in rows]
+    reverse = [(columns[::-1], values[::-1]) for columns, values in rows]
+    packed, empty = darts.encode(*csr(rows), 16, 1, 8)
+    indptr, columns, *octaves = csr(rows)
+    for array in (indptr, columns, *octaves):
+        array.flags.writeable = False
+    strided = [np.repeat(array, 2)[::2] for array in (indptr, columns, *octaves)]
+    narrow = (indptr.astype(np.int32), columns.astype(np.int32), *octaves)
+    for other in (csr(padded), csr(reverse), strided, narrow, (indptr, columns, *octaves)):
+        again, still_empty = darts.encode(*other, 16, 1, 8)
+        assert np.array_equal(again, packed)
+        assert np.array_equal(still_empty, empty)
+
+
+@compiled
+def test_encode__many_threads_at_once():
+    rows = csr(random_rows(300, 5000, 60))
+    alone = [darts.encode(*rows, 64, seed, 8)[0] for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda seed: darts.encode(*rows, 64, seed, 8)[0], range(8)))
+    assert np.array_equal(alone, together)
+
+
+def test_encode__row_of_explicit_zeros_is_empty():
+    packed, empty = darts.encode(*csr([([3, 5], [0.0, -0.0]), ([3], [1.0])]), 16, 1, 6)
+    assert empty.tolist() == [True, False]
+    assert not packed[0].any()
+
+
+@pytest.mark.parametrize("rows", [[], [([], [])], [([], []), ([], [])]])
+def test_encode__nothing(rows):
+    arrays = csr([*rows, ([], [])])
+    packed, empty = darts.encode(arrays[0][: len(rows) + 1], *arrays[1:], 16, 1, 8)
+    assert packed.shape == (len(rows), 16)
+    assert empty.tolist() == [True] * len(rows)
+    assert darts.sample(arrays[0][: len(rows) + 1], *arrays[1:], 16, 1)[0].tolist() == [[-1] * 16] * len(rows)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e-308, 1e-308)), st.sampled_from("fd"))
+def test_signed_octaves__are_exact(values, dtype):
+    with np.errstate(over="ignore"):
+        values = np.array(values, dtype)
+    values = values[np.isfinite(values)]
+    exponents, fractions, negative = darts.signed_octaves(values)
+    expected = [oracle.octave_of(value) if value else (darts.ABSENT, 0) for value in values.tolist()]
+    assert list(zip(exponents.tolist(), fractions.tolist(), strict=True)) == expected
+    assert negative.tolist() == (values < 0).tolist()
+
+
+@given(
+    st.lists(st.floats(5e-324, 1.7e308), min_size=1),
+    st.sampled_from([0.1, 0.5, 2.0, 3.0, 1000.0]) | st.floats(1e-3, 1e3),
+)
+def test_signed_octaves__of_powers(values, power):
+    exponents, fractions, _ = darts.signed_octaves(np.array(values), power)
+    with localcontext(prec=60):
+        for x, e, f in zip(values, exponents.tolist(), fractions.tolist(), strict=True):
+            level = Decimal(power) * Decimal(x).ln() / Decimal(2).ln()
+            written = e + (1 + Decimal(f) / 2**32).log10() / Decimal(2).log10()
+            # f is cut by up to 2^-32; the level is a product of float64 numbers, each off by a few ulp
+            assert abs(written - level) < Decimal(2) ** -31 + abs(level) * Decimal(2) ** -50
+
+
+def known_codes():
+    """Codes and samples of a small input, as hexadecimal rows and lists."""
+    rows = [
+        ([0, 1, 7], [1.0, -1.0, 0.5]),
+        ([0, 3, 7, 100], [1e-30, -2.5, 3.25, 1e30]),
+        ([5, 2**20, 2**39], [-1e300, 1e-300, 5e-324]),
+        (list(range(0, 120, 3)), [(-1) ** f * (f + 1) / 7 for f in range(40)]),
+    ]
+    answers = {}
+    for power, n_components, bits, seed in [
+        (1.0, 24, 8, 0),
+        (0.5, 24, 16, 2**64 - 1),
+        (3.0, 530, 1, 0x0123456789ABCDEF),
+    ]:
+        arrays = csr(rows, power)
+        name = f"{n_components} components, {bits} bits, p = {power}, seed {seed}"
+        answers[name] = [row.tobytes().hex() for row in darts.encode(*arrays, n_components, seed, bits)[0]]
+        answers[f"samples: {name}"] = [sample[:, :6].tolist() for sample in darts.sample(*arrays, n_components, seed)]
+    return answers
+
+
+@compiled
+@pytest.mark.fault("D-11")
+def test_known_answers__never_change():
+    assert known_codes() == json.loads((DATA / "dart_codes_v1.json").read_text())
+
+
+def digest():
+    """Hash of codes, samples and octaves of larger input."""
+    import hashlib
+
+    rows = random_rows(600, 5000, 60, seed=8)
+    result = hashlib.sha256()
+    for power in (1.0, 0.7):
+        arrays = csr(rows, power)
+        for array in (*arrays, *darts.encode(*arrays, 600, 3, 11), *darts.sample(*arrays, 64, 3)):
+            result.update(np.ascontiguousarray(array).tobytes())
+    return result.hexdigest()
+
+
+@pytest.mark.slow
+@compiled
+@pytest.mark.parametrize("cpu", ["generic", "haswell"])
+def test_codes__same_bits_for_other_cpus(cpu, tmp_path):
+    if cpu == "haswell" and "avx2" not in numba.core.codegen.get_host_cpu_features():
+        pytest.skip("this CPU lacks AVX2")
+    features = {} if cpu == "generic" else {"NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
+    program = (
+        "import json; from tests.compiled.sampling.test_darts import *; import numba\n"
+        f"assert numba.config.CPU_NAME == {cpu!r}\n"
+        "print(json.dumps([digest(), known_codes()]))"
+    )
+    environment = {**os.environ, **features, "NUMBA_CPU_NAME": cpu, "NUMBA_CACHE_DIR": str(tmp_path)}
+    root = Path(__file__).parents[3]
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == [digest(), known_codes()]
