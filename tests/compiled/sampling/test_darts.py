@@ -134,6 +134,31 @@ def test_sample__does_not_depend_on_where_the_list_stops(margin, growth, monkeyp
             np.testing.assert_array_equal(one, other)
 
 
+def tied_rows(n_coordinates=2**19):
+    """Pairs of coordinates whose first arrivals in octave -1 have equal gaps, both before most others."""
+    octave = np.full(n_coordinates // 2, -1)
+    g, *_, code = oracle.arrival_words(2 * np.arange(len(octave)), octave, 0 * octave, oracle.tile_key(0, 0))
+    order = np.argsort(g >> 1 | 1, kind="stable")
+    ties = np.flatnonzero(np.diff(g[order] >> 1 | 1) == 0)
+    pairs = np.stack([order[ties], order[ties + 1]], axis=1)
+    return pairs[g[pairs[:, 0]] < 2**30], code
+
+
+@compiled
+def test_ties__go_to_the_lower_code_word():
+    pairs, code = tied_rows()
+    lower = np.where(code[pairs[:, 0]] < code[pairs[:, 1]], pairs[:, 0], pairs[:, 1])
+    found = []
+    for row in (pairs, pairs[:, ::-1]):
+        indptr, values = np.arange(0, row.size + 1, 2), np.ones(row.size)
+        i_star, dart = darts.sample(indptr, row.ravel(), *darts.signed_octaves(values), 1, 0)
+        of_tie = dart[:, 0] == -1 << 32
+        assert of_tie.sum() >= 10
+        assert np.array_equal(i_star[of_tie, 0], 2 * lower[of_tie])
+        found.append(i_star)
+    assert np.array_equal(*found)
+
+
 @compiled
 @pytest.mark.parametrize("n_features", [40, 3000, 2**40])
 def test_encode__any_partition_of_rows(n_features):
