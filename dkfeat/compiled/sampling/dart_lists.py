@@ -1,11 +1,11 @@
 """Lists of the points that can win a component of a tile: the two steps of darts.
 
 The *scan* lists the octaves of coordinates whose first arrival may have a rank below tau, sixteen octaves of sixteen
-nonzeros at a time. The *draw* takes the next arrivals of sixteen listed octaves at a time, improves the samples of their
-components, and keeps in the list the octaves whose next arrival may still count.
+nonzeros at a time. The *draw* takes the next arrivals of sixteen listed octaves at a time, improves the samples of
+their components, and keeps in the list the octaves whose next arrival may still count.
 
-Octaves are counted down from the largest one of the row, and so are blocks of sixteen octaves. Ranks are in the unit that
-decision 0034 names.
+Octaves are counted down from the largest one of the row, and so are blocks of sixteen octaves. Ranks are in the unit
+that decision 0034 names.
 """
 
 from __future__ import annotations
