@@ -21,7 +21,7 @@ from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.engine.progress import NotebookLine
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError, TargetBusyError
-from dkfeat.learn.compare.compare import compare
+from dkfeat.learn.compare.compare import DEFAULT_MAPS, compare
 from dkfeat.learn.compare.models import KERNELS, MAPS
 from dkfeat.learn.compare.result import Comparison, Result, ResultStore
 from dkfeat.learn.liblinear import split_held_out
@@ -339,6 +339,12 @@ def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monke
     assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json", "csv")]
     with pytest.raises(ConfigError, match=r"dkfeat\[plot\]"):
         comparison.plot(tmp_path / "plot.png")
+
+
+def test_command__has_the_default_maps_of_python():
+    (option,) = (option for option in cli.get_command(None, "compare").params if option.name == "maps")
+    assert option.default == ",".join(DEFAULT_MAPS)
+    assert "dart" in DEFAULT_MAPS
 
 
 def test_command__writes_tables_and_plot(paths, tmp_path):

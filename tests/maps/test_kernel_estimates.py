@@ -8,7 +8,15 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, kernels
+from dkfeat import (
+    DartFeatures,
+    FourierFeatures,
+    GCWSFeatures,
+    LaplaceFeatures,
+    MaclaurinFeatures,
+    NystroemFeatures,
+    kernels,
+)
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import FEATURE_MAPS
 from dkfeat.theory import circulant, fourier, maclaurin
@@ -22,6 +30,8 @@ MAPS = {
         GCWSFeatures(K, t_bits=2, center=0.5, normalize="l1"),
         lambda X: kernels.gmm((X - 0.5) / np.abs(X - 0.5).sum(axis=1, keepdims=True)),
     ),
+    "dart": (DartFeatures(K), lambda X: kernels.gmm(X)),
+    "dart-2-bits": (DartFeatures(K, bits=2, p=0.5), lambda X: kernels.gmm(X, p=0.5)),
     "nrff": (FourierFeatures(4 * K, gamma=0.5), lambda X: kernels.rbf_cosine(X, gamma=0.5)),
     "rff": (FourierFeatures(K, gamma=3.0, **RFF), lambda X: kernels.rbf_cosine(X, gamma=3.0)),
     "rff-rbf": (FourierFeatures(K, gamma=0.02, kernel="rbf", **RFF), lambda X: kernels.rbf(X, gamma=0.02)),
@@ -67,7 +77,7 @@ def test_exact_kernel__is_that_of_the_prepared_rows(features, kernel):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("gcws", marks=pytest.mark.quick), *sorted(MAPS.keys() - {"gcws"})])
 def test_expected_error__is_that_of_simulations(name):
-    # 12 maps of 6 pairs: a correct program fails this about once in 20,000 choices of seeds, were the means normal
+    # 14 maps of 6 pairs: a correct program fails this about once in 20,000 choices of seeds, were the means normal
     features, X, seeds = MAPS[name][0], rows_alike(), 300
     pairs = np.triu_indices(len(X), k=1)
     found = np.empty((seeds, len(pairs[0])))
@@ -81,7 +91,7 @@ def test_expected_error__is_that_of_simulations(name):
     assert expected.min() > 0
 
 
-@pytest.mark.parametrize("name", ["gcws", "nrff", "rff", "rff-rbf", "laplace"])
+@pytest.mark.parametrize("name", ["gcws", "dart", "nrff", "rff", "rff-rbf", "laplace"])
 def test_expected_error_at__is_that_of_pairs_of_the_value(name):
     X = rows_alike()
     features = MAPS[name][0].set_params(random_state=0).fit(X)

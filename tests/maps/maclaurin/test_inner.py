@@ -14,7 +14,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkfeat import kernels
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.maps import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, from_spec
+from dkfeat.maps import (
+    DartFeatures,
+    FourierFeatures,
+    GCWSFeatures,
+    LaplaceFeatures,
+    MaclaurinFeatures,
+    NystroemFeatures,
+    from_spec,
+)
 
 INNER = {
     "rbf_cosine": (
@@ -24,6 +32,7 @@ INNER = {
     "rbf": (FourierFeatures(gamma=0.1, kernel="rbf", normalize=False), lambda X, Y: kernels.rbf(X, Y, gamma=0.1)),
     "laplace": (LaplaceFeatures(beta=0.1), lambda X, Y: kernels.exponential_semigroup(X, Y, beta=0.1)),
     "gcws": (GCWSFeatures(p=0.7), lambda X, Y: kernels.gmm(X, Y, p=0.7)),
+    "dart": (DartFeatures(p=0.7), lambda X, Y: kernels.gmm(X, Y, p=0.7)),
 }
 OUTER = {
     "cubic": ({}, lambda K: (1 + K) ** 3),
