@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling import darts
+from dkfeat.compiled.sampling.octaves import ABSENT, signed_octaves
 from tests.reference import darts as oracle
 from tests.reference.gcws import unpack
 
@@ -27,7 +28,7 @@ def csr(rows, power=1.0):
     indptr = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in rows], dtype=np.int64)])
     columns = np.concatenate([np.asarray(columns, np.int64) for columns, _ in rows])
     values = np.concatenate([np.asarray(values, np.float64) for _, values in rows])
-    return indptr, columns, *darts.signed_octaves(values, power)
+    return indptr, columns, *signed_octaves(values, power)
 
 
 def random_rows(n_rows, n_features, nnz, seed=0):
@@ -151,7 +152,7 @@ def test_ties__go_to_the_lower_code_word():
     found = []
     for row in (pairs, pairs[:, ::-1]):
         indptr, values = np.arange(0, row.size + 1, 2), np.ones(row.size)
-        i_star, dart = darts.sample(indptr, row.ravel(), *darts.signed_octaves(values), 1, 0)
+        i_star, dart = darts.sample(indptr, row.ravel(), *signed_octaves(values), 1, 0)
         of_tie = dart[:, 0] == -1 << 32
         assert of_tie.sum() >= 10
         assert np.array_equal(i_star[of_tie, 0], 2 * lower[of_tie])
@@ -218,8 +219,8 @@ def test_signed_octaves__are_exact(values, dtype):
     with np.errstate(over="ignore"):
         values = np.array(values, dtype)
     values = values[np.isfinite(values)]
-    exponents, fractions, negative = darts.signed_octaves(values)
-    expected = [oracle.octave_of(value) if value else (darts.ABSENT, 0) for value in values.tolist()]
+    exponents, fractions, negative = signed_octaves(values)
+    expected = [oracle.octave_of(value) if value else (ABSENT, 0) for value in values.tolist()]
     assert list(zip(exponents.tolist(), fractions.tolist(), strict=True)) == expected
     assert negative.tolist() == (values < 0).tolist()
 
@@ -229,7 +230,7 @@ def test_signed_octaves__are_exact(values, dtype):
     st.sampled_from([0.1, 0.5, 2.0, 3.0, 1000.0]) | st.floats(1e-3, 1e3),
 )
 def test_signed_octaves__of_powers(values, power):
-    exponents, fractions, _ = darts.signed_octaves(np.array(values), power)
+    exponents, fractions, _ = signed_octaves(np.array(values), power)
     with localcontext(prec=60):
         for x, e, f in zip(values, exponents.tolist(), fractions.tolist(), strict=True):
             level = Decimal(power) * Decimal(x).ln() / Decimal(2).ln()

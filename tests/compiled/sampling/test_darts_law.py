@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.sampling import darts
+from dkfeat.compiled.sampling.octaves import signed_octaves
 from tests.reference.gcws import gmm
 from tests.reference.law import assert_binomial, noisy_pairs, scores
 
@@ -23,7 +24,7 @@ def entries(rows, power=1.0):
     indptr = np.cumsum([0, *map(np.count_nonzero, rows)])
     columns = np.concatenate([i * APART + np.flatnonzero(row) for i, row in enumerate(rows)])
     values = np.concatenate([row[np.flatnonzero(row)] for row in rows])
-    return indptr, columns, *darts.signed_octaves(values, power)
+    return indptr, columns, *signed_octaves(values, power)
 
 
 def codes_of(arrays, seed, bits, n_components=N_COMPONENTS):

@@ -11,6 +11,7 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 from dkfeat.compiled.sampling import darts
+from dkfeat.compiled.sampling.octaves import signed_octaves
 from tests.reference import darts as oracle
 from tests.reference.gcws import gmm
 
@@ -93,7 +94,7 @@ def test_codes__over_the_columns_of_webspam():
     octaves, codes = np.zeros(64), []
     for first in range(0, WEBSPAM, 1 << 20):
         columns = np.arange(first, min(first + (1 << 20), WEBSPAM))
-        rows = np.arange(len(columns) + 1), columns, *darts.signed_octaves(np.ones(len(columns)))
+        rows = np.arange(len(columns) + 1), columns, *signed_octaves(np.ones(len(columns)))
         codes.append(darts.encode(*rows, 1, SEED, 16)[0].view("<u2")[:, 0])
         octaves += np.bincount(-1 - (darts.sample(*rows, 1, SEED)[1][:, 0] >> 32), minlength=64)
     codes = np.concatenate(codes)
@@ -113,7 +114,7 @@ def load(folder, name):
 @pytest.mark.parametrize("name", ["webspam500", "news20", "rcv1"])
 def test_words__of_real_columns_at_their_octaves(data_folder, name):
     X = load(data_folder, name)
-    exponents, _, _ = darts.signed_octaves(X.data)
+    exponents, _, _ = signed_octaves(X.data)
     drawn = np.unique(np.stack([2 * X.indices.astype(np.int64), exponents.astype(np.int64)]), axis=1)
     words = np.concatenate([first_words(*drawn, tile=tile) for tile in range(8)], axis=1)
     for word in words:
@@ -132,7 +133,7 @@ def test_law__of_real_rows(data_folder, name):
     similarity = np.array([[gmm(u, v) for v in X[:50].toarray()] for u in X[50:100].toarray()])
     pairs = [np.argsort(similarity, axis=1)[:, -5:], np.arange(50)[:, None]]
     r = similarity[pairs[1], pairs[0]]
-    octaves = darts.signed_octaves(X.data)
+    octaves = signed_octaves(X.data)
     same = np.zeros(r.shape)
     for seed in range(20):
         i_star, dart = darts.sample(X.indptr, X.indices, *octaves, 64, seed)
