@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import darts
+from dkfeat.compiled.sampling.octaves import signed_octaves
 from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._sampled import FittedSamples, SampledMap
 from dkfeat.validation import check_integer
@@ -177,7 +178,7 @@ class DartFeatures(SampledMap):
         self, rows: sp.csr_matrix
     ) -> tuple[NDArray, NDArray, NDArray[np.int32], NDArray[np.uint32], NDArray[np.bool_]]:
         """Return row bounds, columns, octaves of magnitudes, places in them, and signs of prepared rows."""
-        exponents, fractions, negative = darts.signed_octaves(rows.data, self._fitted.p)
+        exponents, fractions, negative = signed_octaves(rows.data, self._fitted.p)
         return rows.indptr, rows.indices, exponents, fractions, negative
 
     def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float:  # noqa: ARG002 - the same for all rows
