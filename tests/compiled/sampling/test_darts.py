@@ -61,7 +61,7 @@ def drawn_rows(draw):
 
 
 @compiled
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(drawn_rows(), st.sampled_from([1, 63, 512, 513, 600, 1030]), st.integers(0, 2**64 - 1))
 def test_sample__equals_oracle(rows, n_components, seed):
     i_star, dart = darts.sample(*csr(rows), n_components, seed)
