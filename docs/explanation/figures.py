@@ -20,8 +20,18 @@ from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from dkfeat import FourierFeatures, GCWSFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures, kernels, plot
+from dkfeat import (
+    DartFeatures,
+    FourierFeatures,
+    GCWSFeatures,
+    LaplaceFeatures,
+    MaclaurinFeatures,
+    NystroemFeatures,
+    kernels,
+    plot,
+)
 from dkfeat.theory import circulant, fourier, maclaurin
+from dkfeat.theory.darts import dart_variance
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
@@ -52,21 +62,48 @@ def gcws() -> None:
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
     for bits, colour in ((1, RED), (2, ORANGE), (4, GREEN), (8, BLUE)):
         left.plot(at, fourier.gcws_variance(at, i_bits=bits), color=colour, label=f"b = {bits}")
-        left.plot(similarity, _gcws_errors(pairs, similarity, bits), "o", color=colour)
+        left.plot(similarity, _code_errors(pairs, similarity, GCWSFeatures(64, i_bits=bits)), "o", color=colour)
     left.plot(at, fourier.gcws_variance(at), "--", color=GREY, label="GMM (1 − GMM)")
     left.set(
         xlabel="GMM", ylabel="k × mean squared error", title="Lines: theory; dots: measured at k = 64", ylim=(0, None)
     )
     left.legend(title="i_bits")
-    pairs = _narrow_rows()
-    similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
     for t_bits, colour in ((0, BLUE), (1, ORANGE), (2, GREEN)):
-        features = GCWSFeatures(COMPONENTS, t_bits=t_bits, random_state=0).fit(pairs[0])
-        estimates = [features.estimate_kernel(features.encode(pair))[0, 1] for pair in pairs]
-        right.plot(similarity, estimates - similarity, "o", color=colour, label=f"t_bits = {t_bits}")
-    right.axhline(0, color=GREY, lw=0.8)
+        _draw_bias(right, GCWSFeatures(COMPONENTS, t_bits=t_bits), colour, f"t_bits = {t_bits}")
     right.set(xlabel="GMM", ylabel="bias", title="Bias, at its worst: 6 columns, heavy tails")
     right.legend()
+
+
+def darts() -> None:
+    """Mean squared error of the GMM kernel's estimate from darts, times k; and its bias, beside that of GCWS."""
+    left, right = plt.subplots(1, 2)[1]
+    at = np.linspace(0, 1, 200)
+    pairs = _rows_that_share()
+    similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
+    for bits, colour in ((1, RED), (2, ORANGE), (4, GREEN), (8, BLUE)):
+        left.plot(at, dart_variance(at, bits), color=colour, label=f"b = {bits}")
+        left.plot(similarity, _code_errors(pairs, similarity, DartFeatures(64, bits=bits)), "o", color=colour)
+    left.set(
+        xlabel="GMM", ylabel="k × mean squared error", title="Lines: theory; dots: measured at k = 64", ylim=(0, None)
+    )
+    left.legend(title="bits")
+    for name, features, colour in (
+        ("GCWS, 8 bits", GCWSFeatures(COMPONENTS), GREY),
+        ("darts, 8 bits", DartFeatures(COMPONENTS), BLUE),
+    ):
+        _draw_bias(right, features, colour, name)
+    right.set(xlabel="GMM", ylabel="bias", title="Bias: 6 columns, heavy tails")
+    right.legend()
+
+
+def _draw_bias(axes: Any, unfitted: Any, colour: str, label: str) -> None:
+    """Draw the bias of estimates from codes, for rows on which that of GCWS is large."""
+    pairs = _narrow_rows()
+    similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
+    features = unfitted.set_params(random_state=0).fit(pairs[0])
+    estimates = [features.estimate_kernel(features.encode(pair))[0, 1] for pair in pairs]
+    axes.plot(similarity, estimates - similarity, "o", color=colour, label=label)
+    axes.axhline(0, color=GREY, lw=0.8)
 
 
 def _rows_that_share(n_columns: int = 600) -> list[NDArray[np.float64]]:
@@ -90,16 +127,14 @@ def _narrow_rows() -> list[NDArray[np.float64]]:
     return list(rows * rng.lognormal(sigma=np.linspace(0, 4, 30)[:, None, None], size=(30, 2, 6)))
 
 
-def _gcws_errors(
-    pairs: list[NDArray[np.float64]], similarity: NDArray[np.float64], i_bits: int, k: int = 64
-) -> NDArray[np.float64]:
+def _code_errors(pairs: list[NDArray[np.float64]], similarity: NDArray[np.float64], unfitted: Any) -> NDArray:
     """Give k times the mean squared error, over maps of many seeds."""
     X = np.vstack(pairs)
     error = np.empty((SEEDS, len(pairs)))
     for seed in range(SEEDS):
-        features = GCWSFeatures(k, i_bits=i_bits, random_state=seed).fit(X)
+        features = unfitted.set_params(random_state=seed).fit(X)
         error[seed] = np.diag(features.estimate_kernel(features.encode(X)), 1)[::2] - similarity
-    return k * (error**2).mean(axis=0)
+    return unfitted.n_components * (error**2).mean(axis=0)
 
 
 def fourier_features() -> None:
@@ -300,6 +335,7 @@ def pictures() -> None:
 
 FIGURES: dict[str, Callable[[], None]] = {
     "gcws": gcws,
+    "darts": darts,
     "fourier": fourier_features,
     "laplace": laplace_features,
     "maclaurin": maclaurin_features,
