@@ -9,10 +9,25 @@ The numbers of streams are part of the meaning of a seed: none is ever reused or
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.core import types
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.vector import count_up, interleave, multiply_low, splat64
+from dkfeat.compiled.simd.vector import (
+    I64,
+    Code,
+    count_up,
+    emit_multiply_low,
+    interleave,
+    multiply_low,
+    register,
+    repeat,
+    splat64,
+    u64x8,
+)
 
 STREAM_GCWS = 0
 """Parameters of consistent weighted sampling and the mixed code of a coordinate."""
@@ -85,6 +100,35 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
+def _rounds(c0, c1, c2, c3, k0, k1):
+    # eight rounds of u64x8; upper halves of lanes hold bits of earlier products
+    for _ in range(8):
+        p0, p1 = multiply_low(splat64(_MULTIPLY_0), c0), multiply_low(splat64(_MULTIPLY_1), c2)
+        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ k0, p1, (p0 >> _HALF) ^ c3 ^ k1, p0
+        k0, k1 = (k0 + _STEP_0) & _WORD, (k1 + _STEP_1) & _WORD
+    return c0, c1, c2, c3
+
+
+def _emit_rounds(code: Code, c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> list:
+    # no loop, which LLVM would keep for AVX2 and spend a third of its time on keys
+    builder, vector = code.builder, u64x8.backend
+
+    def splatted(value: Any) -> Any:
+        return ir.Constant(vector, [int(value)] * vector.count)
+
+    for _ in range(8):
+        p0 = emit_multiply_low(code, c0, splatted(_MULTIPLY_0))
+        p1 = emit_multiply_low(code, c2, splatted(_MULTIPLY_1))
+        x0, x2 = (builder.xor(c, repeat(builder, vector, k)) for c, k in ((c1, k0), (c3, k1)))
+        c0, c2 = (builder.xor(builder.lshr(p, splatted(_HALF)), x) for p, x in ((p1, x0), (p0, x2)))
+        c1, c3 = p1, p0
+        k0, k1 = (builder.and_(builder.add(k, I64(int(s))), I64(int(_WORD))) for k, s in ((k0, _STEP_0), (k1, _STEP_1)))
+    return [c0, c1, c2, c3]
+
+
+register(_rounds, (u64x8, u64x8, u64x8, u64x8, types.uint64, types.uint64), _emit_rounds, types.UniTuple(u64x8, 4))
+
+
 @inlined
 def half_of_lanes(c0, c1, c2, c3, k0, k1):
     """Compute four random words of 8 counters, each a u64x8; the upper half of a lane has no meaning, in and out.
@@ -93,11 +137,22 @@ def half_of_lanes(c0, c1, c2, c3, k0, k1):
     `interleave` and `joined` drop them.
     """
     half, m0, m1 = splat64(_HALF), splat64(_MULTIPLY_0), splat64(_MULTIPLY_1)
-    for _ in range(10):
+    for _ in range(2):
         p0, p1 = multiply_low(m0, c0), multiply_low(m1, c2)
         c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ splat64(k0), p1, (p0 >> half) ^ c3 ^ splat64(k1), p0
         k0, k1 = (k0 + _STEP_0) & _WORD, (k1 + _STEP_1) & _WORD
-    return c0, c1, c2, c3
+    return _rounds(c0, c1, c2, c3, k0, k1)
+
+
+@inlined
+def _half_of_components(low, high, components, stream, k0, k1):
+    # in each of the first two rounds, one product is that of scalars
+    half, s0, p1 = splat64(_HALF), _MULTIPLY_0 * low, multiply_low(splat64(_MULTIPLY_1), components)
+    c0, s2 = (p1 >> half) ^ splat64(high ^ k0), (s0 >> _HALF) ^ stream ^ k1
+    k0, k1 = (k0 + _STEP_0) & _WORD, (k1 + _STEP_1) & _WORD
+    s1, p0 = _MULTIPLY_1 * s2, multiply_low(splat64(_MULTIPLY_0), c0)
+    c0, c2 = p1 ^ splat64((s1 >> _HALF) ^ k0), (p0 >> half) ^ splat64(s0 ^ k1)
+    return _rounds(c0, splat64(s1), c2, p0, (k0 + _STEP_0) & _WORD, (k1 + _STEP_1) & _WORD)
 
 
 @inlined
@@ -117,10 +172,10 @@ def philox_lanes(coordinate, component, stream, seed):
     x0, x1, x2, x3 : u32x16
     """
     k0, k1 = seed & _WORD, seed >> _HALF
-    c0, c1, c3 = splat64(coordinate & _WORD), splat64(coordinate >> _HALF), splat64(stream)
+    low, high = coordinate & _WORD, coordinate >> _HALF
     even = splat64(component) + count_up(_TWO)
-    a0, a1, a2, a3 = half_of_lanes(c0, c1, even, c3, k0, k1)
-    b0, b1, b2, b3 = half_of_lanes(c0, c1, even + splat64(_ONE), c3, k0, k1)
+    a0, a1, a2, a3 = _half_of_components(low, high, even, stream, k0, k1)
+    b0, b1, b2, b3 = _half_of_components(low, high, even + splat64(_ONE), stream, k0, k1)
     return interleave(a0, b0), interleave(a1, b1), interleave(a2, b2), interleave(a3, b3)
 
 

@@ -268,12 +268,13 @@ def multiply_low(x, y):
     return (x & low) * (y & low)
 
 
-def _emit_multiply_low(code: Code, x: Any, y: Any) -> Any:
+def emit_multiply_low(code: Code, x: Any, y: Any) -> Any:
+    """Emit `multiply_low`."""
     low, builder = ir.Constant(u64x8.backend, [0xFFFFFFFF] * (LANES // 2)), code.builder
     return builder.mul(builder.and_(x, low), builder.and_(y, low))
 
 
-register(multiply_low, (u64x8, u64x8), _emit_multiply_low, u64x8)
+register(multiply_low, (u64x8, u64x8), emit_multiply_low, u64x8)
 
 
 def interleave(even, odd):
