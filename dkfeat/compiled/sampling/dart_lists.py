@@ -10,6 +10,7 @@ that decision 0034 names.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ _NEXT, _ALL_PLACES = u64(1 << 32), u64(1 << 31)
 
 
 class Row(NamedTuple):
-    """Entries of a row other than zeros, with room for 15 more."""
+    """Entries of a row other than zeros, with room for 16 more."""
 
     coordinates: NDArray[np.uint64]
     depths: NDArray[np.uint32]
@@ -77,39 +78,69 @@ class Tile(NamedTuple):
     best: NDArray[np.uint64]
     """Rank in the high half, code in the low half."""
     coordinates: NDArray[np.uint64]
+    """Empty, as is `arrivals`, if only the codes are asked for."""
     arrivals: NDArray[np.uint64]
 
 
 class Lanes(NamedTuple):
-    """Buffers for the results of 16 draws, and of a step of the scan."""
+    """Results of a step of the scan, or of sixteen draws."""
 
+    words: NDArray[np.uint32]
+    hits: NDArray[np.uint64]
     ranks: NDArray[np.uint32]
     sums: NDArray[np.float32]
     next_ranks: NDArray[np.float32]
     components: NDArray[np.uint32]
     codes: NDArray[np.uint32]
-    words: NDArray[np.uint32]
-    hits: NDArray[np.uint64]
+
+
+class Octaves(NamedTuple):
+    """What the scan asks of the octaves of a row and a tile."""
+
+    limits: NDArray[np.uint64]
+    """Largest first byte that may count, from the largest octave down."""
+    blocks: NDArray[np.uint32]
+    """Pairs for each word of each block: limits and depths of its four octaves. The largest octave has depth 1, excluded
+    ones 0."""
+
+
+class Buffers(NamedTuple):
+    """Memory of a thread."""
+
+    row: Row
+    listed: Listed
+    tile: Tile
+    lanes: Lanes
+    octaves: Octaves
+
+
+def make_buffers(longest: int, size: int, *, full: bool) -> Buffers:
+    """Make the buffers for rows of at most `longest` entries and tiles of `size` components."""
+    room, listed, sampled = longest + LANES, LISTED + LANES, size if full else 0
+    row = Row(np.zeros(room, u64), np.zeros(room, u32), np.zeros(room, u32))
+    words, floats = np.zeros((2, listed), u32), np.zeros(listed, f32)
+    lists = Listed(np.zeros(listed, u64), np.zeros(listed, u64), floats, words[0], words[1])
+    tile = Tile(np.zeros(size, u64), np.zeros(sampled, u64), np.zeros(sampled, u64))
+    words, floats = np.zeros((3, LANES), u32), np.zeros((2, LANES), f32)
+    lanes = Lanes(np.zeros(4 * LANES, u32), np.zeros(4, u64), words[0], floats[0], floats[1], words[1], words[2])
+    return Buffers(row, lists, tile, lanes, Octaves(np.zeros(DEEPEST, u64), np.zeros(DEEPEST // 2 + 16, u32)))
 
 
 @inlined
-def limit_octaves(tau, limits):
-    """Fill the largest first bytes that may count in the largest octave, in the next one, ...; return their number."""
+def limit_octaves(tau, octaves):
+    """Fill the limits for arrivals before tau; return their number."""
     depth = 0
     x = tau * (1.0 + 2.0**-20)
     while x >= 2.0**-31 and depth < DEEPEST:
-        limits[depth] = u64(min(-256.0 * np.expm1(-x) + 2.0**-10, 255.0))
+        octaves.limits[depth] = u64(min(-256.0 * math.expm1(-x) + 2.0**-10, 255.0))
         depth += 1
         x *= 0.5
     return depth
 
 
 @inlined
-def describe_blocks(limits, depth, largest, blocks):
-    """Fill the limits and depths of the octaves of each word of the blocks, 4 to a word; return the number of blocks.
-
-    The depth of the largest octave is 1. It is 0 for octaves that do not count.
-    """
+def describe_blocks(depth, largest, octaves):
+    """Fill the blocks of `depth` octaves from the largest one down; return the number of blocks."""
     top = largest >> 4
     n_blocks = top - ((largest - depth + 1) >> 4) + 1
     for word in range(4 * n_blocks):
@@ -117,15 +148,17 @@ def describe_blocks(limits, depth, largest, blocks):
         for j in range(4):
             d = largest - (16 * (top - word // 4) + word % 4 * 4 + j)
             if 0 <= d < depth:
-                word_limits |= limits[d] << u64(8 * j)
+                word_limits |= octaves.limits[d] << u64(8 * j)
                 word_depths |= u64(d + 1) << u64(8 * j)
-        blocks[2 * word], blocks[2 * word + 1] = word_limits, word_depths
+        octaves.blocks[2 * word], octaves.blocks[2 * word + 1] = word_limits, word_depths
     return n_blocks
 
 
 @inlined
-def scan(row, base, block, largest, blocks, at, k0, k1, lanes, listed, count):
+def scan(base, block, largest, k0, k1, count, buffers):
     """Append to a list of `count` octaves those of a block, of 16 nonzeros, that may count; return the new count."""
+    row, listed, lanes, blocks = buffers.row, buffers.listed, buffers.lanes, buffers.octaves.blocks
+    at = 8 * ((largest >> 4) - block)
     first, last = load64(row.coordinates, base), load64(row.coordinates, base + LANES // 2)
     half, zero, at_block = splat64(_HALF), splat64(u64(0)), splat64(u64(block))
     a0, a1, a2, a3 = half_of_lanes(first, first >> half, at_block, zero, k0, k1)
@@ -168,8 +201,10 @@ def _is_before(key, coordinate, arrival, tile, component):
 
 
 @inlined
-def draw(listed, count, final, largest, tau, size, k0, k1, lanes, tile):
+def draw(count, final, largest, tau, k0, k1, buffers):
     """Draw arrivals of listed octaves until fewer than 16 octaves are left, or none if `final`; return their number."""
+    listed, lanes, tile = buffers.listed, buffers.lanes, buffers.tile
+    size = u64(tile.best.shape[0])
     half, infinite, limit = splat64(_HALF), splat(f32(np.inf)), splat(tau)
     one_exponent = splat(u32((largest + 127) & i64(0xFFFFFFFF)))
     full = tile.coordinates.shape[0] > 0
@@ -195,7 +230,7 @@ def draw(listed, count, final, largest, tau, size, k0, k1, lanes, tile):
             store(lanes.codes, 0, joined(a3, b3))
             for lane in range(min(LANES, count - at)):
                 word = u64(lanes.components[lane])
-                c = (word * u64(size)) >> _HALF
+                c = (word * size) >> _HALF
                 key = (u64(lanes.ranks[lane]) << _HALF) | u64(lanes.codes[lane])
                 coordinate, arrival = listed.coordinates[at + lane], listed.arrivals[at + lane]
                 if full and _is_before(key, coordinate, arrival, tile, c):

@@ -9,23 +9,22 @@ component has one.
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel, owned
 from dkfeat.compiled.random.philox import STREAM_DART, draw_words
 from dkfeat.compiled.sampling.dart_lists import (
-    DEEPEST,
     LISTED,
     MOST_NEW,
     NO_SAMPLE,
-    Lanes,
-    Listed,
-    Row,
-    Tile,
     describe_blocks,
     draw,
     limit_octaves,
+    make_buffers,
     scan,
 )
 from dkfeat.compiled.sampling.octaves import ABSENT
@@ -41,116 +40,97 @@ f32, f64, i64, u32, u64 = np.float32, np.float64, np.int64, np.uint32, np.uint64
 _WORD, _HALF = u64(0xFFFFFFFF), u64(32)
 
 
+class _Entries(NamedTuple):
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.integer]
+    exponents: NDArray[np.int32]
+    fractions: NDArray[np.uint32]
+    negative: NDArray[np.bool_]
+
+
+class _Results(NamedTuple):
+    packed: NDArray[np.uint8]
+    empty: NDArray[np.bool_]
+    i_star: NDArray[np.int64]
+    dart: NDArray[np.int64]
+
+
 @inlined
-def _sample_tile(row, n, largest, tau, growth, size, live, key, limits, blocks, lanes, listed, tile):
-    # find the samples of the first `live` components of a tile of `size`
+def _sample_tile(n, largest, tau, growth, live, key, buffers):
+    # find the samples of the first `live` components of a tile
+    best, octaves = buffers.tile.best, buffers.octaves
     k0, k1 = key & _WORD, key >> _HALF
-    tile.best[:] = NO_SAMPLE
+    for component in range(best.shape[0]):
+        best[component] = NO_SAMPLE
     n_groups = (n + LANES - 1) // LANES
     missing = live
     while missing:
-        depth = limit_octaves(tau, limits)
-        n_steps = n_groups * describe_blocks(limits, depth, largest, blocks)
-        count = 0
+        depth = limit_octaves(tau, octaves)
+        n_steps = n_groups * describe_blocks(depth, largest, octaves)
+        count = i64(0)
         for step in range(n_steps + 1):
             if step < n_steps:
-                down, base = step // n_groups, step % n_groups * LANES
-                count = scan(row, base, (largest >> 4) - down, largest, blocks, 8 * down, k0, k1, lanes, listed, count)
+                block, base = (largest >> 4) - step // n_groups, step % n_groups * LANES
+                count = scan(base, block, largest, k0, k1, count, buffers)
             if step == n_steps or count > LISTED - MOST_NEW:
-                count = draw(listed, count, step == n_steps, largest, f32(tau), size, k0, k1, lanes, tile)
+                count = draw(count, step == n_steps, largest, f32(tau), k0, k1, buffers)
         missing = 0
         for component in range(live):
-            missing += tile.best[component] == NO_SAMPLE
+            missing += best[component] == NO_SAMPLE
         tau *= growth
 
 
 @inlined
-def _read_row(columns, exponents, fractions, negative, begin, end, row, lanes):
+def _read_row(entries, begin, end, row, sums):
     # copy the entries other than zeros; returns their number, the largest octave, and the sum of weights in its unit
     largest = i64(ABSENT)
     for p in range(begin, end):
-        largest = max(largest, i64(exponents[p]))
+        if entries.exponents[p] > largest:
+            largest = i64(entries.exponents[p])
     n = 0
     for p in range(begin, end):
-        row.coordinates[n] = u64(2 * i64(columns[p]) + negative[p])
-        depth = largest - i64(exponents[p]) + 1
+        exponent = i64(entries.exponents[p])
+        depth = largest - exponent + 1
+        row.coordinates[n] = u64(2 * i64(entries.columns[p]) + entries.negative[p])
         row.depths[n] = u32((depth if depth < 255 else 255) * 0x01010101)
-        row.fractions[n] = fractions[p]
-        n += exponents[p] != ABSENT
-    row.depths[n : n + LANES] = u32(0xFFFFFFFF)
+        row.fractions[n] = entries.fractions[p]
+        n += exponent != ABSENT
+    store(row.depths, n, splat(u32(0xFFFFFFFF)))
     weights = splat(f32(0))
     for p in range(0, n, LANES):
         depths = load(row.depths, p) & splat(u32(0xFF))
         fraction = load(row.fractions, p) >> splat(u32(9))
         weight = float_of(((splat(u32(128)) - depths) << splat(u32(23))) | fraction)
         weights = weights + select(depths < splat(u32(100)), weight, splat(f32(0)))
-    store(lanes.sums, 0, weights)
-    return n, largest, f64(lanes.sums.sum())
+    store(sums, 0, weights)
+    total = 0.0
+    for lane in range(LANES):
+        total += sums[lane]
+    return n, largest, total
 
 
 @kernel
-def _sample_rows(
-    indptr,
-    columns,
-    exponents,
-    fractions,
-    negative,
-    n_components,
-    bits,
-    margin,
-    growth,
-    keys,
-    packed,
-    empty,
-    i_star,
-    darts,
-):
-    n_rows, n_tiles, full = indptr.shape[0] - 1, keys.shape[0], i_star.shape[0] > 0
-    size, row_bytes = -(-n_components // n_tiles), packed.shape[0] // max(n_rows, 1)
-    longest = 0
+def _sample_rows(entries, n_components, bits, margin, growth, keys, codes, buffers, results):
+    n_rows, n_tiles, tile = entries.indptr.shape[0] - 1, keys.shape[0], buffers.tile
+    size, row_bytes = tile.best.shape[0], results.packed.shape[0] // n_rows
     for i in range(n_rows):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    room = longest + LANES
-    row = Row(np.zeros(room, np.uint64), np.zeros(room, np.uint32), np.zeros(room, np.uint32))
-    room = LISTED + LANES
-    listed = Listed(
-        np.zeros(room, np.uint64),
-        np.zeros(room, np.uint64),
-        np.zeros(room, np.float32),
-        np.zeros(room, np.uint32),
-        np.zeros(room, np.uint32),
-    )
-    lanes = Lanes(
-        np.empty(LANES, np.uint32),
-        np.empty(LANES, np.float32),
-        np.empty(LANES, np.float32),
-        np.empty(LANES, np.uint32),
-        np.empty(LANES, np.uint32),
-        np.empty(4 * LANES, np.uint32),
-        np.empty(4, np.uint64),
-    )
-    n_sampled = size if full else 0
-    tile = Tile(np.empty(size, np.uint64), np.zeros(n_sampled, np.uint64), np.zeros(n_sampled, np.uint64))
-    limits, blocks = np.empty(DEEPEST, np.uint64), np.empty(DEEPEST // 2 + 16, np.uint32)
-    codes = np.empty(size * n_tiles, np.uint16)
-    for i in range(n_rows):
-        n, largest, weight = _read_row(columns, exponents, fractions, negative, indptr[i], indptr[i + 1], row, lanes)
-        empty[i] = n == 0
-        if n == 0:
-            codes[:] = 0
-        for t in range(n_tiles if n else 0):
+        begin, end = entries.indptr[i], entries.indptr[i + 1]
+        n, largest, weight = _read_row(entries, begin, end, buffers.row, buffers.lanes.sums)
+        results.empty[i] = n == 0
+        for t in range(n_tiles):
             first = t * size
             live = min(size, n_components - first)
-            tau = size * (np.log(f64(live)) + margin) / weight
-            _sample_tile(row, n, largest, tau, growth, size, live, keys[t], limits, blocks, lanes, listed, tile)
+            if n:
+                tau = size * (math.log(f64(live)) + margin) / weight
+                _sample_tile(n, largest, tau, growth, live, keys[t], buffers)
             for component in range(live):
-                codes[first + component] = (tile.best[component] & _WORD) >> u64(32 - bits)
-                if full:
+                codes[first + component] = (tile.best[component] & _WORD) >> u64(32 - bits) if n else u64(0)
+                if n and tile.coordinates.shape[0]:
                     at = i * n_components + first + component
-                    i_star[at] = i64(tile.coordinates[component])
+                    results.i_star[at] = i64(tile.coordinates[component])
                     arrival = tile.arrivals[component]
-                    darts[at] = (i64(arrival << _HALF) + i64(arrival >> _HALF)) - 1
-        pack_row(codes, n_components, bits, i * row_bytes, packed)
+                    results.dart[at] = i64(arrival << _HALF) + i64(arrival >> _HALF) - 1
+        pack_row(codes, n_components, bits, i * row_bytes, results.packed)
 
 
 def encode(
@@ -195,11 +175,11 @@ def encode(
     >>> packed.shape, len(set(packed[0].tolist())) > 2, empty.tolist()
     ((2, 6), True, [False, True])
     """
-    packed = np.empty((len(indptr) - 1, -(-n_components * bits // 8)), np.uint8)
-    nothing = np.empty(0, np.int64)
-    return packed, _run(
-        indptr, columns, exponents, fractions, negative, n_components, seed, bits, packed, nothing, nothing
-    )
+    n_rows = len(indptr) - 1
+    packed, nothing = np.empty((n_rows, -(-n_components * bits // 8)), np.uint8), np.empty((0, 0), np.int64)
+    results = _Results(packed, np.empty(n_rows, np.bool_), nothing, nothing)
+    _run(_Entries(indptr, columns, exponents, fractions, negative), n_components, seed, bits, results)
+    return packed, results.empty
 
 
 def sample(
@@ -235,34 +215,31 @@ def sample(
     """
     n_rows = len(indptr) - 1
     i_star, dart = np.full((n_rows, n_components), -1, np.int64), np.zeros((n_rows, n_components), np.int64)
-    packed = np.empty((n_rows, -(-n_components // 8)), np.uint8)
-    _run(indptr, columns, exponents, fractions, negative, n_components, seed, 1, packed, i_star, dart)
+    results = _Results(np.empty((n_rows, -(-n_components // 8)), np.uint8), np.empty(n_rows, np.bool_), i_star, dart)
+    _run(_Entries(indptr, columns, exponents, fractions, negative), n_components, seed, 1, results)
     return i_star, dart
 
 
-def _run(
-    indptr: NDArray,
-    columns: NDArray,
-    exponents: NDArray[np.int32],
-    fractions: NDArray[np.uint32],
-    negative: NDArray[np.bool_],
-    n_components: int,
-    seed: int,
-    bits: int,
-    packed: NDArray[np.uint8],
-    i_star: NDArray[np.int64],
-    dart: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    # fill `packed`, and `i_star` and `dart` unless they are empty; returns which rows have no entries
+def _run(given: _Entries, n_components: int, seed: int, bits: int, results: _Results) -> None:
+    entries = _Entries(
+        owned(given.indptr, np.int64),
+        owned(given.columns, np.int32 if given.columns.dtype == np.int32 else np.int64),
+        owned(given.exponents, np.int32),
+        owned(given.fractions, np.uint32),
+        owned(given.negative, np.bool_),
+    )
     n_tiles = -(-n_components // TILE)
-    keys = np.empty(n_tiles, np.uint64)
-    for tile in range(n_tiles):
-        words = np.empty((1, 4), np.uint32)
-        draw_words(u64(tile), u64(STREAM_DART), u64(seed), words)
-        keys[tile] = int(words[0, 0]) | int(words[0, 1]) << 32
-    indptr, columns = owned(indptr, np.int64), owned(columns, np.int32 if columns.dtype == np.int32 else np.int64)
-    empty = np.empty(len(indptr) - 1, np.bool_)
-    entries = owned(exponents, np.int32), owned(fractions, np.uint32), owned(negative, np.bool_)
-    out = packed.reshape(-1), empty, i_star.reshape(-1), dart.reshape(-1)
-    _sample_rows(indptr, columns, *entries, n_components, bits, MARGIN, GROWTH, keys, *out)
-    return empty
+    size = -(-n_components // n_tiles)
+    keys = np.array([_key(seed, tile) for tile in range(n_tiles)], np.uint64)
+    buffers = make_buffers(np.diff(entries.indptr).max(initial=0), size, full=len(results.i_star) > 0)
+    packed, i_star, dart = results.packed.reshape(-1), results.i_star.reshape(-1), results.dart.reshape(-1)
+    codes = np.empty(n_tiles * size, np.uint16)
+    if len(results.empty):
+        flat = _Results(packed, results.empty, i_star, dart)
+        _sample_rows(entries, n_components, bits, MARGIN, GROWTH, keys, codes, buffers, flat)
+
+
+def _key(seed: int, tile: int) -> int:
+    words = np.empty((1, 4), np.uint32)
+    draw_words(u64(tile), u64(STREAM_DART), u64(seed), words)
+    return int(words[0, 0]) | int(words[0, 1]) << 32
