@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import inlined
+from dkfeat.compiled.jit import aligned, inlined
 from dkfeat.compiled.random.elementary import exponential_lanes
 from dkfeat.compiled.random.philox import half_of_lanes
 from dkfeat.compiled.simd.vector import (
@@ -100,8 +100,8 @@ class Octaves(NamedTuple):
     limits: NDArray[np.uint64]
     """Largest first byte that may count, from the largest octave down."""
     blocks: NDArray[np.uint32]
-    """Pairs for each word of each block: limits and depths of its four octaves. The largest octave has depth 1, excluded
-    ones 0."""
+    """Pairs for each word of each block: limits and depths of its four octaves. The largest octave has depth 1, an
+    excluded one 0."""
 
 
 class Buffers(NamedTuple):
@@ -117,13 +117,14 @@ class Buffers(NamedTuple):
 def make_buffers(longest: int, size: int, *, full: bool) -> Buffers:
     """Make the buffers for rows of at most `longest` entries and tiles of `size` components."""
     room, listed, sampled = longest + LANES, LISTED + LANES, size if full else 0
-    row = Row(np.zeros(room, u64), np.zeros(room, u32), np.zeros(room, u32))
-    words, floats = np.zeros((2, listed), u32), np.zeros(listed, f32)
-    lists = Listed(np.zeros(listed, u64), np.zeros(listed, u64), floats, words[0], words[1])
-    tile = Tile(np.zeros(size, u64), np.zeros(sampled, u64), np.zeros(sampled, u64))
-    words, floats = np.zeros((3, LANES), u32), np.zeros((2, LANES), f32)
-    lanes = Lanes(np.zeros(4 * LANES, u32), np.zeros(4, u64), words[0], floats[0], floats[1], words[1], words[2])
-    return Buffers(row, lists, tile, lanes, Octaves(np.zeros(DEEPEST, u64), np.zeros(DEEPEST // 2 + 16, u32)))
+    row = Row(aligned(room, u64), aligned(room, u32), aligned(room, u32))
+    words = aligned(listed, u64), aligned(listed, u64), aligned(listed, f32), aligned(listed, u32), aligned(listed, u32)
+    tile = Tile(aligned(size, u64), np.zeros(sampled, u64), np.zeros(sampled, u64))
+    ranks, sums, next_ranks = aligned(LANES, u32), aligned(LANES, f32), aligned(LANES, f32)
+    codes = aligned(LANES, u32), aligned(LANES, u32)
+    lanes = Lanes(aligned(4 * LANES, u32), aligned(4, u64), ranks, sums, next_ranks, *codes)
+    octaves = Octaves(aligned(DEEPEST, u64), aligned(DEEPEST // 2 + 16, u32))
+    return Buffers(row, Listed(*words), tile, lanes, octaves)
 
 
 @inlined
