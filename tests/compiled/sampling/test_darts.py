@@ -135,6 +135,23 @@ def test_sample__does_not_depend_on_where_the_list_stops(margin, growth, monkeyp
             np.testing.assert_array_equal(one, other)
 
 
+def test_places__of_31_bits_below_the_fraction_are_owned():
+    # rows of one coordinate each; dart 0 is the first arrival of octave 0, which is the coordinate's own
+    n = 60
+    coordinates, octaves = 2 * np.arange(n), np.zeros(n, np.int64)
+    _, place, *_ = oracle.arrival_words(coordinates, octaves, octaves, oracle.tile_key(0, 0))
+    owned = []
+    for fractions in (
+        place & ~np.uint64(1),
+        place | np.uint64(1),
+        np.minimum(place + np.uint64(2), np.uint64(2**32 - 1)),
+    ):
+        arrays = octaves.astype(np.int32), fractions.astype(np.uint32), np.zeros(n, bool)
+        owned.append((darts.sample(np.arange(n + 1), np.arange(n), *arrays, 1, 0)[1] == 0).sum())
+    assert owned[:2] == [0, 0]
+    assert owned[2] > n / 4
+
+
 def tied_rows(n_coordinates=2**19):
     """Pairs of coordinates whose first arrivals in octave -1 have equal gaps, both before most others."""
     octave = np.full(n_coordinates // 2, -1)
