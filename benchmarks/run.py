@@ -1,6 +1,6 @@
 """Run all benchmarks: each prints JSON lines and a table, with ratios to a peer that is measured in the same run.
 
-python benchmarks/run.py [--quick] [gcws|parser|projections|maclaurin|descent|training|latency|job|sizing|checks ...]
+python benchmarks/run.py [--quick] [NAME ...]
 """
 
 import argparse
@@ -8,7 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("gcws", "parser", "projections", "maclaurin", "descent", "training", "latency", "job", "sizing", "checks")
+SCRIPTS = (
+    "gcws",
+    "darts",
+    "parser",
+    "projections",
+    "maclaurin",
+    "descent",
+    "training",
+    "latency",
+    "job",
+    "sizing",
+    "checks",
+)
 
 
 def main() -> int:

@@ -30,6 +30,16 @@ def wide(n_rows: int, seed: int = 7) -> csr_matrix:
     return _zipf_rows(n_rows, 1_000_000, lambda rng: 4000, 0.9, seed)  # noqa: ARG005 - a constant draws nothing
 
 
+def recurring(n_rows: int, nonzeros: int, uses: int, seed: int = 7) -> csr_matrix:
+    """Rows of so many nonzeros, log-normal; each column is in `uses` of the rows, of which `n_rows` is a multiple."""
+    rng = np.random.default_rng(seed)
+    n_columns = n_rows // uses * nonzeros
+    columns = np.concatenate([rng.permutation(n_columns) for _ in range(uses)]).reshape(n_rows, nonzeros)
+    columns.sort(axis=1)
+    values = rng.lognormal(size=columns.size).astype(np.float32)
+    return csr_matrix((values, columns.ravel(), np.arange(n_rows + 1) * nonzeros), shape=(n_rows, n_columns))
+
+
 def _zipf_rows(
     n_rows: int, n_features: int, draw_nnz: Callable[[np.random.Generator], int], exponent: float, seed: int
 ) -> csr_matrix:

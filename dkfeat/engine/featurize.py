@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source, open_target
+from dkfeat.engine.resolve.map_costs import estimate_costs
 from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import run_scan
@@ -100,8 +101,9 @@ def featurize(
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under
         ``dkfeat`` in Dask's configuration, else the scheduler that Dask is set to use, else threads of this process.
     progress : bool or callable, default=True
-        True reports on standard error, or below the cell of a notebook. A callable receives a `ProgressState` after
-        each task.
+        True reports on standard error, or below the cell of a notebook, first of all if the map is one of
+        `GCWSFeatures` and `DartFeatures` and the other one takes less than half the time for the source's first rows.
+        A callable receives a `ProgressState` after each task.
     storage_options : mapping or None
         Options of fsspec for sources given by URL. They are never stored.
     target_options : mapping or None
@@ -146,6 +148,9 @@ def featurize(
     with locked(storage) as lock, LazyRunner(client) as runners:  # locked before a scan, which may take hours
         existing = read_existing(storage, like, target_options)
         draft = make_draft(source, map, files, existing=existing, layout=layout)
+        costs = estimate_costs(draft) if progress is True else None
+        if costs is not None and costs.cheaper not in (None, draft.map.name):
+            reporter.note(f"consider the map {costs.cheaper}, which estimates the same kernel; {costs.describe()}")
         resolved, scan = _resolve(draft, runners, limit, reporter)
         plan = make_plan(resolved, storage.url, scan)
         if existing.target is None:  # nothing is written yet, so an impossible plan leaves no files

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.resolve.arguments import as_path, as_source, open_location
+from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.html import card, sparkline
@@ -66,6 +67,8 @@ class Plan:
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_landmarks: bool = False
     """True if the map must first be fitted to rows drawn from the source; this reads the splits with such rows."""
+    map_costs: MapCosts | None = None
+    """Costs of GCWS and darts, from the first rows; None without a scan, or if there is no choice between the two."""
 
     @property
     def needs_scan(self) -> bool:
@@ -144,6 +147,8 @@ class Plan:
             facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
+        if self.map_costs is not None and self.map_costs.cheaper is not None:
+            facts["cost"] = self.map_costs.describe()
         return facts
 
     def describe(self, n_tasks: int = 10) -> str:
@@ -194,6 +199,9 @@ def plan(
 ) -> Plan:
     r"""Plan a run of `dkfeat.featurize` from its arguments. Reads names and sizes, writes nothing.
 
+    With a scan, the first rows are read too if the map is `GCWSFeatures` or `DartFeatures` and the target is new: the
+    plan then says what a row costs under each of the two, if the difference is large.
+
     Parameters
     ----------
     source, target, map, like, layout, storage_options, target_options
@@ -228,7 +236,8 @@ def plan(
         _check_scanned(scan, files)
     draft = make_draft(source, map, files, existing=read_existing(storage, like, target_options), layout=layout)
     is_open = draft.needs_rows or (draft.needs_scan and scan is None)
-    return make_plan(draft if is_open else resolve(draft, scan), None if target is None else fspath(target), scan)
+    made = make_plan(draft if is_open else resolve(draft, scan), None if target is None else fspath(target), scan)
+    return made if scan is None else replace(made, map_costs=estimate_costs(draft))
 
 
 def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None = None) -> Plan:

@@ -1,5 +1,7 @@
 """Draws the figures of the pages on feature maps: theory as lines, what the maps give as dots.
 
+The times of "Which map" are those in the table of that page; all other dots are computed.
+
     python docs/explanation/figures.py              # all, into docs/explanation/images
     python docs/explanation/figures.py fourier      # one
 
@@ -9,6 +11,7 @@ Needs the extra `plot`. The same versions give the same files.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +33,7 @@ from dkfeat import (
     kernels,
     plot,
 )
+from dkfeat.engine.resolve.map_costs import MapCosts
 from dkfeat.theory import circulant, fourier, maclaurin
 from dkfeat.theory.darts import dart_variance
 
@@ -333,7 +337,44 @@ def pictures() -> None:
     plot.code_entropy(features.encode(X), features=features, ax=axes[2])
 
 
+def choosing() -> None:
+    """Time of a row under GCWS and darts by nonzeros, and the nonzeros at which both take as long."""
+    left, right = plt.subplots(1, 2)[1]
+    text = (Path(__file__).parent / "choosing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d,]+) \|(.*)\|$", text, re.MULTILINE)
+    nonzeros = np.array([float(first.replace(",", "")) for first, _ in rows])
+    *gcws_times, dart_times = np.array([[float(x.replace(",", "")) for x in rest.split("|")] for _, rest in rows]).T
+    fine = np.geomspace(nonzeros[0], nonzeros[-1], 50)
+    for uses, times, colour in zip((1, 4, 100), gcws_times, (RED, ORANGE, BLUE), strict=True):
+        left.plot(nonzeros, times, "o", color=colour)
+        label = f"gcws, {uses} use{'s' * (uses > 1)}"
+        left.plot(fine, [_costs(n, uses, 512).gcws_us for n in fine], color=colour, label=label)
+    left.plot(nonzeros, dart_times, "s", color=GREEN)
+    left.plot(fine, [_costs(n, 1, 512).dart_us for n in fine], color=GREEN, lw=2.5, label="dart")
+    left.set(xscale="log", yscale="log", xlabel="nonzeros of a row", ylabel="µs a row")
+    left.set_title("Time at k = 512; dots: measured, lines: estimated")
+    left.legend()
+    at = np.geomspace(1, 1000, 200)
+    for k, colour in ((64, BLUE), (128, ORANGE), (512, GREEN)):
+        right.plot(at, [_equal_costs(uses, k) for uses in at], color=colour, label=f"k = {k}")
+    right.set(xscale="log", yscale="log", xlabel="uses of a column in a block of rows", ylabel="nonzeros of a row")
+    right.set(ylim=(10, 30_000), title="Above its line dart is faster, below it gcws")
+    right.legend()
+
+
+def _costs(nonzeros: float, uses: float, k: int) -> MapCosts:
+    return MapCosts.of(n_rows=1, nnz=nonzeros, n_coordinates=nonzeros / uses, n_components=k)
+
+
+def _equal_costs(uses: float, k: int) -> float:
+    """Give the nonzeros at which a row takes as long under GCWS as under darts; NaN if GCWS is always faster."""
+    none, many = _costs(1e-9, uses, k), _costs(1e9, uses, k)
+    slope = (many.gcws_us - many.dart_us) / 1e9
+    return none.dart_us / slope if slope > 0 else math.nan
+
+
 FIGURES: dict[str, Callable[[], None]] = {
+    "choosing": choosing,
     "gcws": gcws,
     "darts": darts,
     "fourier": fourier_features,

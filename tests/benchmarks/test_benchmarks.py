@@ -23,6 +23,7 @@ def records_of(name, arguments, **variables):
     ("name", "key"),
     [
         ("gcws", "ratio"),
+        ("darts", "gcws_ratio"),
         ("parser", "read_ratio"),
         ("projections", "ratio"),
         ("maclaurin", "ratio"),

@@ -19,7 +19,8 @@ OBJECTS = {
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
     "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
-    "plan": {"target", "files", "source_size", "tasks", "task_memory", "blocksize", "rows", "size", "needs_scan"},
+    "plan": {"target", "files", "source_size", "tasks", "task_memory", "blocksize", "rows", "size", "needs_scan"}
+    | {"map_costs"},
     "predict": {"predictions", "rows", "bad_rows", "shards", "size", "manifest"},
     "status": {"target", "state", "committed"},
     "train": {"model", "task", "rows", "classes", "epochs", "training", "scores"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -116,7 +117,8 @@ def plan(
     """Show what `featurize` would do, without doing it.
 
     Names and sizes of files are read, with --scan the rows too; nothing is
-    written.
+    written. With --scan the plan says what a row costs with the maps gcws and
+    dart, if one of them takes more than twice the time of the other.
 
     For example:
       dkfeat plan train.svm.xz --n-components 512 --out features/train
@@ -147,6 +149,7 @@ def plan(
         "needs_scan": made.needs_scan,
         "needs_landmarks": made.needs_landmarks,
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
+        "map_costs": None if made.map_costs is None else asdict(made.map_costs),
     }
     print_result(record)
     for line in made.describe().split("\n"):
