@@ -21,10 +21,10 @@ from numba.core.dispatcher import Dispatcher
 from dkfeat.compiled.simd import vector as simd
 from dkfeat.doctor import Check
 from dkfeat.errors import cause_of
-from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps import DartFeatures, GCWSFeatures
 from dkfeat.messages import counted
 
-EXPECTED = "5294a9ec0c2d35d2bbf771720441bb25c37d52cc84a873301513b406fae3fff1"
+EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"
 """Result of `digest_of_samples` on every machine."""
 
 _WIDTHS = (("%zmm", 512), ("%ymm", 256), ("%xmm", 128), (r"\bv\d+\.4s", 128))
@@ -32,7 +32,7 @@ _FEATURES = ("avx512f", "avx2", "sse4.2", "sve", "neon")
 
 
 def check_loops() -> Iterator[Check]:
-    """Check the CPU, compile a loop, run the loops of GCWS and compare their results."""
+    """Check the CPU, compile a loop, run the loops of GCWS and darts and compare their results."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba sets it from the environment
         yield Check(
             "cpu",
@@ -57,11 +57,12 @@ def digest_of_samples() -> str:
     Returns
     -------
     digest : str
-        SHA-256, in hexadecimal, of i* and t* of 64 samples of 4 rows.
+        SHA-256, in hexadecimal, of 64 samples of GCWS and of darts of 4 rows.
     """
     rows = np.array([[0, 1.5, -2, 0, 3e-3], [1, 0, 0, 0, 0], [-1, 2**-20, 5, 7, 1e6], [0, 0, 0, 0, 0]], np.float32)
-    i_star, t_star = GCWSFeatures(64, i_bits=8, t_bits=2, random_state=7).fit(rows).sample(rows)
-    return hashlib.sha256(i_star.astype("<i8").tobytes() + t_star.astype("<i8").tobytes()).hexdigest()
+    maps = GCWSFeatures(64, random_state=7), DartFeatures(64, random_state=7)
+    samples = [array for features in maps for array in features.fit(rows).sample(rows)]
+    return hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in samples)).hexdigest()
 
 
 def _cpu() -> Check:
@@ -104,12 +105,12 @@ def _loaded_and_compiled() -> tuple[int, int]:
 def _cache(loaded: int, compiled: int, seconds: float) -> Check:
     name = "compile cache"
     if os.environ.get("DKFEAT_JIT_CACHE") == "0":
-        found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of GCWS in {seconds:.1f} s"
+        found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of sampling in {seconds:.1f} s"
         return Check(name, "warn", found, "unset DKFEAT_JIT_CACHE")
     folders = {Path(path) for loop in _dispatchers() if (path := loop.stats.cache_path)}
     to_do = "set NUMBA_CACHE_DIR to a folder that can be written, on a disk that all workers of a machine share"
     if not folders:
-        found = f"no folder can be written: every process compiles its loops, those of GCWS in {seconds:.1f} s"
+        found = f"no folder can be written: every process compiles its loops, those of sampling in {seconds:.1f} s"
         return Check(name, "warn", found, to_do)
     paths = ", ".join(sorted(map(str, folders)))
     for folder in folders:

@@ -95,7 +95,7 @@ def test_cache__is_judged(monkeypatch, tmp_path, folder, variable, counts, state
 
 @pytest.mark.slow
 def test_cold_cache__is_warmed_and_a_generic_cpu_gives_the_same_bits(tmp_path):
-    """It compiles the loops of GCWS twice, for half a minute."""
+    """It compiles the loops of sampling twice, for half a minute."""
     words = "from dkfeat.doctor.loops import check_loops\nfor check in check_loops(): print(check.state, check.found)"
     for state in ("was cold", "warm"):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
