@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -297,6 +298,11 @@ def load64(array, offset):
     return array[offset : offset + LANES // 2].copy()
 
 
+def load_bytes(array, offset):
+    """Load ``array[offset:offset + 64]`` of a uint8 array as a u32x16."""
+    return array[offset : offset + 4 * LANES].copy().view(np.uint32)
+
+
 def joined(first, last):
     """Join the low 32 bits of two u64x8 to a u32x16."""
     return np.concatenate([first, last]).astype(np.uint32)
@@ -310,6 +316,9 @@ def _emit_joined(code: Code, first: Any, last: Any) -> Any:
 
 
 register(load64, (types.Array, types.intp), _emit_load, lambda array, _: u64x8 if array.dtype == types.uint64 else None)
+register(
+    load_bytes, (types.Array, types.intp), _emit_load, lambda array, _: u32x16 if array.dtype == types.uint8 else None
+)
 register(joined, (u64x8, u64x8), _emit_joined, u32x16)
 
 
@@ -318,17 +327,29 @@ def bytes_at_most(x, limits):
     return np.packbits(x.view(np.uint8) <= limits.view(np.uint8), bitorder="little").view(np.uint64)[0]
 
 
+def equal_bytes(x, y):
+    """Compare the bytes of two u32x16: bit 4 i + j of the uint64 is set if byte j of lane i is the same."""
+    return np.packbits(x.view(np.uint8) == y.view(np.uint8), bitorder="little").view(np.uint64)[0]
+
+
 def lowest_bit(bits):
     """Find the position of the lowest bit set in a uint64 other than 0."""
     return (int(bits) & -int(bits)).bit_length() - 1
 
 
-def _emit_bytes_at_most(code: Code, x: Any, limits: Any) -> Any:
-    as_bytes = [code.builder.bitcast(vector, ir.VectorType(I8, 4 * LANES)) for vector in (x, limits)]
-    return code.builder.bitcast(code.builder.icmp_unsigned("<=", *as_bytes), I64)
+def count_bits(bits):
+    """Count the bits set in a uint64."""
+    return int(bits).bit_count()
 
 
-register(bytes_at_most, (u32x16, u32x16), _emit_bytes_at_most, types.uint64)
+def _emit_compare_bytes(code: Code, x: Any, y: Any, *, sign: str) -> Any:
+    as_bytes = [code.builder.bitcast(vector, ir.VectorType(I8, 4 * LANES)) for vector in (x, y)]
+    return code.builder.bitcast(code.builder.icmp_unsigned(sign, *as_bytes), I64)
+
+
+register(bytes_at_most, (u32x16, u32x16), partial(_emit_compare_bytes, sign="<="), types.uint64)
+register(equal_bytes, (u32x16, u32x16), partial(_emit_compare_bytes, sign="=="), types.uint64)
+register(count_bits, (types.uint64,), lambda code, bits: code.builder.ctpop(bits), types.uint64)
 register(lowest_bit, (types.uint64,), lambda code, bits: code.builder.cttz(bits, I1(1)), types.int64)
 
 
