@@ -135,6 +135,14 @@ def test_sample__does_not_depend_on_where_the_list_stops(margin, growth, monkeyp
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(("column", "octave"), [(493_268_157, -26), (357_105_734, -25), (370_322_037, -28)])
+def test_octaves__far_below_a_weight_win_with_the_least_gaps(column, octave):
+    # found by search; the gaps of the last two are 2**-31, the least there is
+    i_star, dart = darts.sample(*csr([([column], [1.0])]), 1, 0)
+    assert (i_star[0, 0], dart[0, 0]) == (2 * column, octave * 2**32)
+    assert oracle_row([column], [1.0], 1, 0)[1] == octave * 2**32
+
+
 def test_places__of_31_bits_below_the_fraction_are_owned():
     # rows of one coordinate each; dart 0 is the first arrival of octave 0, which is the coordinate's own
     n = 60
