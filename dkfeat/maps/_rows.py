@@ -29,7 +29,7 @@ from dkfeat.validation import check_choice, check_finite, check_real, rows_as_cs
 _BLOCK_CELLS = 2**23
 """Maximum number of values in a dense or centred block, to bound the memory of a call besides its result."""
 _BLOCK_NONZEROS = 2**21
-"""Approximate number of nonzeros in a sparse block; hashing needs 27 bytes for each."""
+"""Approximate number of nonzeros in a sparse block; sampling needs at most 27 bytes for each."""
 _CENTER_LIMIT = 2**24
 """Maximum number of columns with a centre; with more, a row would be a dense vector of more than 128 MiB."""
 _NORMS = {"l1": L1, "l2": L2, "max": MAX}
