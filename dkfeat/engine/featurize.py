@@ -150,7 +150,7 @@ def featurize(
         draft = make_draft(source, map, files, existing=existing, layout=layout)
         costs = estimate_costs(draft) if progress is True else None
         if costs is not None and costs.cheaper not in (None, draft.map.name):
-            reporter.note(f"consider the map {costs.cheaper}, which estimates the same kernel; {costs.describe()}")
+            reporter.note(f"{costs.cheaper} estimates the same kernel in less time: {costs.describe()}")
         resolved, scan = _resolve(draft, runners, limit, reporter)
         plan = make_plan(resolved, storage.url, scan)
         if existing.target is None:  # nothing is written yet, so an impossible plan leaves no files

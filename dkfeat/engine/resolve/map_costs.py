@@ -89,12 +89,12 @@ class MapCosts:
         Examples
         --------
         >>> print(MapCosts(n_rows=28, nonzeros=390.0, uses=1.31, gcws_us=412.0, dart_us=71.2).describe())
-        gcws takes about 410 µs a row, dart 71: the first 28 rows have 390 nonzeros each, and a column is in 1.3 of them
+        gcws takes about 410 µs a row, dart 71 (the first 28 rows have 390 nonzeros each, and a column is in 1.3 of them)
         """
         gcws, dart, nonzeros, uses = map(_rounded, (self.gcws_us, self.dart_us, self.nonzeros, self.uses))
         return (
-            f"gcws takes about {gcws} µs a row, dart {dart}: the first {self.n_rows:,} rows have {nonzeros} nonzeros "
-            f"each, and a column is in {uses} of them"
+            f"gcws takes about {gcws} µs a row, dart {dart} (the first {self.n_rows:,} rows have {nonzeros} nonzeros "
+            f"each, and a column is in {uses} of them)"
         )
 
 
