@@ -88,8 +88,8 @@ class MapCosts:
 
         Examples
         --------
-        >>> print(MapCosts(n_rows=28, nonzeros=390.0, uses=1.31, gcws_us=412.0, dart_us=71.2).describe())
-        gcws takes about 410 µs a row, dart 71 (the first 28 rows have 390 nonzeros each, and a column is in 1.3 of them)
+        >>> print(MapCosts(n_rows=9, nonzeros=390.0, uses=1.31, gcws_us=412.0, dart_us=71.2).describe())
+        gcws takes about 410 µs a row, dart 71 (the first 9 rows have 390 nonzeros each, and a column is in 1.3 of them)
         """
         gcws, dart, nonzeros, uses = map(_rounded, (self.gcws_us, self.dart_us, self.nonzeros, self.uses))
         return (
