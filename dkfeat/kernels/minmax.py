@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.products.minmax import minmax_similarities, mirror_lower
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower
 from dkfeat.kernels._rows import check_widths, inner_products, largest_magnitudes, paired_rows, row_numbers, row_sums
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
@@ -112,6 +113,46 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     )
     if Y is None:
         mirror_lower(similarities, _TILE)
+    return similarities
+
+
+def gmm_pairs(
+    X: Any, Y: Any, left: NDArray[np.integer], right: NDArray[np.integer], p: float = 1.0
+) -> NDArray[np.float64]:
+    """GMM kernel of single pairs of rows: ``gmm(X, Y, p)[left, right]``, the same bits, without the other pairs.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_x, n_features)
+        Rows of any sign with finite values.
+    Y : like X, of shape (n_y, n_features)
+    left, right : ndarray of shape (n_pairs,), int
+        Row of X and row of Y of each pair.
+    p : float, default=1.0
+        Power of pGMM, above 0 and at most 1,000, without unit.
+
+    Returns
+    -------
+    similarities : ndarray of shape (n_pairs,), float64
+
+    Raises
+    ------
+    dkfeat.errors.InputError, dkfeat.errors.ConfigError
+        As from `gmm`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, -2.0], [1.0, 2.0], [2.0, -4.0]])
+    >>> gmm_pairs(X, X, np.array([0, 0]), np.array([1, 2]))
+    array([0.2, 0.5])
+    """
+    p = check_real(p, "p", above=0, high=MAX_POWER)
+    x, y = rows_as_csr(X), rows_as_csr(Y, name="Y")
+    check_widths(x.shape[1], y.shape[1])
+    similarities = np.empty(len(left))
+    pairs = owned(left, np.int64), owned(right, np.int64)
+    minmax_of_pairs(*_split(x, p), *_split(y, p), *pairs, _powers_of_two(), similarities)
     return similarities
 
 

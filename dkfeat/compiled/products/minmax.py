@@ -83,6 +83,55 @@ def minmax_similarities(
 
 
 @kernel
+def minmax_of_pairs(
+    indptr: NDArray[np.int64],
+    coordinates: NDArray[np.int64],
+    values: NDArray[np.float64],
+    exponents: NDArray[np.int64],
+    totals: NDArray[np.float64],
+    y_indptr: NDArray[np.int64],
+    y_coordinates: NDArray[np.int64],
+    y_values: NDArray[np.float64],
+    y_exponents: NDArray[np.int64],
+    y_totals: NDArray[np.float64],
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    powers_of_two: NDArray[np.float64],
+    similarities: NDArray[np.float64],
+) -> None:
+    """Fill `similarities` with sum(min) / sum(max) of pairs of an x row and a y row, with the bits of the Gram block.
+
+    Parameters
+    ----------
+    indptr, coordinates, values, exponents, totals : ndarray
+        Rows x, as in `minmax_similarities`; coordinates ascend in a row.
+    y_indptr, y_coordinates, y_values, y_exponents, y_totals : ndarray
+        Rows y.
+    left, right : ndarray of shape (n_pairs,), int64
+        Row x and row y of each pair.
+    powers_of_two : ndarray of shape (2 * span + 1,), float64
+        As in `minmax_similarities`.
+    similarities : ndarray of shape (n_pairs,), float64
+    """
+    span = powers_of_two.shape[0] // 2
+    for pair in range(left.shape[0]):
+        i, j = left[pair], right[pair]
+        scale = powers_of_two[span + min(max(y_exponents[j] - exponents[i], -span), span)]
+        at, stop = indptr[i], indptr[i + 1]
+        y_at, y_stop = y_indptr[j], y_indptr[j + 1]
+        common = 0.0
+        while at < stop and y_at < y_stop:
+            coordinate, other = coordinates[at], y_coordinates[y_at]
+            if coordinate == other:
+                x, y = values[at], y_values[y_at] * scale
+                common += x if x < y else y
+            at += coordinate <= other
+            y_at += other <= coordinate
+        total = totals[i] + y_totals[j] * scale
+        similarities[pair] = min(common / (total - common), 1.0) if total > 0.0 else 0.0
+
+
+@kernel
 def mirror_lower(square: NDArray[np.float64], tile: int) -> None:
     """Copy the lower triangle onto the upper, tile by tile: columns of a large matrix do not fit a cache."""
     n = square.shape[0]

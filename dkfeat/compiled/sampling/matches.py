@@ -1,6 +1,8 @@
-"""Counts of equal codes of pairs of rows, from their packed bytes."""
+"""Counts of equal codes of pairs of rows, from their packed bytes, and the rows with the most."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,13 @@ from dkfeat.compiled.simd.vector import LANES, count_bits, equal_bytes, load_byt
 CHUNK = 4 * LANES
 """Number of bytes that are compared at a time."""
 
+PackedRows: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.bool_]]
+"""Packed codes, shape (n_rows, row_bytes), and which rows are empty, shape (n_rows,)."""
+
 _ROWS_IN_L1 = 32  # rows that stay in a first-level cache while the queries pass
-u32, u64 = np.uint32, np.uint64
+_QUERIES_AT_ONCE, _ROWS_AT_ONCE = 64, 8192
+_ROW_BITS, _LAST_ROW = 40, (1 << 40) - 1  # a key of a heap: count, then the lower row first
+i64, u32, u64 = np.int64, np.uint32, np.uint64
 _ALL, _ONE, _PAIRS, _BYTES = u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(0x5555555555555555), u64(0x01010101)
 
 
@@ -82,3 +89,88 @@ def count_matches(
     flat = owned(queries, np.uint8).reshape(-1), owned(rows, np.uint8).reshape(-1)
     _count_matches(*flat, len(queries), len(rows), row_bytes, bits, surplus, counts.reshape(-1))
     return counts
+
+
+@kernel
+def _keep_best(counts, empty_queries, empty_rows, first_row, own, heaps):
+    n_queries, n_rows = counts.shape
+    n_best = heaps.shape[1]
+    for q in range(n_queries):
+        heap = heaps[q]
+        least = heap[0]
+        for row in range(n_rows):
+            count = i64(0) if empty_queries[q] or empty_rows[row] else i64(counts[q, row])
+            key = (count << _ROW_BITS) | (_LAST_ROW - (first_row + row))
+            if key <= least or first_row + row == own[q]:
+                continue
+            at = 0
+            while True:
+                child = 2 * at + 1
+                if child + 1 < n_best and heap[child + 1] < heap[child]:
+                    child += 1
+                if child >= n_best or heap[child] >= key:
+                    break
+                heap[at] = heap[child]
+                at = child
+            heap[at] = key
+            least = heap[0]
+
+
+def keep_best(
+    queries: PackedRows,
+    rows: PackedRows,
+    first_row: int,
+    own: NDArray[np.int64],
+    heaps: NDArray[np.int64],
+    n_components: int,
+    bits: int,
+) -> None:
+    """Compare queries with some rows, and keep for each query the rows with the most equal codes.
+
+    Parameters
+    ----------
+    queries, rows : pairs of ndarrays of shape (n, row_bytes) and (n,), uint8 and bool
+        Packed codes, and which rows are empty. An empty row has no code in common with any other.
+    first_row : int
+        Number of the first row; numbers are below 2^40.
+    own : ndarray of shape (n_queries,), int64
+        Number of a row that is not compared with the query; -1 for none.
+    heaps : ndarray of shape (n_queries, n_best), int64
+        From `empty_heaps` and earlier calls; updated.
+    n_components, bits : int
+        As in `count_matches`.
+    """
+    for q in range(0, len(queries[0]), _QUERIES_AT_ONCE):
+        some = slice(q, q + _QUERIES_AT_ONCE)
+        for at in range(0, len(rows[0]), _ROWS_AT_ONCE):
+            part = slice(at, at + _ROWS_AT_ONCE)
+            counts = count_matches(queries[0][some], rows[0][part], n_components, bits)
+            empty = owned(queries[1][some]), owned(rows[1][part])
+            _keep_best(counts, *empty, first_row + at, own[some], heaps[some])
+
+
+def empty_heaps(n_queries: int, n_best: int) -> NDArray[np.int64]:
+    """Make the heaps for `keep_best`, without any row."""
+    return np.full((n_queries, n_best), -1, np.int64)
+
+
+def merged(heaps: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Merge heaps of the same queries over different rows."""
+    both = np.concatenate([heaps, others], axis=1)
+    return np.ascontiguousarray(np.sort(both, axis=1)[:, -heaps.shape[1] :])
+
+
+def best_rows(heaps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the kept counts in descending order, and their rows, in ascending order among equal counts.
+
+    Examples
+    --------
+    >>> codes, none = np.array([[1, 2], [1, 3], [1, 2]], np.uint8), np.zeros(3, bool)
+    >>> heaps = empty_heaps(1, 2)
+    >>> keep_best((codes[:1], none[:1]), (codes, none), 0, np.array([-1]), heaps, 2, 8)
+    >>> counts, rows = best_rows(heaps)
+    >>> counts.tolist(), rows.tolist()
+    ([[2, 2]], [[0, 2]])
+    """
+    keys = -np.sort(-heaps, axis=1)
+    return np.where(keys < 0, -1, keys >> _ROW_BITS), np.where(keys < 0, -1, _LAST_ROW - (keys & _LAST_ROW))
