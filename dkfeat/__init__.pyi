@@ -1,6 +1,7 @@
 from dkfeat import datasets as datasets
 from dkfeat import errors as errors
 from dkfeat import kernels as kernels
+from dkfeat import neighbors as neighbors
 from dkfeat import plot as plot
 from dkfeat import theory as theory
 from dkfeat.config.train import SGD as SGD

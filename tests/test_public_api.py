@@ -35,6 +35,7 @@ PUBLIC = [
     "kernels",
     "load_model",
     "load_pipeline",
+    "neighbors",
     "open_cluster",
     "open_shards",
     "plan",

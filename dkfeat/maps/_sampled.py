@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.jit import owned
+from dkfeat.compiled.sampling.matches import in_whole_bytes, keep_best
 from dkfeat.compiled.sampling.packing import one_hot_columns
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
+from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, checked_seed
 from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._rows import RowPreparation
@@ -171,6 +173,57 @@ class SampledMap(FeatureMap):
         empty_left, empty_right = (np.diff(rows.indptr) == 0 for rows in (left, right))
         return np.where(empty_left[:, None] | empty_right, 0.0, (rates - chance) / (1.0 - chance))
 
+    def exact_pairs(self, X: Any, Y: Any, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Compute the exact kernel of single pairs of rows: ``exact_kernel(X, Y)[left, right]``, the same bits.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_x, n_features)
+        Y : like X, of shape (n_y, n_features)
+        left, right : ndarray of shape (n_pairs,), int
+            Row of X and row of Y of each pair.
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_pairs,), float64
+
+        Examples
+        --------
+        >>> import dkfeat
+        >>> X = np.array([[1.0, -2.0], [1.0, 2.0], [2.0, -4.0]])
+        >>> dkfeat.DartFeatures(normalize="l1").fit(X).exact_pairs(X, X, np.array([0, 0]), np.array([1, 2]))
+        array([0.2, 1. ])
+        """
+        rows = self._prepared(self._check_rows(X))
+        others = rows if Y is X else self._prepared(self._check_rows(Y))
+        return gmm_pairs(rows, others, left, right, p=self._fitted.p)
+
+    def keep_most_similar(
+        self, X: PackedCodes, Y: PackedCodes, first_row: int, own: NDArray[np.int64], heaps: NDArray[np.int64]
+    ) -> None:
+        """Compare codes, and keep for each row of X the rows of Y with the most equal codes.
+
+        Parameters
+        ----------
+        X, Y : PackedCodes
+            Codes of n_x and n_y rows.
+        first_row, own, heaps
+            See `dkfeat.compiled.sampling.matches.keep_best`.
+        """
+        n, bits = self._fitted.n_components, self._fitted.bits
+        (codes, wide), (others, _) = (in_whole_bytes(rows.codes, n, bits) for rows in (X, Y))
+        keep_best((codes, X.empty), (others, Y.empty), first_row, own, heaps, n, wide)
+
+    def similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Estimate the kernel from counts of equal codes; a count of 0 or less gives 0.
+
+        If codes hold levels (``t_bits``), chance is corrected as if the levels agreed always: estimates are then up to
+        2^-i_bits too small.
+        """
+        rates = np.maximum(counts, 0) / self._fitted.n_components
+        estimates: NDArray[np.float64] = np.where(counts > 0, (rates - self.chance) / (1.0 - self.chance), 0.0)
+        return estimates
+
     def estimate_correlation(
         self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
     ) -> NDArray[np.float64]:
@@ -220,6 +273,11 @@ class SampledMap(FeatureMap):
         """See `FeatureMap.check_params`."""
         self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
 
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """Probability that the codes of different samples are equal, at most."""
+
     @abstractmethod
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """Compute packed codes of prepared rows, and which rows are empty."""
@@ -254,17 +312,17 @@ class SampledMap(FeatureMap):
         """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
         s = self._fitted
 
-        def prepared(X: Any) -> sp.csr_matrix:
-            return sp.vstack(list(s.preparation.blocks(X)), format="csr")
-
         def exact(X: Any, Y: Any) -> NDArray[np.float64]:
-            return gmm(prepared(X), None if Y is None else prepared(Y), p=s.p)
+            return gmm(self._prepared(X), None if Y is None else self._prepared(Y), p=s.p)
 
         def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
             return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / s.n_components
 
         name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
         return KernelFacts(name=name, exact=exact, variance_at=variance_at, note=note)
+
+    def _prepared(self, X: Any) -> sp.csr_matrix:
+        return sp.vstack(list(self._fitted.preparation.blocks(X)), format="csr")
 
     def _transform_rows(self, X: Any) -> sp.csr_matrix:
         return self.decode(self._encode_rows(X))

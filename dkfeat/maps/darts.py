@@ -153,6 +153,11 @@ class DartFeatures(SampledMap):
         """
         return self._sample_rows(X)
 
+    @property
+    def chance(self) -> float:
+        """Probability that the codes of different darts are equal, 2^-bits."""
+        return 2.0**-self._fitted.bits
+
     def _resolve(self, n_features: int) -> None:
         bits = check_integer(self.bits, "bits", low=1, high=16)
         settings = FittedSamples(bits=bits, **self._checked_settings(n_features))
@@ -182,5 +187,4 @@ class DartFeatures(SampledMap):
         return rows.indptr, rows.indices, exponents, fractions, negative
 
     def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float:  # noqa: ARG002 - the same for all rows
-        """Return the probability that codes of different darts are equal."""
-        return 2.0**-self._fitted.bits
+        return self.chance

@@ -186,6 +186,14 @@ class GCWSFeatures(SampledMap):
         """
         return self._sample_rows(X)
 
+    @property
+    def chance(self) -> float:
+        """Probability that the codes of different samples are equal, at most: 2^-i_bits for a mixed code, else 0.
+
+        With levels it is lower, as the kept bits of the levels must be equal too.
+        """
+        return 2.0**-self._fitted.i_bits if self._fitted.mode == "mixed" else 0.0
+
     def _resolve(self, n_features: int) -> None:
         i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
         t_bits = check_integer(self.t_bits, "t_bits", low=0, high=2)

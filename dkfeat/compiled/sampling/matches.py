@@ -20,7 +20,8 @@ _ROWS_IN_L1 = 32  # rows that stay in a first-level cache while the queries pass
 _QUERIES_AT_ONCE, _ROWS_AT_ONCE = 64, 8192
 _ROW_BITS, _LAST_ROW = 40, (1 << 40) - 1  # a key of a heap: count, then the lower row first
 i64, u32, u64 = np.int64, np.uint32, np.uint64
-_ALL, _ONE, _PAIRS, _BYTES = u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(0x5555555555555555), u64(0x01010101)
+_ALL, _ONE, _TWO, _BYTES = u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(2), u64(0x01010101)
+_SECOND, _FOURTH = u64(0x5555555555555555), u64(0x1111111111111111)
 
 
 @inlined
@@ -28,9 +29,10 @@ def _count_chunk(x, y, bits, counted):
     # equal codes of 64 bytes, of those bytes whose bit of `counted` is set
     if bits == 8:
         return count_bits(equal_bytes(x, y) & counted)
-    if bits == 16:
+    if bits > 8:
         equal = equal_bytes(x, y) & counted
-        return count_bits(equal & (equal >> _ONE) & _PAIRS)
+        equal &= equal >> _ONE
+        return count_bits(equal & _SECOND) if bits == 16 else count_bits(equal & (equal >> _TWO) & _FOURTH)
     total = u64(0)
     code = ((_ONE << u64(bits)) - _ONE) * _BYTES
     for shift in range(0, 8, bits):
@@ -57,6 +59,24 @@ def _count_matches(queries, rows, n_queries, n_rows, row_bytes, bits, surplus, c
                 counts[q * n_rows + row] = total - surplus
 
 
+def in_whole_bytes(codes: NDArray[np.uint8], n_components: int, bits: int) -> tuple[NDArray[np.uint8], int]:
+    """Widen packed codes to the next number of bits whose codes can be counted; return them and their bits.
+
+    Examples
+    --------
+    >>> codes, bits = in_whole_bytes(np.array([[0b10_001, 0b1]], np.uint8), n_components=3, bits=3)
+    >>> codes.tolist(), bits
+    ([[33, 4]], 4)
+    """
+    wide = next(w for w in (1, 2, 4, 8, 16, 32) if w >= bits)
+    if wide == bits:
+        return codes, bits
+    given = np.unpackbits(codes, axis=1, count=n_components * bits, bitorder="little")
+    widened = np.zeros((len(codes), n_components, wide), np.uint8)
+    widened[:, :, :bits] = given.reshape(len(codes), n_components, bits)
+    return np.packbits(widened.reshape(len(codes), n_components * wide), axis=1, bitorder="little"), wide
+
+
 def count_matches(
     queries: NDArray[np.uint8], rows: NDArray[np.uint8], n_components: int, bits: int
 ) -> NDArray[np.int32]:
@@ -68,7 +88,7 @@ def count_matches(
         Packed codes, as `dkfeat.compiled.sampling.packing.pack_tile` writes them.
     n_components : int
     bits : int
-        1, 2, 4, 8 or 16.
+        1, 2, 4, 8, 16 or 32; see `in_whole_bytes`.
 
     Returns
     -------
