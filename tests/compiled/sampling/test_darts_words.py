@@ -14,6 +14,7 @@ from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.octaves import signed_octaves
 from tests.reference import darts as oracle
 from tests.reference.gcws import gmm
+from tests.reference.law import scores
 
 SEED = 2**40 + 7
 WEBSPAM = 16_609_143  # columns of Webspam's trigrams
@@ -101,8 +102,7 @@ def test_codes__over_the_columns_of_webspam():
     assert_uniform(codes, 1 << 16)
     assert_uniform(codes[1:] ^ codes[:-1], 1 << 16)
     share = 0.5 ** np.arange(1, 13)
-    scores = (octaves[:12] - WEBSPAM * share) / np.sqrt(WEBSPAM * share * (1 - share))
-    assert np.abs(scores).max() < 5  # 7e-6
+    assert np.abs(scores(octaves[:12], share, WEBSPAM)).max() < 5  # 7e-6
 
 
 def load(folder, name):
@@ -128,18 +128,16 @@ def test_words__of_real_columns_at_their_octaves(data_folder, name):
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["webspam500", "news20", "rcv1"])
 def test_law__of_real_rows(data_folder, name):
-    # 250 pairs of 64 x 20 components; pairs share columns, so that only each score is bounded: 250 beyond 5: 1e-4
-    X = load(data_folder, name)[:300].astype(np.float64)
-    similarity = np.array([[gmm(u, v) for v in X[:50].toarray()] for u in X[50:100].toarray()])
-    pairs = [np.argsort(similarity, axis=1)[:, -5:], np.arange(50)[:, None]]
-    r = similarity[pairs[1], pairs[0]]
-    octaves = signed_octaves(X.data)
-    same = np.zeros(r.shape)
+    # of each of 50 rows and the five most similar of 50 others; as pairs share columns, only the largest score is
+    # bounded: 250 scores beyond 5: 1e-4
+    X = load(data_folder, name)[:100]
+    rows = X.toarray()
+    similarity = np.array([[gmm(u, v) for v in rows[:50]] for u in rows[50:]])
+    one, other = np.repeat(np.arange(50), 5), np.argsort(similarity, axis=1)[:, -5:].ravel()
+    r, equal, octaves = similarity[one, other], np.zeros(250), signed_octaves(X.data)
     for seed in range(20):
         i_star, dart = darts.sample(X.indptr, X.indices, *octaves, 64, seed)
-        one, other = 50 + pairs[1], pairs[0]
-        same += ((i_star[one] == i_star[other]) & (dart[one] == dart[other])).sum(axis=2)
-    spread = 1280 * r * (1 - r)
-    z = (same - 1280 * r)[spread > 20] / np.sqrt(spread[spread > 20])
-    assert z.size > 100
-    assert np.abs(z).max() < 5
+        equal += ((i_star[50 + one] == i_star[other]) & (dart[50 + one] == dart[other])).sum(axis=1)
+    many = 1280 * r * (1 - r) > 20
+    assert many.sum() > 100
+    assert np.abs(scores(equal[many], r[many], 1280)).max() < 5
