@@ -1,9 +1,10 @@
-"""The random words of first arrivals, over bits of what they are drawn from and over millions of coordinates.
+"""The random words of arrivals, over bits of what they are drawn from and over millions of coordinates.
 
 The words are the oracle's, of which `test_darts` says that they are the package's.
 """
 
 import lzma
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -20,14 +21,14 @@ SEED = 2**40 + 7
 WEBSPAM = 16_609_143  # columns of Webspam's trigrams
 
 
-def first_words(coordinates, octaves, seed=SEED, tile=0):
-    """The words of first arrivals, as 32-bit numbers of shape (4, n)."""
+def arrival_words(coordinates, octaves, seed=SEED, tile=0, number=0):
+    """The words of arrivals, by default of first ones, as 32-bit numbers of shape (4, n)."""
     coordinates, octaves = np.broadcast_arrays(np.asarray(coordinates, np.int64), np.asarray(octaves, np.int64))
     words, key = np.empty((4, len(coordinates)), np.uint32), oracle.tile_key(seed, tile)
     for first in range(0, len(coordinates), 1 << 16):
         part = slice(first, first + (1 << 16))
         octave = octaves[part]
-        words[:, part] = oracle.arrival_words(coordinates[part], octave, np.zeros_like(octave), key)
+        words[:, part] = oracle.arrival_words(coordinates[part], octave, np.full_like(octave, number), key)
     return words
 
 
@@ -62,11 +63,11 @@ def test_words__each_bit_of_their_input_changes_each_of_theirs():
     # of 4,096 words each: a bit changes with probability 1/2; 19,000 scores beyond 6: 4e-5
     n, rng = 4096, np.random.default_rng(1)
     coordinate, octave = rng.integers(0, 2**41, n), rng.integers(-1074, 1024, n)
-    words = first_words(coordinate, octave)
-    flipped = [first_words(coordinate ^ 1 << bit, octave) for bit in range(41)]
-    flipped += [first_words(coordinate, octave ^ 1 << bit) for bit in range(31)]
-    flipped += [first_words(coordinate, octave, tile=1 << bit) for bit in range(15)]
-    flipped += [first_words(coordinate, octave, seed=SEED ^ 1 << bit) for bit in range(64)]
+    words = arrival_words(coordinate, octave)
+    flipped = [arrival_words(coordinate ^ 1 << bit, octave) for bit in range(41)]
+    flipped += [arrival_words(coordinate, octave ^ 1 << bit) for bit in range(31)]
+    flipped += [arrival_words(coordinate, octave, tile=1 << bit) for bit in range(15)]
+    flipped += [arrival_words(coordinate, octave, seed=SEED ^ 1 << bit) for bit in range(64)]
     changed = np.array([[(word >> bit & 1).sum() for word in words ^ other for bit in range(32)] for other in flipped])
     assert np.abs(changed - n / 2).max() < 6 * np.sqrt(n / 4)
     # nor do two bits of the input change the same bits more often than chance
@@ -75,17 +76,26 @@ def test_words__each_bit_of_their_input_changes_each_of_theirs():
 
 def test_words__octaves_of_a_block_have_independent_bytes():
     octaves = np.arange(-1088, 1024)
-    g = np.stack([first_words(np.full(len(octaves), c), octaves)[0] for c in range(200)]) >> 24
+    g = np.stack([arrival_words(np.full(len(octaves), c), octaves)[0] for c in range(200)]) >> 24
     assert_uniform(g.ravel(), 256)
     for lag in (1, 2, 4, 15, 16):
         assert_uniform((g[:, lag:] ^ g[:, :-lag]).ravel(), 256)
     assert_uniform((g[1:] ^ g[:-1]).ravel(), 256)
 
 
+def test_words__of_successive_arrivals_are_independent():
+    # a gap begins with a byte of the arrival before, of which its component and code must tell nothing
+    arrivals = [arrival_words(2 * np.arange(1 << 15), -3, number=number) >> 28 for number in range(4)]
+    for before, after in pairwise(arrivals):
+        for one in before:
+            for other in after:
+                assert_uniform(one << 4 | other, 256)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("octave", [-7, 0])
 def test_words__over_the_columns_of_webspam(octave):
-    assert_like_random_words(first_words(2 * np.arange(WEBSPAM), octave))
+    assert_like_random_words(arrival_words(2 * np.arange(WEBSPAM), octave))
 
 
 @pytest.mark.slow
@@ -116,7 +126,7 @@ def test_words__of_real_columns_at_their_octaves(data_folder, name):
     X = load(data_folder, name)
     exponents, _, _ = signed_octaves(X.data)
     drawn = np.unique(np.stack([2 * X.indices.astype(np.int64), exponents.astype(np.int64)]), axis=1)
-    words = np.concatenate([first_words(*drawn, tile=tile) for tile in range(8)], axis=1)
+    words = np.concatenate([arrival_words(*drawn, tile=tile) for tile in range(8)], axis=1)
     for word in words:
         assert_uniform(word >> 24, 256)
         assert_uniform(word & 0xFF, 256)
