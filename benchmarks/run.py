@@ -20,6 +20,7 @@ SCRIPTS = (
     "job",
     "sizing",
     "checks",
+    "webspam",
 )
 
 

@@ -49,6 +49,27 @@ def test_descent__runs_on_the_papers_data(data_folder):
     assert all(record["ratio"] > 0 for record in records)
 
 
+@pytest.mark.data
+def test_webspam__draws_rows_like_those_of_the_set(data_folder):
+    records = records_of("webspam", ["rows", "--quick"], DKFEAT_DATA=str(data_folder))
+    found = {record["what"]: record for record in records}
+    assert found["drawn trigrams"]["nonzeros"] == pytest.approx(3728, rel=0.1)
+    assert found["columns that occur"]["expected"]["350000"] == pytest.approx(680_000, rel=0.1)
+
+
+@pytest.mark.data
+def test_webspam__runs_on_few_rows(data_folder):
+    records = records_of("webspam", ["job", "accuracy", "--quick"], DKFEAT_DATA=str(data_folder))
+    assert [record["ratio"] for record in records if record["what"].endswith("all rows")]
+    assert [record.get("map") for record in records if record["what"] == "accuracy"] == [
+        None,
+        "dart",
+        "dart",
+        "gcws",
+        "gcws",
+    ]
+
+
 @pytest.mark.quick
 def test_runner__refuses_unknown_names():
     done = subprocess.run([sys.executable, FOLDER / "run.py", "gcsw"], capture_output=True, text=True, check=False)

@@ -34,7 +34,7 @@ def letter(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["letter", "rcv1"])
+@pytest.mark.parametrize("name", ["letter", "rcv1", "webspam"])
 def test_conf__reads_strictly(name):
     job = load_config(ROOT / "conf" / f"{name}.yaml")
     assert [part.out for part in job.featurize] == [job.train.shards, job.train.test]
