@@ -1,5 +1,6 @@
 """Near neighbours and duplicates under the min-max kernel, from the codes of rows."""
 
 from dkfeat.neighbors.estimator import GMMNeighbors
+from dkfeat.neighbors.nearest import Neighbors, search
 
-__all__ = ["GMMNeighbors"]
+__all__ = ["GMMNeighbors", "Neighbors", "search"]

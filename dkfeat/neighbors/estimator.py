@@ -14,10 +14,8 @@ from dkfeat.compiled.sampling.matches import best_rows, empty_heaps
 from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.neighbors.rerank import exact_similarities, ordered
 from dkfeat.validation import check_choice, check_integer
-
-_RERANKED = 1 << 20
-"""Number of pairs of rows whose exact kernel is computed at a time."""
 
 
 class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -147,12 +145,12 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         heaps = empty_heaps(len(own), n_kept)
         self.features_.keep_most_similar(codes, self._codes, 0, own, heaps)
         counts, rows = best_rows(heaps)
-        similarities = self._exact(queries, rows) if self.n_candidates else self.features_.similarity_of_counts(counts)
-        order = np.lexsort((rows, -similarities), axis=1)[:, :n_found]
-        rows = np.take_along_axis(rows, order, axis=1)
-        if not return_distance:
-            return rows
-        return np.clip(1.0 - np.take_along_axis(similarities, order, axis=1), 0.0, 1.0), rows
+        if self.n_candidates:
+            similarities = exact_similarities(self.features_, queries, self._fit_rows, rows)
+        else:
+            similarities = self.features_.similarity_of_counts(counts)
+        similarities, rows = ordered(similarities, rows, n_found)
+        return (np.clip(1.0 - similarities, 0.0, 1.0), rows) if return_distance else rows
 
     def kneighbors_graph(
         self,
@@ -201,19 +199,6 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def _exact(self, queries: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        similarities = np.empty(rows.shape)
-        step = max(1, _RERANKED // rows.shape[1])
-        for first in range(0, len(rows), step):
-            some = rows[first : first + step]
-            held, positions = np.unique(some, return_inverse=True)
-            left = np.repeat(np.arange(len(some)), some.shape[1])
-            part = self.features_.exact_pairs(
-                queries[first : first + step], self._fit_rows[held], left, positions.reshape(-1)
-            )
-            similarities[first : first + step] = part.reshape(some.shape)
-        return similarities
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         return validate_data(

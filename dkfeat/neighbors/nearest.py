@@ -1,0 +1,247 @@
+"""Nearest rows of shards under the min-max kernel, by one task for each shard and batch of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
+from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.io.sources.shards import ShardSource
+from dkfeat.maps._sampled import SampledMap
+from dkfeat.neighbors.rerank import exact_similarities, ordered
+from dkfeat.validation import check_integer
+
+if TYPE_CHECKING:
+    from dask.distributed import Client
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import Split
+
+QUERIES = 4096
+"""Number of queries whose codes and best rows a task holds."""
+_ROWS = 65_536  # rows of a shard that are in memory as codes at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Neighbors:
+    """Nearest rows of queries; made by `search`."""
+
+    similarities: NDArray[np.float64]
+    """Shape (n_queries, n_neighbors), descending: the exact kernel if rows were compared exactly, else estimates."""
+    rows: NDArray[np.int64]
+    """Shape (n_queries, n_neighbors): numbers of the rows in the data set's order, from 0. Of equally similar rows the
+    lower one is first."""
+    errors: NDArray[np.float64]
+    """Shape (n_queries, n_neighbors): standard errors of the similarities; zeros if they are exact."""
+    n_rows: int
+    """Number of rows of the data set."""
+
+    def to_graph(self) -> sp.csr_matrix:
+        """Make the graph of queries and their nearest rows, with the distances 1 - similarity.
+
+        It has the form of scikit-learn's ``kneighbors_graph(mode="distance")``, which estimators with
+        ``metric="precomputed"`` take.
+
+        Returns
+        -------
+        graph : csr_matrix of shape (n_queries, n_rows), float64
+            n_neighbors edges a row, in ascending order of distance.
+        """
+        distances = np.clip(1.0 - self.similarities, 0.0, 1.0)
+        bounds = np.arange(len(self.rows) + 1) * self.rows.shape[1]
+        return sp.csr_matrix((distances.ravel(), self.rows.ravel(), bounds), shape=(len(self.rows), self.n_rows))
+
+
+def search(
+    shards: ShardDataset | str | PathLike[str],
+    queries: Any = None,
+    n_neighbors: int = 10,
+    *,
+    rerank: int | None = None,
+    X: Any = None,
+    client: Client | None = None,
+    progress: bool | Callable[[ProgressState], object] = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Neighbors:
+    r"""Find the rows of a data set that are most similar to queries, under the min-max kernel of its map.
+
+    Codes are compared: the number of equal codes of two rows estimates their similarity. With `rerank`, the rows with
+    the most equal codes are compared by the exact kernel too, which finds nearly all of the nearest rows.
+
+    Parameters
+    ----------
+    shards : ShardDataset, str or path
+        Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
+    queries : array or sparse matrix of shape (n_queries, n_features), ShardDataset, or None
+        Rows, to which the data set's map is applied; or shards of an equal map. None: each row of the data set, without
+        itself.
+    n_neighbors : int, default=10
+        Number of rows found for each query, at least 1.
+    rerank : int or None, default=None
+        Number of rows that are compared exactly with each query, at least `n_neighbors`; it needs `X`, and queries that
+        are rows. None: similarities are estimates.
+    X : array or sparse matrix of shape (n_rows, n_features), or None
+        The rows from which the shards were made, in their order.
+    client : distributed.Client or None, default=None
+        Cluster to run on, as in `dkfeat.featurize`.
+    progress : bool or callable, default=True
+        Progress report, as in `dkfeat.featurize`.
+    storage_options : mapping or None
+        Options of fsspec for `shards` given by URL.
+
+    Returns
+    -------
+    found : Neighbors
+        The same for any number of workers and any division into shards.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        For a number out of range, or a map that does not sample: features of other maps are not locality sensitive.
+    dkfeat.errors.SpecConflictError
+        If queries are shards of another map.
+    dkfeat.errors.ShardError
+        If a shard is not as committed.
+
+    Notes
+    -----
+    Every query is compared with every row: 512 codes of 8 bits take about 10 ns of a core. A task reads one shard for
+    4,096 queries.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("1 1:4 3:1\n1 2:3\n1 1:4 3:2\n")
+    >>> dart = dkfeat.DartFeatures(n_components=512, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", dart, progress=False)
+    >>> found = dkfeat.neighbors.search(folder / "features", np.array([[4.0, 0.0, 1.5]]), 2, progress=False)
+    >>> found.rows.tolist()
+    [[0, 2]]
+    """
+    data = shards if isinstance(shards, ShardDataset) else open_shards(shards, storage_options=storage_options)
+    fitted = sampled_map(data)
+    check_integer(n_neighbors, "n_neighbors", low=1)
+    n_available = data.n_rows - (queries is None)
+    if n_neighbors > n_available:
+        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {n_available:,} other rows; ask for fewer")
+    n_kept = n_neighbors
+    if rerank is not None:
+        n_kept = min(check_integer(rerank, "rerank", low=n_neighbors), n_available)
+        _check_rows(data, queries, X)
+    source = ShardSource.of(data.shards)
+    splits = [split for split in source.splits() if split.stop]
+    if not (queries is None or isinstance(queries, ShardDataset) or sp.issparse(queries)):
+        queries = np.asarray(queries)
+    n_queries = data.n_rows if queries is None else queries.shape[0]
+    size = sum(map(source.split_bytes, splits)) * -(-n_queries // QUERIES)
+    found = [(np.empty((0, n_neighbors)), np.empty((0, n_neighbors), np.int64))]
+    with (
+        open_runner(client) as runner,
+        Progress(progress).stage(
+            "search", total_tasks=len(splits) * -(-n_queries // QUERIES), total_bytes=size
+        ) as stage,
+    ):
+        for first, codes, own in _batches(data, fitted, queries):
+            heaps = empty_heaps(len(own), n_kept)
+
+            def done(split: Split, best: NDArray[np.int64]) -> None:
+                heaps[:] = merged(heaps, best)  # noqa: B023 - called only while this batch runs
+                stage.advance(rows=split.stop, source_bytes=source.split_bytes(split))
+
+            runner.run(_Task(data, codes, own, n_kept), splits, done)
+            counts, rows = best_rows(heaps)
+            similarities = fitted.similarity_of_counts(counts)
+            if rerank is not None:
+                given = X if queries is None else queries
+                similarities = exact_similarities(fitted, given[first : first + len(own)], X, rows)
+            found.append(ordered(similarities, rows, n_neighbors))
+    similarities, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    errors = np.zeros(rows.shape)
+    if rerank is None:
+        errors = np.asarray(fitted.expected_error_at(np.clip(similarities, 0.0, 1.0)))
+    return Neighbors(similarities=similarities, rows=rows, errors=errors, n_rows=data.n_rows)
+
+
+def sampled_map(data: ShardDataset) -> SampledMap:
+    """Return the map of a data set, which must be of codes.
+
+    Raises
+    ------
+    ConfigError
+        If the map is not locality sensitive.
+    """
+    fitted = None if data.holds_predictions else data.map
+    if not isinstance(fitted, SampledMap):
+        what = "predictions" if fitted is None else f"features of the map {fitted.name!r}"
+        raise ConfigError(
+            f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
+            "featurize with gcws or dart"
+        )
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Task that compares a batch of queries with the rows of a shard."""
+
+    data: ShardDataset
+    queries: PackedCodes
+    own: NDArray[np.int64]
+    n_kept: int
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> NDArray[np.int64]:
+        """Return the heaps of the best rows of a shard."""
+        heaps = empty_heaps(len(self.own), self.n_kept)
+        entries = self.data.manifest.shards
+        first = sum(entry.rows for entry in entries[: split.number])
+        codes = self.data.shards.read(entries[split.number], self.data.verifies, only=("encoded",)).X
+        for at in range(0, split.stop, _ROWS):
+            if stopped():
+                raise Stopped
+            some = PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
+            self.data.map.keep_most_similar(self.queries, some, first + at, self.own, heaps)
+        return heaps
+
+
+def _batches(
+    data: ShardDataset, fitted: SampledMap, queries: Any
+) -> Iterator[tuple[int, PackedCodes, NDArray[np.int64]]]:
+    """Yield the number of the first query of each batch, their codes, and the rows that they are not compared with."""
+    if queries is None or isinstance(queries, ShardDataset):
+        given = data if queries is None else queries
+        if given is not data and sampled_map(given).fingerprint() != fitted.fingerprint():
+            raise SpecConflictError(
+                f"{given.shards.storage.url} was made by another map than {data.shards.storage.url}; "
+                "featurize the queries with --like"
+            )
+        first = 0
+        for codes, _ in given.batches(QUERIES, shuffle=False, decode=False):
+            n = len(codes.empty)
+            yield first, codes, np.arange(first, first + n) if queries is None else np.full(n, -1)
+            first += n
+        return
+    for first in range(0, queries.shape[0], QUERIES):
+        codes = fitted.encode(queries[first : first + QUERIES])
+        yield first, codes, np.full(len(codes.empty), -1)
+
+
+def _check_rows(data: ShardDataset, queries: Any, X: Any) -> None:
+    if isinstance(queries, ShardDataset):
+        raise ConfigError("rerank needs queries that are rows, but they are shards; give rows, or no rerank")
+    if X is None or X.shape[0] != data.n_rows:
+        given = "no X" if X is None else f"an X of {X.shape[0]:,} rows"
+        raise ConfigError(
+            f"rerank compares rows exactly, so it needs X with the {data.n_rows:,} rows of the shards, got {given}"
+        )

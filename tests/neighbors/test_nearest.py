@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+
+import dkfeat
+from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.kernels import gmm
+from dkfeat.neighbors import GMMNeighbors, search
+
+N_ROWS = 500
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows in groups of near copies and equal rows, one of them all zeros."""
+    rng = np.random.default_rng(0)
+    centres = rng.lognormal(size=(50, 60)) * (rng.random((50, 60)) < 0.3)
+    X = np.repeat(centres, 10, axis=0) * rng.lognormal(sigma=0.3, size=(N_ROWS, 60)).round(2)
+    X[3], X[250] = X[400], 0
+    return sp.csr_matrix(X.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def text(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.svm"
+    dump_svmlight_file(rows, np.ones(N_ROWS), str(path), zero_based=True)
+    return path
+
+
+FEATURES = {
+    "gcws": dkfeat.GCWSFeatures(n_components=96, i_bits=7, random_state=1),
+    "dart": dkfeat.DartFeatures(n_components=128, bits=8, random_state=1),
+}
+
+
+def featurized(text, folder, name, blocksize="64MiB"):
+    source = dkfeat.LibsvmSource(text, n_features=60, zero_based=True, blocksize=blocksize)
+    dkfeat.featurize(source, folder, FEATURES[name], progress=False)
+    return dkfeat.open_shards(folder)
+
+
+@pytest.fixture(scope="module", params=sorted(FEATURES))
+def data(request, text, tmp_path_factory):
+    return featurized(text, tmp_path_factory.mktemp("shards") / request.param, request.param, blocksize="7kB")
+
+
+def best_estimates(features, queries, rows, n, *, own=False):
+    estimates = features.estimate_kernel(queries, rows)
+    if own:
+        np.fill_diagonal(estimates, -np.inf)
+    order = np.argsort(-estimates, axis=1, kind="stable")[:, :n]
+    return np.take_along_axis(estimates, order, axis=1), order
+
+
+def test_search__most_equal_codes_of_all_shards(data, rows):
+    assert data.n_shards > 5
+    queries = rows[::9].multiply(1.2).tocsr()
+    found = search(data, queries, 7, progress=False)
+    estimates, order = best_estimates(data.map, data.map.encode(queries), data.codes(), 7)
+    assert np.array_equal(found.rows, order)
+    np.testing.assert_allclose(found.similarities, estimates, rtol=1e-14)
+    np.testing.assert_array_equal(found.errors, data.map.expected_error_at(np.clip(found.similarities, 0, 1)))
+
+
+def test_search__shards_against_themselves(data):
+    found = search(data, n_neighbors=4, progress=False)
+    estimates, order = best_estimates(data.map, data.codes(), data.codes(), 4, own=True)
+    assert np.array_equal(found.rows, order)
+    np.testing.assert_allclose(found.similarities, estimates, rtol=1e-14)
+
+
+def test_search__shards_as_queries_give_what_their_rows_give(data, rows):
+    by_shards, by_rows = search(data, data, 3, progress=False), search(data, rows, 3, progress=False)
+    assert np.array_equal(by_shards.rows, by_rows.rows)
+    assert np.array_equal(by_shards.similarities, by_rows.similarities)
+
+
+def test_search__rerank_gives_the_exact_kernel(data, rows):
+    found = search(data, n_neighbors=5, rerank=N_ROWS - 1, X=rows, progress=False)
+    exact = gmm(rows)
+    np.fill_diagonal(exact, -1)
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :5]
+    assert np.array_equal(found.rows, order)
+    assert np.array_equal(found.similarities, np.take_along_axis(exact, order, axis=1))
+    assert not found.errors.any()
+
+
+def test_search__agrees_with_the_estimator(data, rows):
+    found = search(data, rows[:40], 5, rerank=60, X=rows, progress=False)
+    estimator = GMMNeighbors(5, features=data.map, n_candidates=60).fit(rows)
+    distances, neighbors = estimator.kneighbors(rows[:40])
+    assert np.array_equal(found.rows, neighbors)
+    assert np.array_equal(1 - found.similarities, distances)
+    assert (found.to_graph() != estimator.kneighbors_graph(rows[:40], mode="distance")).nnz == 0
+
+
+@pytest.mark.parametrize("where", ["synchronous", "processes", "distributed"])
+def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 190)  # three batches of queries
+    monkeypatch.setattr("dkfeat.neighbors.nearest._ROWS", 64)
+    other = featurized(text, tmp_path / "shards", data.map.name, blocksize="30kB")
+    expected = search(data, n_neighbors=6, progress=False)
+    if where == "distributed":
+        from distributed import Client
+
+        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+            found = search(other, n_neighbors=6, client=client, progress=False)
+    else:
+        import dask
+
+        with dask.config.set(scheduler=where):
+            found = search(other, n_neighbors=6, progress=False)
+    assert other.n_shards != data.n_shards
+    assert np.array_equal(found.rows, expected.rows)
+    assert np.array_equal(found.similarities, expected.similarities)
+
+
+def test_search__no_queries(data):
+    found = search(data, np.empty((0, 60)), 2, progress=False)
+    assert found.rows.shape == found.similarities.shape == found.errors.shape == (0, 2)
+
+
+def test_search__an_all_zero_query(data):
+    found = search(data, np.zeros((1, 60)), 2, progress=False)
+    assert (found.rows.tolist(), found.similarities.tolist()) == ([[0, 1]], [[0, 0]])
+
+
+def test_search__bad_arguments(data, rows):
+    for arguments, message in [
+        ({"n_neighbors": 0}, "n_neighbors=0"),
+        ({"n_neighbors": N_ROWS}, "there are 499 other rows"),
+        ({"rerank": 9}, "rerank=9"),
+        ({"rerank": 20}, "got no X"),
+        ({"rerank": 20, "X": rows[:7]}, "an X of 7 rows"),
+        ({"queries": data, "rerank": 20, "X": rows}, "they are shards"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            search(data, progress=False, **arguments)
+
+
+def test_search__other_maps(data, text, tmp_path):
+    dkfeat.featurize(
+        dkfeat.LibsvmSource(text, n_features=60, zero_based=True),
+        tmp_path / "fourier",
+        dkfeat.FourierFeatures(16, random_state=0),
+        progress=False,
+    )
+    with pytest.raises(ConfigError, match="but near rows are found by equal codes"):
+        search(tmp_path / "fourier", progress=False)
+    other = dkfeat.open_shards(
+        featurized(text, tmp_path / "other", {"gcws": "dart", "dart": "gcws"}[data.map.name]).shards.storage.url
+    )
+    with pytest.raises(SpecConflictError, match="another map"):
+        search(data, other, progress=False)
