@@ -170,7 +170,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_samples_fit_), float64
-            n_neighbors edges a row, in the order of their distances.
+            Rows of n_neighbors edges, in the order of their distances.
         """
         check_choice(mode, "mode", ("connectivity", "distance"))
         distances, rows = self.kneighbors(X, n_neighbors)

@@ -56,7 +56,7 @@ class Neighbors:
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_rows), float64
-            n_neighbors edges a row, in ascending order of distance.
+            Rows of n_neighbors edges, in ascending order of distance.
         """
         distances = np.clip(1.0 - self.similarities, 0.0, 1.0)
         bounds = np.arange(len(self.rows) + 1) * self.rows.shape[1]

@@ -67,9 +67,9 @@ def signed_octaves(
     Returns
     -------
     exponents : ndarray of shape (nnz,), int32
-        e; ABSENT for a zero.
+        Octaves e; ABSENT for a zero.
     fractions : ndarray of shape (nnz,), uint32
-        f in units of 2^-32, rounded down. Exact for float32 values and a power of 1.
+        Fractions f in units of 2^-32, rounded down. Exact for float32 values and a power of 1.
     negative : ndarray of shape (nnz,), bool
 
     Examples
