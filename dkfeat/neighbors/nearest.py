@@ -19,7 +19,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.sources.shards import ShardSource
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.neighbors.rerank import exact_similarities, ordered
+from dkfeat.neighbors.rerank import Rows, RowsInMemory, RowsOfSource, ordered
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def search(
     n_neighbors: int = 10,
     *,
     rerank: int | None = None,
-    X: Any = None,
+    source: Any = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -89,16 +89,17 @@ def search(
     n_neighbors : int, default=10
         Number of rows found for each query, at least 1.
     rerank : int or None, default=None
-        Number of rows that are compared exactly with each query, at least `n_neighbors`; it needs `X`, and queries that
-        are rows. None: similarities are estimates.
-    X : array or sparse matrix of shape (n_rows, n_features), or None
-        The rows from which the shards were made, in their order.
+        Number of rows that are compared exactly with each query, at least `n_neighbors`; it needs `source`, and queries
+        that are not shards. None: similarities are estimates.
+    source : Source, path, glob, URL, a list of these, array, sparse matrix or None
+        The source from which the shards were made, whose rows are read again and checked; or an array of shape
+        (n_rows, n_features) with the rows in the order of the shards.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
         Progress report, as in `dkfeat.featurize`.
     storage_options : mapping or None
-        Options of fsspec for `shards` given by URL.
+        Options of fsspec for `shards` and a source given by URL.
 
     Returns
     -------
@@ -110,7 +111,7 @@ def search(
     dkfeat.errors.ConfigError
         For a number out of range, or a map that does not sample: features of other maps are not locality sensitive.
     dkfeat.errors.SpecConflictError
-        If queries are shards of another map.
+        If queries are shards of another map, or a source is not that of the shards.
     dkfeat.errors.ShardError
         If a shard is not as committed.
 
@@ -139,13 +140,13 @@ def search(
     n_kept = n_neighbors
     if rerank is not None:
         n_kept = min(check_integer(rerank, "rerank", low=n_neighbors), n_available)
-        _check_rows(data, queries, X)
-    source = ShardSource.of(data.shards)
-    splits = [split for split in source.splits() if split.stop]
+        raw = _raw_rows(data, queries, source, storage_options)
+    stored = ShardSource.of(data.shards)
+    splits = [split for split in stored.splits() if split.stop]
     if not (queries is None or isinstance(queries, ShardDataset) or sp.issparse(queries)):
         queries = np.asarray(queries)
     n_queries = data.n_rows if queries is None else queries.shape[0]
-    size = sum(map(source.split_bytes, splits)) * -(-n_queries // QUERIES)
+    size = sum(map(stored.split_bytes, splits)) * -(-n_queries // QUERIES)
     found = [(np.empty((0, n_neighbors)), np.empty((0, n_neighbors), np.int64))]
     with (
         open_runner(client) as runner,
@@ -158,14 +159,15 @@ def search(
 
             def done(split: Split, best: NDArray[np.int64]) -> None:
                 heaps[:] = merged(heaps, best)  # noqa: B023 - called only while this batch runs
-                stage.advance(rows=split.stop, source_bytes=source.split_bytes(split))
+                stage.advance(rows=split.stop, source_bytes=stored.split_bytes(split))
 
             runner.run(_Task(data, codes, own, n_kept), splits, done)
             counts, rows = best_rows(heaps)
             similarities = fitted.similarity_of_counts(counts)
             if rerank is not None:
-                given = X if queries is None else queries
-                similarities = exact_similarities(fitted, given[first : first + len(own)], X, rows)
+                last = first + len(own)
+                given = raw.take(first, last, runner) if queries is None else queries[first:last]
+                similarities = raw.similarities(fitted, given, rows, runner)
             found.append(ordered(similarities, rows, n_neighbors))
     similarities, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
     errors = np.zeros(rows.shape)
@@ -237,11 +239,20 @@ def _batches(
         yield first, codes, np.full(len(codes.empty), -1)
 
 
-def _check_rows(data: ShardDataset, queries: Any, X: Any) -> None:
+def _raw_rows(data: ShardDataset, queries: Any, source: Any, storage_options: Mapping[str, Any] | None) -> Rows:
+    """Return the rows for exact comparisons."""
     if isinstance(queries, ShardDataset):
         raise ConfigError("rerank needs queries that are rows, but they are shards; give rows, or no rerank")
-    if X is None or X.shape[0] != data.n_rows:
-        given = "no X" if X is None else f"an X of {X.shape[0]:,} rows"
+    if source is None:
         raise ConfigError(
-            f"rerank compares rows exactly, so it needs X with the {data.n_rows:,} rows of the shards, got {given}"
+            "rerank compares rows exactly, so it needs the source of the shards; pass source, or no rerank"
         )
+    if not hasattr(source, "shape"):
+        return RowsOfSource.of(data, source, storage_options)
+    X = source.tocsr() if sp.issparse(source) else source
+    if X.shape != (data.n_rows, data.manifest.n_features):
+        raise ConfigError(
+            f"source is an array of shape {X.shape}, but the shards were made from {data.n_rows:,} rows of "
+            f"{data.manifest.n_features:,} columns; pass all of them, in their order"
+        )
+    return RowsInMemory(X)

@@ -1,14 +1,27 @@
-"""Exact similarities of candidates, and their order."""
+"""Exact similarities of candidates, whose rows are in memory or are read again from their source."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
+
+from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.verify_inputs import resolved_source
+from dkfeat.errors import SpecConflictError
+from dkfeat.io.manifest.metadata import read_plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkfeat.blocks import Split
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.runners.local import Runner, SplitTask
+    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.sources.base import Source
     from dkfeat.maps._sampled import SampledMap
 
 _PAIRS = 1 << 20
@@ -53,3 +66,162 @@ def ordered(
     """
     order = np.lexsort((rows, -similarities), axis=1)[:, :n]
     return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(rows, order, axis=1)
+
+
+class Rows(Protocol):
+    """The rows from which shards were made, by their numbers in the data set."""
+
+    def take(self, first: int, stop: int, runner: Runner) -> Any:
+        """Return consecutive rows."""
+
+    def similarities(
+        self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
+    ) -> NDArray[np.float64]:
+        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsInMemory:
+    """Rows of an array or sparse matrix."""
+
+    X: Any
+
+    def take(self, first: int, stop: int, runner: Runner) -> Any:  # noqa: ARG002 - nothing to run
+        """See `Rows.take`."""
+        return self.X[first:stop]
+
+    def similarities(
+        self,
+        fitted: SampledMap,
+        queries: Any,
+        rows: NDArray[np.int64],
+        runner: Runner,  # noqa: ARG002 - nothing to run
+    ) -> NDArray[np.float64]:
+        """See `Rows.similarities`."""
+        return exact_similarities(fitted, queries, self.X, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfSource:
+    """Rows that are read again from their source, split by split, each checked against the bytes of its shard."""
+
+    source: Source
+    splits: Sequence[Split]
+    pieces: Mapping[int, Sequence[tuple[int, ShardEntry]]]
+    """Number of the first row and record of each shard, by split."""
+    max_piece_rows: int
+
+    @classmethod
+    def of(cls, data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> RowsOfSource:
+        """Find the splits of a data set's source.
+
+        Raises
+        ------
+        SpecConflictError
+            If an option of the source differs from the data set's, or a file is missing.
+        """
+        storage, manifest = data.shards.storage, data.manifest
+        resolved, files = resolved_source(storage, data.spec, manifest, source, storage_options)
+        pieces: dict[int, list[tuple[int, ShardEntry]]] = {}
+        first = 0
+        for entry in manifest.shards:
+            pieces.setdefault(entry.split, []).append((first, entry))
+            first += entry.rows
+        plans = (read_plan(storage, number) for number in range(1, manifest.number + 1))
+        splits = [split for plan in plans for split in plan.splits if split.number in pieces]
+        missing = [file.name for split in splits for file in split.files if file.name not in files]
+        if missing:
+            raise SpecConflictError(
+                f"the source has no file {missing[0]!r}, from which {storage.url} was made; "
+                "give the source of the shards"
+            )
+        return cls(
+            resolved, [split.with_files(files) for split in splits], pieces, data.spec["split"]["max_piece_rows"]
+        )
+
+    def take(self, first: int, stop: int, runner: Runner) -> sp.csr_matrix:
+        """See `Rows.take`."""
+        found: dict[int, sp.csr_matrix] = {}
+        numbers = np.arange(first, stop)
+        self._run(_Take(self, numbers), numbers, runner, found)
+        return sp.vstack([found[number] for number in sorted(found)], format="csr")
+
+    def similarities(
+        self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
+    ) -> NDArray[np.float64]:
+        """See `Rows.similarities`."""
+        found: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        order = np.argsort(rows, axis=None, kind="stable")
+        numbers = rows.ravel()[order]
+        task = _Compare(self, numbers, fitted, queries, order // rows.shape[1])
+        self._run(task, numbers, runner, found)
+        similarities = np.empty(rows.size)
+        for positions, values in found.values():
+            similarities[order[positions]] = values
+        return similarities.reshape(rows.shape)
+
+    def _run(self, task: SplitTask, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
+        """Run a task on the splits that have any of the rows, which are in ascending order."""
+
+        def has_rows(split: Split) -> bool:
+            first, (last, entry) = self.pieces[split.number][0][0], self.pieces[split.number][-1]
+            return bool(np.searchsorted(numbers, first) < np.searchsorted(numbers, last + entry.rows))
+
+        def done(split: Split, result: Any) -> None:
+            found[split.number] = result
+
+        runner.run(task, [split for split in self.splits if has_rows(split)], done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Task that reads the rows of a split that are among some numbers, in ascending order."""
+
+    rows: RowsOfSource
+    numbers: NDArray[np.int64]
+
+    def read(self, split: Split, stopped: Callable[[], bool]) -> Any:
+        """Yield a range of positions in `numbers`, the rows of a piece, and the number of the first."""
+        known = {entry.piece: (first, entry) for first, entry in self.rows.pieces[split.number]}
+        for piece in self.rows.source.read(split, self.rows.max_piece_rows):
+            if stopped():
+                raise Stopped
+            first, entry = known[piece.number]
+            if (piece.source_sha256, piece.block.n_rows) != (entry.source_sha256, entry.rows):
+                raise SpecConflictError(
+                    f"{split.description}: not the rows from which shard {entry.name} was made; "
+                    "give the unchanged source, of which the map refused no row"
+                )
+            begin, end = np.searchsorted(self.numbers, [first, first + entry.rows])
+            if begin < end:
+                yield slice(begin, end), piece.block.X, first
+
+
+@dataclass(frozen=True, slots=True)
+class _Take(_Task):
+    """Task that returns rows."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
+        """Return the rows of a split, in order."""
+        parts = [X[self.numbers[some] - first] for some, X, first in self.read(split, stopped)]
+        return sp.vstack(parts, format="csr")
+
+
+@dataclass(frozen=True, slots=True)
+class _Compare(_Task):
+    """Task that compares rows with queries."""
+
+    fitted: SampledMap
+    queries: Any
+    left: NDArray[np.int64]
+    """Query of each of the numbers."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return positions in the numbers, and the similarities of their pairs."""
+        positions, values = [np.empty(0, np.int64)], [np.empty(0)]
+        for some, X, first in self.read(split, stopped):
+            held, right = np.unique(self.numbers[some] - first, return_inverse=True)
+            queries, left = np.unique(self.left[some], return_inverse=True)
+            positions.append(np.arange(some.start, some.stop))
+            values.append(self.fitted.exact_pairs(self.queries[queries], X[held], left, right))
+        return np.concatenate(positions), np.concatenate(values)

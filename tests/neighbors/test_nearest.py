@@ -77,7 +77,7 @@ def test_search__shards_as_queries_give_what_their_rows_give(data, rows):
 
 
 def test_search__rerank_gives_the_exact_kernel(data, rows):
-    found = search(data, n_neighbors=5, rerank=N_ROWS - 1, X=rows, progress=False)
+    found = search(data, n_neighbors=5, rerank=N_ROWS - 1, source=rows, progress=False)
     exact = gmm(rows)
     np.fill_diagonal(exact, -1)
     order = np.argsort(-exact, axis=1, kind="stable")[:, :5]
@@ -86,8 +86,29 @@ def test_search__rerank_gives_the_exact_kernel(data, rows):
     assert not found.errors.any()
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_search__rerank_reads_the_rows_of_the_source(own, data, rows, text, monkeypatch):
+    monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 170)
+    queries = None if own else rows[:200]
+    in_memory = search(data, queries, 4, rerank=25, source=rows, progress=False)
+    again = search(data, queries, 4, rerank=25, source=text, progress=False)
+    assert np.array_equal(again.rows, in_memory.rows)
+    assert np.array_equal(again.similarities, in_memory.similarities)
+
+
+def test_search__rerank_refuses_a_changed_source(data, text, tmp_path):
+    changed = tmp_path / "rows.svm"
+    content = text.read_bytes()
+    at = content.rindex(b" ")  # between the last two values
+    changed.write_bytes(content[: at - 1] + (b"1" if content[at - 1 : at] != b"1" else b"2") + content[at:])
+    with pytest.raises(SpecConflictError, match="not the rows from which shard"):
+        search(data, n_neighbors=2, rerank=N_ROWS - 1, source=changed, progress=False)
+    with pytest.raises(SpecConflictError, match=r"has no file 'rows\.svm'"):
+        search(data, n_neighbors=2, rerank=9, source=changed.rename(tmp_path / "other.svm"), progress=False)
+
+
 def test_search__agrees_with_the_estimator(data, rows):
-    found = search(data, rows[:40], 5, rerank=60, X=rows, progress=False)
+    found = search(data, rows[:40], 5, rerank=60, source=rows, progress=False)
     estimator = GMMNeighbors(5, features=data.map, n_candidates=60).fit(rows)
     distances, neighbors = estimator.kneighbors(rows[:40])
     assert np.array_equal(found.rows, neighbors)
@@ -131,9 +152,9 @@ def test_search__bad_arguments(data, rows):
         ({"n_neighbors": 0}, "n_neighbors=0"),
         ({"n_neighbors": N_ROWS}, "there are 499 other rows"),
         ({"rerank": 9}, "rerank=9"),
-        ({"rerank": 20}, "got no X"),
-        ({"rerank": 20, "X": rows[:7]}, "an X of 7 rows"),
-        ({"queries": data, "rerank": 20, "X": rows}, "they are shards"),
+        ({"rerank": 20}, "pass source"),
+        ({"rerank": 20, "source": rows[:7]}, "500 rows of 60 columns"),
+        ({"queries": data, "rerank": 20, "source": rows}, "they are shards"),
     ]:
         with pytest.raises(ConfigError, match=message):
             search(data, progress=False, **arguments)
