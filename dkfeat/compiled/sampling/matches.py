@@ -77,6 +77,10 @@ def in_whole_bytes(codes: NDArray[np.uint8], n_components: int, bits: int) -> tu
     return np.packbits(widened.reshape(len(codes), n_components * wide), axis=1, bitorder="little"), wide
 
 
+def _in_chunk(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.pad(codes, ((0, 0), (0, CHUNK - codes.shape[1])))
+
+
 def count_matches(
     queries: NDArray[np.uint8], rows: NDArray[np.uint8], n_components: int, bits: int
 ) -> NDArray[np.int32]:
@@ -102,12 +106,64 @@ def count_matches(
     """
     row_bytes = -(-n_components * bits // 8)
     if row_bytes < CHUNK:
-        queries, rows = (np.pad(codes, ((0, 0), (0, CHUNK - row_bytes))) for codes in (queries, rows))
+        queries, rows = _in_chunk(queries), _in_chunk(rows)
         row_bytes = CHUNK
     counts = np.empty((len(queries), len(rows)), np.int32)
     surplus = row_bytes * 8 // bits - n_components  # padding, equal in all rows
     flat = owned(queries, np.uint8).reshape(-1), owned(rows, np.uint8).reshape(-1)
     _count_matches(*flat, len(queries), len(rows), row_bytes, bits, surplus, counts.reshape(-1))
+    return counts
+
+
+@kernel
+def _count_pairs(left_rows, left, right_rows, right, row_bytes, bits, surplus, counts):
+    n_chunks = row_bytes // CHUNK
+    after = row_bytes - n_chunks * CHUNK
+    last = _ALL << u64((CHUNK - after) % CHUNK)
+    for pair in range(left.shape[0]):
+        total, a, b = u64(0), left[pair] * row_bytes, right[pair] * row_bytes
+        for chunk in range(n_chunks):
+            x, y = load_bytes(left_rows, a + CHUNK * chunk), load_bytes(right_rows, b + CHUNK * chunk)
+            total += _count_chunk(x, y, bits, _ALL)
+        if after:
+            end = row_bytes - CHUNK
+            total += _count_chunk(load_bytes(left_rows, a + end), load_bytes(right_rows, b + end), bits, last)
+        counts[pair] = total - surplus
+
+
+def count_pair_matches(
+    rows: NDArray[np.uint8], left: NDArray[np.int64], right: NDArray[np.int64], n_components: int, bits: int
+) -> NDArray[np.int32]:
+    """Count the equal codes of single pairs of rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, row_bytes), uint8
+        Packed codes; only the rows of the pairs are read.
+    left, right : ndarrays of shape (n_pairs,), int64
+        Two rows for each pair.
+    n_components, bits : int
+        As in `count_matches`.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_pairs,), int32
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 2, 3], [1, 2, 4], [3, 2, 1]], np.uint8)
+    >>> count_pair_matches(rows, np.array([0, 0]), np.array([1, 2]), n_components=3, bits=8).tolist()
+    [2, 1]
+    """
+    row_bytes = -(-n_components * bits // 8)
+    sides = [(rows, left), (rows, right)]
+    if row_bytes < CHUNK:
+        sides = [(_in_chunk(rows[side]), np.arange(len(side))) for side in (left, right)]
+        row_bytes = CHUNK
+    (left_rows, left), (right_rows, right) = ((owned(codes, np.uint8).reshape(-1), owned(at)) for codes, at in sides)
+    counts = np.empty(len(left), np.int32)
+    surplus = row_bytes * 8 // bits - n_components
+    _count_pairs(left_rows, left, right_rows, right, row_bytes, bits, surplus, counts)
     return counts
 
 

@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkfeat.compiled.sampling.matches import best_rows, count_matches, empty_heaps, in_whole_bytes, keep_best, merged
+from dkfeat.compiled.sampling.matches import (
+    best_rows,
+    count_matches,
+    count_pair_matches,
+    empty_heaps,
+    in_whole_bytes,
+    keep_best,
+    merged,
+)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 11, 16, 18])
@@ -22,6 +30,12 @@ def test_count_matches__counts_equal_codes(bits, data):
     expected = (codes[:n_queries, None] == codes[None, n_queries:]).sum(axis=2)
     assert counts.dtype == np.int32
     assert np.array_equal(counts, expected)
+
+    left, right = rng.integers(0, n_queries, 60), rng.integers(0, n_queries + n_rows, 60)
+    both = np.concatenate([queries, rows])
+    assert np.array_equal(
+        count_pair_matches(both, left, right, n_components, wide), (codes[left] == codes[right]).sum(axis=1)
+    )
 
 
 def _pack(codes, bits):
