@@ -13,18 +13,21 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, kernel, owned
 from dkfeat.compiled.random.elementary import log_scalar
-from dkfeat.compiled.simd.vector import LANES
+from dkfeat.compiled.simd.vector import LANES, count_bits, lowest_bit
 
 AHEAD = 16
 """Entries of padding at the end of `FeatureMajor.offsets`, for loops that prefetch."""
 
 _ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level cache
 _USES = 32  # mean entries of a coordinate in a block of rows: enough to read its parameters again
+_STRIP = 8192  # least number of coordinates in a strip: their positions stay in a second-level cache
+_ENTRIES_IN_STRIP = 40  # mean entries of a row in a strip: enough to begin with the row again
 _SMALLEST_TABLE = 1 << 16  # slots of a hash table
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
 _WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 u64 = np.uint64
+_ONE, _TWO = u64(1), u64(2)
 
 
 @kernel
@@ -94,7 +97,7 @@ def transpose_rows(
     n_rows, nnz = len(indptr) - 1, len(columns)
     ranks = np.empty(nnz, np.int32)
     n_keys = 2 * (int(columns.max(initial=-1)) + 1)
-    if n_keys <= 4 * nnz + 65_536:
+    if n_keys <= 64 * nnz + 65_536:
         coordinates = _rank_by_counting(columns, negative, n_keys, ranks)
     else:
         coordinates = _rank_by_hashing(columns, negative, ranks)
@@ -103,28 +106,36 @@ def transpose_rows(
     offsets = aligned(2 * (nnz + AHEAD), np.int32)
     offsets[2 * nnz :] = 0
     transposed_logs = offsets.view(np.float32)
-    _scatter(indptr, ranks, logs, block_rows, starts, offsets, transposed_logs)
+    strip = max(_STRIP, _ENTRIES_IN_STRIP * n_rows * len(coordinates) // max(nnz, 1))
+    if strip >= len(coordinates) or not _is_ascending(indptr, ranks):
+        strip = max(len(coordinates), 1)
+    _scatter(indptr, ranks, logs, block_rows, strip, starts, offsets, transposed_logs)
     return FeatureMajor(coordinates, starts, offsets, transposed_logs)
 
 
 @kernel
 def _rank_by_counting(columns, negative, n_keys, ranks):
-    # write the rank of each entry's coordinate and return the coordinates, with a table of all possible ones
-    rank_of = np.zeros(n_keys, np.int32)
+    # write the rank of each entry's coordinate and return the coordinates, with a bitmap of all possible ones
+    bits = np.zeros((n_keys >> 6) + 1, np.uint64)
     for p in range(columns.shape[0]):
-        rank_of[2 * np.int64(columns[p]) + negative[p]] = 1
-    n_present = 0
-    for key in range(n_keys):
-        n_present += rank_of[key]
+        key = u64(2 * np.int64(columns[p]) + negative[p])
+        bits[key >> u64(6)] |= u64(1) << (key & u64(63))
+    ranks_before, n_present = np.empty(bits.shape[0], np.int32), 0
+    for i in range(bits.shape[0]):
+        ranks_before[i] = n_present
+        n_present += count_bits(bits[i])
     coordinates = np.empty(n_present, np.int64)
     rank = 0
-    for key in range(n_keys):
-        if rank_of[key]:
-            coordinates[rank] = key
-            rank_of[key] = rank
+    for i in range(bits.shape[0]):
+        held = bits[i]
+        while held:
+            coordinates[rank] = 64 * i + lowest_bit(held)
+            held &= held - u64(1)
             rank += 1
     for p in range(columns.shape[0]):
-        ranks[p] = rank_of[2 * np.int64(columns[p]) + negative[p]]
+        key = u64(2 * np.int64(columns[p]) + negative[p])
+        word, lower = key >> u64(6), (u64(1) << (key & u64(63))) - u64(1)
+        ranks[p] = ranks_before[word] + np.int64(count_bits(bits[word] & lower))
     return coordinates
 
 
@@ -168,27 +179,45 @@ def _find_slots(columns, negative, keys, slots):
 
 
 @kernel
-def _scatter(indptr, ranks, logs, block_rows, starts, offsets, transposed_logs):
+def _is_ascending(indptr, ranks):
+    for row in range(indptr.shape[0] - 1):
+        for p in range(indptr[row] - indptr[0] + 1, indptr[row + 1] - indptr[0]):
+            if ranks[p] < ranks[p - 1]:
+                return False
+    return True
+
+
+@kernel
+def _scatter(indptr, ranks, logs, block_rows, strip, starts, offsets, transposed_logs):
+    # write a block's entries strip by strip: those of `strip` coordinates, whose positions stay in a cache
     n_rows, n_present = indptr.shape[0] - 1, starts.shape[1] - 1
+    begins, ends = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)  # of each row's entries in a strip
     for s in range(starts.shape[0]):
         first_row, last_row = s * block_rows, min((s + 1) * block_rows, n_rows)
-        begin, end = indptr[first_row] - indptr[0], indptr[last_row] - indptr[0]
-        at = starts[s]
+        at, total = starts[s], indptr[first_row] - indptr[0]
         at[:] = 0
-        for p in range(begin, end):
-            at[ranks[p]] += 1
-        total = begin
-        for q in range(n_present):
-            count = at[q]
-            at[q] = total
-            total += count
-        for row in range(first_row, last_row):
-            for p in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
-                position = at[ranks[p]]
-                at[ranks[p]] = position + 1
-                offsets[2 * position] = row * LANES
-                transposed_logs[2 * position + 1] = logs[p]
+        for first in range(0, n_present, strip):
+            last = min(first + strip, n_present)
+            for row in range(first_row, last_row):
+                begins[row] = ends[row] if first else indptr[row] - indptr[0]
+                ends[row] = begins[row]
+                for p in range(u64(begins[row]), u64(indptr[row + 1] - indptr[0])):
+                    if ranks[p] >= last:
+                        break
+                    at[u64(ranks[p])] += 1
+                    ends[row] += 1
+            for q in range(first, last):
+                count = at[q]
+                at[q] = total
+                total += count
+            for row in range(first_row, last_row):
+                for p in range(u64(begins[row]), u64(ends[row])):
+                    rank = u64(ranks[p])
+                    position = u64(at[rank])
+                    at[rank] += 1
+                    offsets[_TWO * position] = row * LANES
+                    transposed_logs[_TWO * position + _ONE] = logs[p]
         # each start has moved to the next one: move them back
         for q in range(n_present, 0, -1):
             at[q] = at[q - 1]
-        at[0] = begin
+        at[0] = indptr[first_row] - indptr[0]

@@ -1,12 +1,11 @@
-"""Generalized consistent weighted sampling: tables of parameters, and the sweep of a tile of 16 components.
+"""Generalized consistent weighted sampling: the sweep of a tile of 16 components.
 
 P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, Alg. 1. For each coordinate of a row
 with logarithm l of its magnitude, ``t = floor(l / r + beta)`` and ``a = log c - r (t + 1 - beta)``; the smallest a is
 sampled.
 
-A parameter is a pure function of (seed, coordinate, component): four words of Philox give r and c (each -log(u1 u2) of
-two uniform numbers), beta, and the bits of a mixed code. Tables of q = 1 / r, r, beta and
-h = log c - r are made for the coordinates of a block, and neither sent nor kept.
+Tables of q = 1 / r, r, beta and h = log c - r are made for the coordinates of a block, and neither sent nor kept. In
+wide blocks, whose coordinates have few uses, they are made only where a bound shows that a row may sample them.
 
 The sweep processes the rows of one coordinate after another. The accumulator of a row has the smallest a of its entries
 so far, and the code, and level if needed, of the sampled pair. Coordinates ascend and only a smaller a replaces the
@@ -23,112 +22,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined, kernel, owned
-from dkfeat.compiled.random.elementary import log_normal_lanes
-from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, STREAM_GCWS, draw_words, philox_lanes
+from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, draw_words
+from dkfeat.compiled.sampling.candidates import LARGEST_LOG, MOST_USES, list_candidates
 from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, transpose_rows
 from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
+from dkfeat.compiled.sampling.parameters import (
+    CODE_LOW,
+    CODE_MIXED,
+    CODE_RANK,
+    CODE_SIGNED,
+    TABLE_ROW,
+    fill_parameters,
+    fill_words,
+)
 from dkfeat.compiled.simd.vector import (
     LANES,
-    bits_of,
     broadcast,
-    float_of,
     floor,
     load,
     minimum,
-    narrowed,
     prefetch,
     select,
-    splat,
     store,
-    to_float,
 )
-
-CODE_LOW, CODE_SIGNED, CODE_MIXED, CODE_RANK = 0, 1, 2, 3
-"""Rules that map a coordinate to a code; CODE_RANK is its position among those present, independent of `i_bits`."""
-
-TABLE_ROW = 4 * LANES
-"""Number of floats of a coordinate in a table: q, r, beta and h of 16 components each."""
-
-_BATCH = 64  # coordinates per pass; their words stay in the first-level cache
-_STREAM = np.uint64(STREAM_GCWS)
-
-f32, u32, u64 = np.float32, np.uint32, np.uint64
-
-
-@inlined
-def _odd(bits):
-    # 2 b + 1 as float32, exact, for the top 23 bits b of words
-    return to_float((bits >> splat(u32(8))) | splat(u32(1)))
-
-
-@inlined
-def _fill_words(coordinates, begin, end, first, component, seed, table):
-    for q in range(begin, end):
-        at = (q - first) * TABLE_ROW
-        x0, x1, x2, x3 = philox_lanes(u64(coordinates[q]), u64(component), _STREAM, seed)
-        store(table, at, float_of(x0))
-        store(table, at + LANES, float_of(x1))
-        store(table, at + 2 * LANES, float_of(x2))
-        store(table, at + 3 * LANES, float_of(x3))
-
-
-@inlined
-def fill_tables(coordinates, first, last, component, seed, mode, i_bits, shifts, table, codes):
-    """Fill the tables of a tile of 16 components for ``coordinates[first:last]``.
-
-    Parameters
-    ----------
-    coordinates : ndarray of shape (n_present,), int64
-    first, last : int
-    component : int
-        First component of the tile.
-    seed : uint64
-    mode, i_bits : int
-        One of the CODE_ constants and the bits of a code, 1 to 16.
-    shifts : ndarray of shape (at least component + 16,), uint32
-        For CODE_SIGNED: shift of the codes of negative coordinates in each component.
-    table : ndarray of shape (at least (last - first) * TABLE_ROW,), float32
-    codes : ndarray of shape (at least (last - first) * 16,), uint8, uint16 or uint32
-    """
-    zero, one, low9 = splat(f32(0)), splat(f32(1)), splat(u32(511))
-    squared_unit, unit = splat(f32(2.0**-48)), splat(f32(2.0**-24))
-    mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
-    shift = load(shifts, component)
-    for begin in range(first, last, _BATCH):
-        end = min(begin + _BATCH, last)
-        # words first, stored where the parameters will be: two short chains of dependent steps overlap better
-        # than a long one
-        _fill_words(coordinates, begin, end, first, component, seed, table)
-        for q in range(begin, end):
-            at = (q - first) * TABLE_ROW
-            x0, x1 = bits_of(load(table, at)), bits_of(load(table, at + LANES))
-            x2, x3 = bits_of(load(table, at + 2 * LANES)), bits_of(load(table, at + 3 * LANES))
-            # a power of two commutes with rounding: this is u1 * u2 rounded once
-            r = zero - log_normal_lanes(_odd(x0) * _odd(x1) * squared_unit)
-            c = zero - log_normal_lanes(_odd(x2) * _odd(x3) * squared_unit)
-            rest = (
-                (x0 << splat(u32(23))) | ((x1 & low9) << splat(u32(14))) | ((x2 & splat(u32(0x1F0))) << splat(u32(5)))
-            )
-            store(table, at, one / r)
-            store(table, at + LANES, r)
-            store(table, at + 2 * LANES, _odd(rest) * unit)
-            store(table, at + 3 * LANES, log_normal_lanes(c) - r)
-            key = coordinates[q]
-            if mode == CODE_MIXED:
-                code = (((x3 & low9) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
-            elif mode == CODE_SIGNED:
-                code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
-            elif mode == CODE_LOW:
-                code = splat(u32(key & 0xFFFF)) & mask
-            else:
-                code = splat(u32(q))
-            store(codes, (q - first) * LANES, narrowed(code, codes))
-
 
 CHUNK = 512
 """Number of coordinates whose parameters are in memory at a time: 140 KB, for a second-level cache."""
 
+_BATCH = 64  # coordinates whose words are drawn in a loop of their own; they stay in the first-level cache
 _AHEAD, _ONE, _TWO = np.uint64(AHEAD), np.uint64(1), np.uint64(2)
+_ENTRIES_A_USE = 400  # entries of a row for each use of a coordinate, if it is worth a comparison
+
+u64 = np.uint64
 
 
 @inlined
@@ -184,8 +109,10 @@ def sweep_tile(
     i_bits,
     with_levels,
     shifts,
+    rare_uses,
     table,
     codes,
+    places,
     best,
     kept,
     levels,
@@ -199,12 +126,18 @@ def sweep_tile(
     component : int
         First component of the tile.
     seed : uint64
-    mode, i_bits, shifts
-        As in `fill_tables`.
+    mode, i_bits : int
+        As in `fill_parameters`.
     with_levels : bool
+    shifts : ndarray of shape (at least component + 16,), uint32
+        For CODE_SIGNED: shift of the codes of negative coordinates in each component.
+    rare_uses : int or None
+        As in `list_candidates`; None lists all coordinates.
     table : ndarray of shape (at least min(CHUNK, n_present) * TABLE_ROW,), float32
         Buffer.
     codes : ndarray of shape (at least min(CHUNK, n_present) * 16,), of the dtype of `kept`
+        Buffer.
+    places : ndarray of shape (CHUNK + 1,), int64
         Buffer.
     best : ndarray of shape (n_rows * 16,), float32
         Smallest a of each row and component; inf for a row without entries.
@@ -216,17 +149,30 @@ def sweep_tile(
     best[:] = np.inf
     kept[:] = 0
     levels[:] = 0
-    n = coordinates.shape[0]
+    n, shift = coordinates.shape[0], load(shifts, component)
     for first in range(0, n, CHUNK):
         last = min(first + CHUNK, n)
-        fill_tables(coordinates, first, last, component, seed, mode, i_bits, shifts, table, codes)
+        n_listed = np.int64(0)
+        for begin in range(first, last, _BATCH):
+            end, listed = min(begin + _BATCH, last), n_listed
+            fill_words(coordinates, begin, end, first, component, seed, table)
+            if rare_uses is None:
+                for q in range(begin, end):
+                    places[n_listed] = q - first
+                    n_listed += 1
+            else:
+                n_listed = list_candidates(
+                    begin, end, first, starts, offsets, logs, best, rare_uses, table, places, n_listed
+                )
+            fill_parameters(coordinates, first, places, listed, n_listed, mode, i_bits, shift, table, codes)
         for s in range(starts.shape[0]):
-            for q in range(first, last):
-                begin, end = starts[s, q], starts[s, q + 1]
+            for i in range(n_listed):
+                place = places[i]
+                begin, end = starts[s, first + place], starts[s, first + place + 1]
                 if with_levels:
-                    _sweep_levels(begin, end, offsets, logs, table, q - first, codes, best, kept, levels)
+                    _sweep_levels(begin, end, offsets, logs, table, place, codes, best, kept, levels)
                 else:
-                    _sweep_codes(begin, end, offsets, logs, table, q - first, codes, best, kept)
+                    _sweep_codes(begin, end, offsets, logs, table, place, codes, best, kept)
 
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
@@ -382,6 +328,17 @@ def _sweeps(
     best = aligned(n_rows * LANES, np.float32)
     size = min(CHUNK, len(entries.coordinates))
     table, codes = aligned(size * TABLE_ROW, np.float32), aligned(size * LANES, kept.dtype)
+    places = np.empty(CHUNK + 1, np.int64)
+    rules, buffers = (mode, i_bits, with_levels, shifts, _rare_uses(entries, n_rows)), (table, codes, places)
     for component in range(0, n_components, LANES):
-        sweep_tile(*entries, component, key, mode, i_bits, with_levels, shifts, table, codes, best, kept, levels)
+        sweep_tile(*entries, component, key, *rules, *buffers, best, kept, levels)
         yield component, best
+
+
+def _rare_uses(entries: FeatureMajor, n_rows: int) -> int | None:
+    # the longer the rows, the less often an entry is sampled: compare first where most comparisons save a table
+    nnz = int(entries.starts[-1, -1])
+    uses = min(MOST_USES, nnz // (n_rows * _ENTRIES_A_USE))
+    if uses == 0 or len(entries.starts) > 1 or np.abs(entries.logs[1 : 2 * nnz : 2]).max() > LARGEST_LOG:
+        return None
+    return uses

@@ -408,6 +408,31 @@ def _emit_minimum(code: Code, x: Any, y: Any) -> Any:
 register(minimum, (f32x16, f32x16), _emit_minimum, f32x16)
 
 
+def maximum(x, y):
+    """Compute ``select(x < y, y, x)`` for two f32x16."""
+    return np.where(x < y, y, x)
+
+
+def _emit_maximum(code: Code, x: Any, y: Any) -> Any:
+    return code.builder.select(code.builder.fcmp_ordered("<", x, y), y, x)
+
+
+register(maximum, (f32x16, f32x16), _emit_maximum, f32x16)
+
+
+def any_of(mask):
+    """Return 1 if a lane of a mask16 is true, else 0."""
+    return int(mask.any())
+
+
+def _emit_any_of(code: Code, mask: Any) -> Any:
+    bits = code.builder.bitcast(mask, I16)
+    return code.builder.zext(code.builder.icmp_unsigned("!=", bits, I16(0)), I64)
+
+
+register(any_of, (mask16,), _emit_any_of, types.intp)
+
+
 def narrowed(x, array):
     """Truncate each lane of a u32x16 to the dtype of a uint8, uint16 or uint32 `array`."""
     return x.astype(array.dtype)

@@ -92,3 +92,17 @@ def test_signed_logs__float32_and_float64_agree():
         with np.errstate(divide="ignore"):
             expected = power * np.log(np.abs(values.astype(np.float64)))
         assert np.allclose(logs, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("n_features", [300, 2**40])
+def test_turn__strips_change_nothing(n_features, monkeypatch):
+    indptr, columns, negative, logs = random_entries(60, n_features)
+    rows = np.repeat(np.arange(60), np.diff(indptr))
+    ascending = columns[np.lexsort((columns, rows))]
+    for given in (ascending, columns):
+        whole = transpose_rows(indptr, given, negative, logs)
+        with monkeypatch.context() as patched:
+            patched.setattr(feature_major, "_STRIP", 7)
+            patched.setattr(feature_major, "_ENTRIES_IN_STRIP", 0)
+            for one, other in zip(transpose_rows(indptr, given, negative, logs), whole, strict=True):
+                assert one.tobytes() == other.tobytes()

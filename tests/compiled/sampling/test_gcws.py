@@ -57,6 +57,35 @@ def test_sample__is_the_exact_algorithm_up_to_rounding():
     assert differing <= 1  # of 384; float32 changes a few in 100,000
 
 
+@pytest.mark.parametrize("rows", [random_rows(1, WIDTH, 20, seed=5), random_rows(4, 30, 20, seed=6)])
+def test_sample__of_coordinates_compared_first_equals_oracle(rows, monkeypatch):
+    monkeypatch.setattr(cws, "_ENTRIES_A_USE", 1)
+    i_star, t_star = cws.sample(*csr(rows), 16, seed=3)
+    for i, row in enumerate(rows):
+        expected = [oracle.sample_row(*row, 3, j) for j in range(16)]
+        assert list(zip(i_star[i].tolist(), t_star[i].tolist(), strict=True)) == expected
+
+
+@compiled
+@pytest.mark.parametrize(("mode", "i_bits", "t_bits"), [("lowest", 8, 0), ("signed", 13, 1), ("mixed", 16, 2)])
+@pytest.mark.parametrize(("n_rows", "n_features", "nnz"), [(1, WIDTH, 4000), (40, 5000, 1700), (300, 5000, 20)])
+def test_encode__of_coordinates_compared_first(n_rows, n_features, nnz, mode, i_bits, t_bits, monkeypatch):
+    entries = csr(random_rows(n_rows, n_features, nnz, seed=7))
+    codes = {}
+    for entries_a_use in (1, 5, 10**6):
+        monkeypatch.setattr(cws, "_ENTRIES_A_USE", entries_a_use)
+        codes[entries_a_use] = cws.encode(*entries, 40, 2, i_bits, t_bits, mode)[0]
+    assert np.array_equal(codes[1], codes[10**6])
+    assert np.array_equal(codes[5], codes[10**6])
+
+
+def test_encode__logarithms_too_large_to_compare():
+    values = np.exp(np.linspace(-300, 300, 500))
+    logs, negative = signed_logs(values, power=100)
+    i_star, _ = cws.sample(np.array([0, 500]), np.arange(500), logs, negative, 16, 3)
+    assert set(i_star[0].tolist()) == {998}
+
+
 @pytest.mark.parametrize("mode", ["lowest", "signed", "mixed"])
 @pytest.mark.parametrize(("i_bits", "t_bits"), [(1, 0), (8, 0), (5, 2), (8, 1), (13, 0), (16, 2)])
 def test_encode__packs_codes_of_the_sample(mode, i_bits, t_bits):
@@ -138,17 +167,17 @@ def test_encode__nothing(rows):
 
 
 def test_ties__go_to_the_lowest_coordinate(monkeypatch):
-    def tables_alike(coordinates, first, last, component, seed, mode, i_bits, shifts, table, codes):  # noqa: ARG001  # the signature of fill_tables
-        for q in range(first, last):
+    def alike(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes):  # noqa: ARG001  # the signature of fill_parameters
+        for i in range(begin, end):
             for lane in range(16):
-                at = (q - first) * 64 + lane
+                at = places[i] * 64 + lane
                 table[at], table[at + 16], table[at + 32], table[at + 48] = 1.0, 1.0, 0.5, 0.25
-                codes[(q - first) * 16 + lane] = q
+                codes[places[i] * 16 + lane] = first + places[i]
 
     if not numba.config.DISABLE_JIT:
-        tables_alike = numba.njit(tables_alike)
+        alike = numba.njit(alike)
     sweep = getattr(cws.sweep_tile, "py_func", cws.sweep_tile)
-    fresh = type(sweep)(sweep.__code__, {**sweep.__globals__, "fill_tables": tables_alike})
+    fresh = type(sweep)(sweep.__code__, {**sweep.__globals__, "fill_parameters": alike})
     monkeypatch.setattr(cws, "sweep_tile", fresh if numba.config.DISABLE_JIT else numba.njit(fresh))
     i_star, _ = cws.sample(*csr([([70, 4, 9], [2.0, 2.0, 2.0]), ([70, 4, 9], [2.0, 1.0, 2.0])]), 16, 1)
     assert set(i_star[0].tolist()) == {8}
@@ -192,10 +221,10 @@ def digest():
     """Hash of codes, samples and logarithms of larger input."""
     import hashlib
 
-    rows = random_rows(600, 5000, 60, seed=8)
     result = hashlib.sha256()
-    for array in (*csr(rows), *cws.encode(*csr(rows), 64, 3, 8, 2, "mixed"), *cws.sample(*csr(rows), 64, 3)):
-        result.update(np.ascontiguousarray(array).tobytes())
+    for rows in (random_rows(600, 5000, 60, seed=8), random_rows(9, 50_000, 2000, seed=9)):
+        for array in (*csr(rows), *cws.encode(*csr(rows), 64, 3, 8, 2, "mixed"), *cws.sample(*csr(rows), 64, 3)):
+            result.update(np.ascontiguousarray(array).tobytes())
     return result.hexdigest()
 
 

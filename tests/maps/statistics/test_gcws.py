@@ -183,15 +183,18 @@ def test_mixed_codes__do_not_depend_on_the_draws():
 def parameters():
     """Many q, r, beta and h."""
     from dkfeat.compiled.jit import kernel
-    from dkfeat.compiled.sampling.gcws import CODE_LOW, fill_tables
+    from dkfeat.compiled.sampling.parameters import CODE_LOW, fill_parameters, fill_words
+    from dkfeat.compiled.simd.vector import load
 
     @kernel
-    def fill(coordinates, shifts, table, codes):
-        fill_tables(coordinates, 0, len(coordinates), 0, np.uint64(5), CODE_LOW, 8, shifts, table, codes)
+    def fill(coordinates, places, shifts, table, codes):
+        n, shift = len(coordinates), load(shifts, 0)
+        fill_words(coordinates, 0, n, 0, 0, np.uint64(5), table)
+        fill_parameters(coordinates, 0, places, 0, n, CODE_LOW, 8, shift, table, codes)
 
     n = 60_000
     table, codes = np.empty(n * 64, np.float32), np.empty(n * 16, np.uint8)
-    fill(np.arange(n), np.zeros(16, np.uint32), table, codes)
+    fill(np.arange(n), np.arange(n), np.zeros(16, np.uint32), table, codes)
     return table.reshape(n, 4, 16).transpose(1, 0, 2).reshape(4, -1).astype(np.float64)
 
 
