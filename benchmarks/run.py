@@ -21,6 +21,7 @@ SCRIPTS = (
     "sizing",
     "checks",
     "webspam",
+    "neighbors",
 )
 
 

@@ -50,6 +50,14 @@ def test_descent__runs_on_the_papers_data(data_folder):
 
 
 @pytest.mark.data
+def test_neighbors__finds_the_nearest_rows(data_folder):
+    records = records_of("neighbors", ["--quick"], DKFEAT_DATA=str(data_folder))
+    recalls = {record["way"]: record["recall"] for record in records if record["what"] == "recall"}
+    assert recalls["GMMNeighbors, gcws, 100 exact"] > 0.98
+    assert min(recalls.values()) > 0.5
+
+
+@pytest.mark.data
 def test_webspam__draws_rows_like_those_of_the_set(data_folder):
     records = records_of("webspam", ["rows", "--quick"], DKFEAT_DATA=str(data_folder))
     found = {record["what"]: record for record in records}

@@ -1,0 +1,162 @@
+"""Near neighbours by codes against what people install for them: recall of the ten nearest rows, and time.
+
+    DKFEAT_DATA=DIR python benchmarks/neighbors.py [--quick]
+
+The nearest rows are those of the exact min-max (GMM) kernel, found by brute force. `GMMNeighbors` compares 512 codes of
+8 bits, then 100 rows exactly. FAISS takes the same codes as bits: its flat index and its graph (HNSW) know only the
+Hamming distance of bits. PyNNDescent gets the kernel as a compiled distance, on dense sets. Processor time of one
+thread, the median of repeats. Then the rate at which packed codes are compared. The exit status is 1 if a target is
+missed. Needs the extra `bench`.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import sys
+import warnings
+from pathlib import Path
+
+import faiss
+import llvmlite.binding
+import numba
+import numpy as np
+from paired import cpu_seconds
+from pynndescent import NNDescent
+from sklearn.datasets import load_svmlight_file
+from threadpoolctl import threadpool_limits
+
+import dkfeat
+from dkfeat.compiled.sampling.matches import count_matches
+from dkfeat.kernels import gmm
+from dkfeat.neighbors import GMMNeighbors
+
+SETS = ("letter", "mnist10k", "rcv1", "news20")
+N_QUERIES, N_NEIGHBORS, N_COMPONENTS, N_CANDIDATES = 150, 10, 512, 100
+DENSE = 1000  # columns up to which PyNNDescent gets dense rows
+RECALL, ONE_QUERY, BATCH = 0.98, 15e6, 80e6
+
+
+@numba.njit(fastmath=True)
+def gmm_distance(x, y):
+    low, high = np.float32(0), np.float32(1e-30)
+    for i in range(x.shape[0]):
+        if x[i] * y[i] > 0:
+            a, b = abs(x[i]), abs(y[i])
+            low += min(a, b)
+            high += max(a, b)
+        else:
+            high += abs(x[i]) + abs(y[i])
+    return 1 - low / high
+
+
+def emit(what, **values):
+    print(json.dumps({"bench": "neighbors", "what": what, **values}), flush=True)
+    return values
+
+
+def recall(found, nearest):
+    return round(float(np.mean([len(set(a) & set(b)) / N_NEIGHBORS for a, b in zip(found, nearest, strict=True)])), 4)
+
+
+def timed(call, repeats):
+    results = []
+    seconds = statistics.median(cpu_seconds(lambda: results.append(call())) for _ in range(repeats))
+    return results[-1], seconds / N_QUERIES * 1e6
+
+
+def measure(name, folder, n_rows, repeats):
+    with lzma.open(folder / name / "train.svm.xz") as file:
+        X = load_svmlight_file(file, dtype=np.float32)[0][: n_rows + N_QUERIES]
+    queries, rows = X[:N_QUERIES], X[N_QUERIES:]
+    kernel, exact_us = timed(lambda: gmm(queries, rows), 1)
+    nearest = np.argsort(-kernel, axis=1, kind="stable")[:, :N_NEIGHBORS]
+    table = [emit("recall", set=name, rows=rows.shape[0], way="exact kernel", recall=1.0, query_us=round(exact_us))]
+
+    def add(way, build, query):
+        index = []
+        seconds = cpu_seconds(lambda: index.append(build()))
+        query(index[0])  # compiles
+        found, query_us = timed(lambda: query(index[0]), repeats)
+        values = {"recall": recall(found, nearest), "build_s": round(seconds, 2), "query_us": round(query_us)}
+        table.append(emit("recall", set=name, rows=rows.shape[0], way=way, **values))
+
+    for features in (
+        dkfeat.GCWSFeatures(N_COMPONENTS, random_state=0),
+        dkfeat.DartFeatures(N_COMPONENTS, random_state=0),
+    ):
+        for n_candidates in (N_CANDIDATES, 0):
+            way = f"GMMNeighbors, {features.name}, " + (f"{n_candidates} exact" if n_candidates else "codes alone")
+            estimator = GMMNeighbors(N_NEIGHBORS, features=features, n_candidates=n_candidates)
+            add(way, lambda e=estimator: e.fit(rows), lambda fitted: fitted.kneighbors(queries, return_distance=False))
+    codes = dkfeat.GCWSFeatures(N_COMPONENTS, random_state=0).fit(rows)
+    packed, asked = codes.encode(rows).codes, codes.encode(queries).codes
+    for way, make in (
+        ("FAISS, flat, bits of codes", lambda: faiss.IndexBinaryFlat(8 * N_COMPONENTS)),
+        ("FAISS, HNSW, bits of codes", lambda: faiss.IndexBinaryHNSW(8 * N_COMPONENTS, 32)),
+    ):
+
+        def build(make=make):
+            index = make()
+            index.add(packed)
+            return index
+
+        add(way, build, lambda index: index.search(asked, N_NEIGHBORS)[1])
+    if X.shape[1] <= DENSE:
+        dense = rows.toarray()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            add(
+                "PyNNDescent, kernel as distance",
+                lambda: NNDescent(dense, metric=gmm_distance, n_neighbors=30, random_state=0, n_jobs=1),
+                lambda index: index.query(queries.toarray(), k=N_NEIGHBORS)[0],
+            )
+    return table
+
+
+def rates(n_rows, repeats):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (n_rows, N_COMPONENTS), np.uint8)
+    found = {}
+    for n_queries in (1, 64):
+        seconds = [
+            cpu_seconds(lambda n=n_queries: count_matches(rows[:n], rows, N_COMPONENTS, 8)) for _ in range(repeats)
+        ]
+        found[n_queries] = n_queries * n_rows / statistics.median(seconds)
+        emit("compare", queries=n_queries, million_rows_per_second=round(found[n_queries] / 1e6, 1))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rows: a check that it runs, not a measurement")
+    quick = parser.parse_args().quick
+    folder = Path(os.environ.get("DKFEAT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    sets = [name for name in (SETS[:1] if quick else SETS) if (folder / name).is_dir()]
+    if not sets:
+        print(f"neighbors: no data sets in {folder}; set DKFEAT_DATA", file=sys.stderr)
+    numba.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    emit("machine", processor=llvmlite.binding.get_host_cpu_name(), code_for=numba.config.CPU_NAME or "this processor")
+    with threadpool_limits(1):
+        tables = {name: measure(name, folder, 1000 if quick else 20_000, 1 if quick else 3) for name in sets}
+        found = rates(10_000 if quick else 200_000, 1 if quick else 5)
+    missed = [
+        f"{name}, {row['way']}: recall {row['recall']}"
+        for name, table in tables.items()
+        for row in table
+        if "exact" in row["way"] and row["recall"] < RECALL
+    ]
+    missed += [
+        f"{n} queries: {rate / 1e6:.1f} million rows a second"
+        for (n, rate), target in zip(found.items(), (ONE_QUERY, BATCH), strict=True)
+        if rate < target
+    ]
+    if missed and not quick:
+        print(f"below their targets: {'; '.join(missed)}", file=sys.stderr)
+    return bool(missed) and not quick
+
+
+if __name__ == "__main__":
+    sys.exit(main())
