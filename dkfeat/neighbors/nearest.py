@@ -20,7 +20,7 @@ from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.sources.shards import ShardSource
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.neighbors.rerank import Rows, RowsInMemory, RowsOfSource, ordered
-from dkfeat.validation import check_integer
+from dkfeat.validation import check_columns, check_integer, rows_as_csr
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -110,6 +110,8 @@ def search(
     ------
     dkfeat.errors.ConfigError
         For a number out of range, or a map that does not sample: features of other maps are not locality sensitive.
+    dkfeat.errors.InputError
+        If queries have another number of columns, or a value is NaN or infinite.
     dkfeat.errors.SpecConflictError
         If queries are shards of another map, or a source is not that of the shards.
     dkfeat.errors.ShardError
@@ -136,15 +138,17 @@ def search(
     check_integer(n_neighbors, "n_neighbors", low=1)
     n_available = data.n_rows - (queries is None)
     if n_neighbors > n_available:
-        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {n_available:,} other rows; ask for fewer")
+        others = f"{max(n_available, 0):,} {'other ' if queries is None else ''}rows"
+        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
+    if not (queries is None or isinstance(queries, ShardDataset)):
+        queries = rows_as_csr(queries, name="queries")
+        check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
     n_kept = n_neighbors
     if rerank is not None:
         n_kept = min(check_integer(rerank, "rerank", low=n_neighbors), n_available)
         raw = _raw_rows(data, queries, source, storage_options)
     stored = ShardSource.of(data.shards)
     splits = [split for split in stored.splits() if split.stop]
-    if not (queries is None or isinstance(queries, ShardDataset) or sp.issparse(queries)):
-        queries = np.asarray(queries)
     n_queries = data.n_rows if queries is None else queries.shape[0]
     size = sum(map(stored.split_bytes, splits)) * -(-n_queries // QUERIES)
     found = [(np.empty((0, n_neighbors)), np.empty((0, n_neighbors), np.int64))]
@@ -249,7 +253,7 @@ def _raw_rows(data: ShardDataset, queries: Any, source: Any, storage_options: Ma
         )
     if not hasattr(source, "shape"):
         return RowsOfSource.of(data, source, storage_options)
-    X = source.tocsr() if sp.issparse(source) else source
+    X = rows_as_csr(source, name="source")
     if X.shape != (data.n_rows, data.manifest.n_features):
         raise ConfigError(
             f"source is an array of shape {X.shape}, but the shards were made from {data.n_rows:,} rows of "

@@ -4,7 +4,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
-from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.kernels import gmm
 from dkfeat.neighbors import GMMNeighbors, search
 
@@ -137,6 +137,30 @@ def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, 
     assert np.array_equal(found.similarities, expected.similarities)
 
 
+@pytest.mark.parametrize(
+    "as_input", [sp.csr_matrix.toarray, sp.coo_matrix, sp.bsr_matrix, lambda X: X.toarray().tolist()]
+)
+def test_search__queries_and_rows_in_any_container(as_input, data, rows):
+    expected = search(data, rows[:20], 3, rerank=30, source=rows, progress=False)
+    found = search(data, as_input(rows[:20]), 3, rerank=30, source=sp.coo_matrix(rows), progress=False)
+    assert np.array_equal(found.rows, expected.rows)
+    assert np.array_equal(found.similarities, expected.similarities)
+
+
+def test_search__names_the_cell_of_a_query_of_any_batch(data, rows, monkeypatch):
+    monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 64)
+    queries = rows[:200].toarray()
+    queries[130, 7] = np.nan
+    with pytest.raises(InputError, match=r"queries holds NaN at row 130, column 7"):
+        search(data, queries, 2, progress=False)
+
+
+@pytest.mark.parametrize("queries", [3, "rows", np.zeros(60), np.zeros((2, 9))], ids=repr)
+def test_search__queries_that_are_no_rows(queries, data):
+    with pytest.raises(InputError, match=r"queries has shape|9 features"):
+        search(data, queries, 2, progress=False)
+
+
 def test_search__no_queries(data):
     found = search(data, np.empty((0, 60)), 2, progress=False)
     assert found.rows.shape == found.similarities.shape == found.errors.shape == (0, 2)
@@ -151,6 +175,7 @@ def test_search__bad_arguments(data, rows):
     for arguments, message in [
         ({"n_neighbors": 0}, "n_neighbors=0"),
         ({"n_neighbors": N_ROWS}, "there are 499 other rows"),
+        ({"n_neighbors": N_ROWS + 1, "queries": rows}, "there are 500 rows"),
         ({"rerank": 9}, "rerank=9"),
         ({"rerank": 20}, "pass source"),
         ({"rerank": 20, "source": rows[:7]}, "500 rows of 60 columns"),

@@ -18,7 +18,7 @@ PackedRows: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.bool_]]
 
 _ROWS_IN_L1 = 32  # rows that stay in a first-level cache while the queries pass
 _QUERIES_AT_ONCE, _ROWS_AT_ONCE = 64, 8192
-_ROW_BITS, _LAST_ROW = 40, (1 << 40) - 1  # a key of a heap: count, then the lower row first
+_ROW_BITS, _LAST_ROW = 38, (1 << 38) - 1  # a key of a heap: count, at most 2^24, then the lower row first
 i64, u32, u64 = np.int64, np.uint32, np.uint64
 _ALL, _ONE, _TWO, _BYTES = u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(2), u64(0x01010101)
 _SECOND, _FOURTH = u64(0x5555555555555555), u64(0x1111111111111111)
@@ -208,7 +208,7 @@ def keep_best(
     queries, rows : pairs of ndarrays of shape (n, row_bytes) and (n,), uint8 and bool
         Packed codes, and which rows are empty. An empty row has no code in common with any other.
     first_row : int
-        Number of the first row; numbers are below 2^40.
+        Number of the first row; numbers are below 2^38.
     own : ndarray of shape (n_queries,), int64
         Number of a row that is not compared with the query; -1 for none.
     heaps : ndarray of shape (n_queries, n_best), int64
