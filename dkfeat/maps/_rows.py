@@ -101,7 +101,13 @@ def _check_center(center: Any, n_features: int) -> float | NDArray[np.float64] |
         number = check_real(center, "center")
         _check_filled(n_features if number else 0)
         return number
-    columns = np.array(center, dtype=np.float64)  # a copy: a fitted map does not change with its parameters
+    try:
+        columns = np.array(center, dtype=np.float64)  # a copy: a fitted map does not change with its parameters
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"center={center!r:.100}, but it must be one number, or one finite number for each column; set center "
+            "accordingly"
+        ) from error
     if columns.shape != (n_features,) or not np.isfinite(columns).all():
         raise ConfigError(
             f"center has shape {columns.shape}, but it must be one number, or one finite number for each of the "

@@ -54,7 +54,7 @@ def test_fit__options_keep_scikit_learns_rules(estimator, check):
         ("i_bits", [0, 17, 8.0, None]),
         ("t_bits", [-1, 3, 0.0]),
         ("p", [0, -2.0, np.nan, np.inf, 1001, "1", None, True]),
-        ("center", [np.nan, np.inf, [1.0, 2.0], np.full(9, np.nan)]),
+        ("center", [np.nan, np.inf, [1.0, 2.0], np.full(9, np.nan), "mean", ["a"] * 9]),
         ("normalize", ["l3", 2, True, ["l1"]]),
         ("code", ["mixed", None, 1]),
     ],
