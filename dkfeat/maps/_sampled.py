@@ -136,6 +136,11 @@ class SampledMap(FeatureMap):
         """Size of a packed row in bytes: ceil(n_components * b / 8), for b bits in a code."""
         return (self._fitted.n_components * self._fitted.bits + 7) // 8
 
+    @property
+    def code_bits(self) -> int:
+        """Number of bits of a code."""
+        return self._fitted.bits
+
     def estimate_kernel(self, X: PackedCodes, Y: PackedCodes | None = None) -> NDArray[np.float64]:
         """Estimate the (p)GMM kernel from codes alone.
 
