@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
 
-GCWS_USE = 0.1
+GCWS_USE = 0.12
 """Nanoseconds of GCWS for each nonzero and component. This and the following numbers were measured on one core of an
-AMD EPYC with AVX-512 by ``python benchmarks/darts.py``; they serve to compare the maps."""
-GCWS_COORDINATE = 2.3
+AMD EPYC (Zen 5) by ``python benchmarks/darts.py``. They serve to compare the maps, and are off by up to 1.6 times."""
+GCWS_COORDINATE = 1.7
 """Nanoseconds of GCWS for each coordinate of a block and component, to make the parameters."""
-DART_ARRIVAL = 15.0
+DART_ARRIVAL = 16.0
 """Nanoseconds of darts for each arrival that is drawn."""
 DART_NONZERO = 15.0
 """Nanoseconds of darts for each nonzero and tile, to find the octaves that have an arrival."""
