@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GCWS_USE = 0.12
 """Nanoseconds of GCWS for each nonzero and component. This and the following numbers were measured on one core of an
-AMD EPYC (Zen 5) by ``python benchmarks/darts.py``. They serve to compare the maps, and are off by up to 1.6 times."""
+AMD EPYC (Zen 5) by ``python benchmarks/darts.py``. They serve to compare the maps, and are off by up to 1.8 times."""
 GCWS_COORDINATE = 1.7
 """Nanoseconds of GCWS for each coordinate of a block and component, to make the parameters."""
 DART_ARRIVAL = 16.0
