@@ -186,14 +186,15 @@ def sampled_map(data: ShardDataset) -> SampledMap:
     Raises
     ------
     ConfigError
-        If the map is not locality sensitive.
+        If the map is not locality sensitive, or the shards hold its features expanded.
     """
     fitted = None if data.holds_predictions else data.map
-    if not isinstance(fitted, SampledMap):
-        what = "predictions" if fitted is None else f"features of the map {fitted.name!r}"
+    if not isinstance(fitted, SampledMap) or data.spec["output"]["layout"] != "codes":
+        layout = data.spec["output"]["layout"]
+        what = "predictions" if fitted is None else f"features of the map {fitted.name!r} in the layout {layout!r}"
         raise ConfigError(
             f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
-            "featurize with gcws or dart"
+            "featurize with gcws or dart in the layout 'codes'"
         )
     return fitted
 

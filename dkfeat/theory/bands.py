@@ -104,7 +104,7 @@ def choose_bands(threshold: float, n_components: int, chance: float = 0.0, recal
     codes = np.arange(1, n + 1)
     available = np.minimum(n // codes, MOST_BANDS)
     shared = _rate(similarity, chance) ** codes  # probability of one band
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         needed = np.ceil(np.log1p(-wanted) / np.log1p(-shared))
     needed = np.where(shared >= wanted, 1, needed)
     enough = np.flatnonzero(needed <= available)

@@ -186,14 +186,12 @@ def test_search__bad_arguments(data, rows):
 
 
 def test_search__other_maps(data, text, tmp_path):
-    dkfeat.featurize(
-        dkfeat.LibsvmSource(text, n_features=60, zero_based=True),
-        tmp_path / "fourier",
-        dkfeat.FourierFeatures(16, random_state=0),
-        progress=False,
-    )
-    with pytest.raises(ConfigError, match="but near rows are found by equal codes"):
-        search(tmp_path / "fourier", progress=False)
+    source = dkfeat.LibsvmSource(text, n_features=60, zero_based=True)
+    dkfeat.featurize(source, tmp_path / "fourier", dkfeat.FourierFeatures(16, random_state=0), progress=False)
+    dkfeat.featurize(source, tmp_path / "sparse", data.map, layout="sparse", progress=False)
+    for name, layout in (("fourier", "dense"), ("sparse", "sparse")):
+        with pytest.raises(ConfigError, match=f"in the layout '{layout}', but near rows are found by equal codes"):
+            search(tmp_path / name, progress=False)
     other = dkfeat.open_shards(
         featurized(text, tmp_path / "other", {"gcws": "dart", "dart": "gcws"}[data.map.name]).shards.storage.url
     )

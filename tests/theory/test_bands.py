@@ -56,6 +56,7 @@ def test_choose_bands__too_few_codes():
     assert choose_bands(0.3, 4) == (4, 1)  # 0.76 is the most there is
     with pytest.raises(ValueError, match=r"only 30% of the pairs at the threshold share a band"):
         choose_bands(0.3, 1)
+    assert choose_bands(0.02, 512) == (64, 1)  # 0.73; the probabilities of bands of many codes underflow
 
 
 def test_choose_bands__threshold_1_is_one_band_of_all_codes():
