@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -26,7 +27,7 @@ WINDOW = 16
 """Number of rows after a row in a bucket with which it is compared."""
 PARTITION_ROWS = 1 << 22
 """Maximum number of rows in a partition, on average."""
-_BLOCK_ROWS = 65_536  # rows whose keys are made and sorted at a time
+_FILE_ROWS, _HASHED_ROWS = 65_536, 4096  # rows of a file of keys, and rows that are hashed at a time
 _PAIRS = 65_536  # pairs for which the file of codes is mapped at a time: the pages that they touch count as memory
 
 
@@ -86,17 +87,13 @@ class BandFiles:
         with self._path("codes").open("r+b") as file:
             file.seek(first_row * codes.shape[1])
             file.write(np.ascontiguousarray(codes).data)
-        rows, names = np.flatnonzero(~empty), []
-        for at in range(0, len(rows), _BLOCK_ROWS):
-            some = rows[at : at + _BLOCK_ROWS]
-            own = codes[some]
-            keys = np.concatenate([hash_bands(own, bits, *self.bands), hash_bands(own, bits, 1, self.n_components)])
-            keys >>= self._row_bits
-            keys <<= self._row_bits
-            keys |= (first_row + some).astype(np.uint64)
-            keys.sort(axis=1)
-            names.append(f"{first_row + int(some[0])}.npy")
-            np.save(self._path(names[-1]), keys)
+        names = []
+        for at in range(0, len(codes), _FILE_ROWS):
+            some = slice(at, at + _FILE_ROWS)
+            keys = self._keys(first_row + at, codes[some], ~empty[some], bits)
+            if keys.size:
+                names.append(f"{first_row + at}.npy")
+                np.save(self._path(names[-1]), keys)
         return names
 
     def mark_copies(self, copies: NDArray[np.bool_]) -> None:
@@ -118,9 +115,8 @@ class BandFiles:
             runs.append(np.array(run[np.searchsorted(run, first) : np.searchsorted(run, last, side="right")]))
         keys = np.concatenate(runs)
         keys.sort()
-        hashes = keys >> self._row_bits
-        keys = keys[_shared(hashes)]
-        return keys >> self._row_bits, (keys & ((np.uint64(1) << self._row_bits) - np.uint64(1))).astype(np.int64)
+        keys = keys[_shared(keys & ~self._row_mask)]
+        return keys & ~self._row_mask, (keys & self._row_mask).astype(np.int64)
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
         """Count the equal codes of pairs of rows."""
@@ -134,9 +130,24 @@ class BandFiles:
             counts.append(count_pair_matches(mapped, left[some], right[some], self.n_components, wide))
         return np.concatenate(counts)
 
+    def _keys(
+        self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int
+    ) -> NDArray[np.uint64]:
+        keys = np.empty((self.bands.n_bands + 1, np.count_nonzero(filled)), np.uint64)
+        stop = 0
+        for at in range(0, len(codes), _HASHED_ROWS):
+            block, has_keys = codes[at : at + _HASHED_ROWS], filled[at : at + _HASHED_ROWS]
+            rows = (first_row + at + np.flatnonzero(has_keys)).astype(np.uint64)
+            start, stop = stop, stop + len(rows)
+            hashes = hash_bands(block, bits, *self.bands), hash_bands(block, bits, 1, self.n_components)
+            for of_band, band in zip(keys, chain(*hashes), strict=True):
+                of_band[start:stop] = band[has_keys] & ~self._row_mask | rows
+        keys.sort(axis=1)
+        return keys
+
     @property
-    def _row_bits(self) -> np.uint64:
-        return np.uint64(max(1, (self.n_rows - 1).bit_length()))
+    def _row_mask(self) -> np.uint64:
+        return np.uint64((1 << (self.n_rows - 1).bit_length()) - 1)
 
     def _path(self, name: str) -> Path:
         return Path(self.folder, name)

@@ -152,7 +152,8 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     expected = duplicates(featurized(text, tmp_path / "one", features), progress=False)
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
     monkeypatch.setattr(buckets, "PARTITION_ROWS", 100)
-    monkeypatch.setattr(buckets, "_BLOCK_ROWS", 17)
+    monkeypatch.setattr(buckets, "_FILE_ROWS", 17)
+    monkeypatch.setattr(buckets, "_HASHED_ROWS", 4)
     monkeypatch.setattr(buckets, "_PAIRS", 5)
     if where == "distributed":
         from distributed import Client

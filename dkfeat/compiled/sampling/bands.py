@@ -9,7 +9,7 @@ from dkfeat.compiled.jit import inlined, kernel, owned
 
 u64 = np.uint64
 _WORD, _ALL, _ONE = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1)
-_START, _FIRST, _SECOND = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
+_FACTOR, _FIRST, _SECOND = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
 
 
 @inlined
@@ -24,7 +24,7 @@ def _mixed(value):
 def _hash_bands(words, n_rows, row_words, n_bands, band_bits, hashes):
     for row in range(n_rows):
         for band in range(n_bands):
-            at, end, mixed = band * band_bits, (band + 1) * band_bits, _START
+            at, end, mixed = band * band_bits, (band + 1) * band_bits, _ONE
             while at < end:
                 word, shift, left = row * row_words + at // _WORD, at % _WORD, end - at
                 value = words[word] >> u64(shift)
@@ -32,9 +32,10 @@ def _hash_bands(words, n_rows, row_words, n_bands, band_bits, hashes):
                     value |= words[word + 1] << u64(_WORD - shift)
                 if left < _WORD:
                     value &= (_ONE << u64(left)) - _ONE
-                mixed = _mixed(mixed ^ value)
+                mixed = (mixed ^ value) * _FACTOR
+                mixed ^= mixed >> u64(32)
                 at += _WORD
-            hashes[band * n_rows + row] = mixed
+            hashes[band * n_rows + row] = _mixed(mixed)
 
 
 def hash_bands(codes: NDArray[np.uint8], bits: int, n_bands: int, n_codes: int) -> NDArray[np.uint64]:
