@@ -48,8 +48,8 @@ WAYS = {
     "2 worker processes": ("--scheduler", "cluster", "--n-workers", 2, "--threads-per-worker", 1),
 }
 RUNS = (("dart", "2 threads"), ("dart", "2 worker processes"), ("gcws", "2 threads"))
-MOST_MINUTES, MOST_TIME, MOST_MEMORY = 5.0, 10.5, 1.05
-"""Minutes for all rows, and ratios of time and memory for ten times the rows."""
+TARGETS = {"minutes for all rows": 5.0, "time": 10.5, "memory": 1.05}
+"""Most for darts; time and memory as ratios for ten times the rows."""
 GRID = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 N_TRAIN, SEEDS, REPEATS = 300, 5, 3
 
@@ -170,14 +170,10 @@ def job(real, y, quick, n_rows, folder):
             f"{name}, {way}, all rows", minutes=round(minutes, 2), cpu=round(cpu, 2), ratio=round(peer / cpu), **ratios
         )
         table.append((f"{name}, {way}", large, minutes, cpu))
-        facts = {
-            "minutes for all rows": (minutes, MOST_MINUTES),
-            "time for ten times the rows": (ratios["seconds_of_ten_times"], MOST_TIME),
-            "memory for ten times the rows": (ratios["peak_MB_of_ten_times"], MOST_MEMORY),
-        }
-        missed += [
-            f"{name}, {way}: {what} {value:g}, target {most:g}" for what, (value, most) in facts.items() if value > most
-        ]
+        if name == "dart":
+            reached = {"minutes for all rows": minutes, "time": ratios["seconds_of_ten_times"]}
+            reached["memory"] = ratios["peak_MB_of_ten_times"]
+            missed += [f"{way}: {what} {value:.3g}" for what, value in reached.items() if value > TARGETS[what]]
 
     print(f"\nk = {COMPONENTS}, 8 bits{'seconds':>28}{'processor seconds':>24}{'minutes, all rows':>28}")
     heads = f"{n_rows:,} rows", *("featurize", "train") * 2, "MB", "elapsed", "processor", "ratio"
@@ -257,7 +253,8 @@ def main():
             missed = job(real, y, args.quick, 200 if args.quick else args.rows, folder)
     if "accuracy" in parts:
         accuracy(real, y, args.quick)
-    print("\n".join(missed))
+    if missed and not args.quick:
+        print(f"missed: {'; '.join(missed)}; targets are {TARGETS}", file=sys.stderr)
     return bool(missed) and not args.quick
 
 
