@@ -148,7 +148,7 @@ def code_entropy(
 def _codes_of(codes: Any, features: FeatureMap | None, bits: int | None, max_rows: int) -> _Codes:
     """Convert the argument to plain codes, without rows that have no features."""
     if isinstance(codes, PackedCodes):
-        if features is None:
+        if features is None or features.layout != "codes":
             raise ConfigError("packed codes need their map; pass as features= the map whose encode made them")
         return _unpacked([codes], features)
     if hasattr(codes, "batches"):

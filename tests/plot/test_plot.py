@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
 import dkfeat
-from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures, plot
+from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures, plot
 from dkfeat.errors import ConfigError
 from dkfeat.theory import fourier
 from tests.docs.pages import run_page
@@ -127,6 +127,11 @@ def test_codes__of_a_data_set_are_those_of_its_map(data, axes):
     levels = GCWSFeatures(4, i_bits=3, t_bits=1, random_state=0).fit(np.eye(5))
     ticks = plot.code_entropy(levels.encode(np.eye(5)), features=levels, ax=Figure().add_subplot()).get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["0", "1", "2", "t0"]
+    darts = DartFeatures(4, bits=3, random_state=0).fit(np.eye(5))
+    ticks = plot.code_entropy(darts.encode(np.eye(5)), features=darts, ax=Figure().add_subplot()).get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["0", "1", "2"]
+    with pytest.raises(ConfigError, match="need their map"):
+        plot.code_histogram(encoded, features=FourierFeatures(4, random_state=0).fit(np.eye(5)))
 
 
 @pytest.mark.parametrize(
