@@ -6,6 +6,9 @@ dkfeat's time includes all work from CSR arrays to packed 8-bit codes on one thr
 feature-major order, parameters and packing. The peer is ``WeightedMinHashGenerator.minhash_many`` on 400 rows (8 of
 W3); the time to compute its tables is not counted. Both are timed in turn in one process; the table has medians of CPU
 time. Needs the extra `bench`.
+
+On W3, where a coordinate has few uses, dkfeat is timed with and without the comparison that saves tables. Codes for
+AVX2 alone, on any CPU that has it: NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2.
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
+import llvmlite.binding
+import numba
 from datasketch import WeightedMinHashGenerator
 from paired import cpu_seconds
 from scipy.sparse import csr_matrix
@@ -75,6 +82,43 @@ def compare(name: str, X: csr_matrix, n_components: int, repeats: int) -> dict:
     }
 
 
+def compare_first(rows: int, repeats: int) -> dict:
+    """Measure W3 with and without the comparison of coordinates of few uses, in turn."""
+    X = wide(rows)
+
+    def encode_all() -> None:
+        with mock.patch.object(cws, "_ENTRIES_A_USE", 10**9):
+            encode(X, 64)
+
+    encode(X, 64)
+    encode_all()
+    pairs = [(cpu_seconds(lambda: encode(X, 64)), cpu_seconds(encode_all)) for _ in range(repeats)]
+    first, everywhere = ([seconds / X.nnz / 64 * 1e9 for seconds in times] for times in zip(*pairs, strict=True))
+    return {
+        "benchmark": "gcws tables",
+        "workload": "W3",
+        "k": 64,
+        "rows": rows,
+        "uses": round(X.nnz / len(set(X.indices.tolist())), 2),
+        "after_comparison_ns": round(statistics.median(first), 3),
+        "everywhere_ns": round(statistics.median(everywhere), 3),
+        "ratio": round(statistics.median(e / f for f, e in zip(first, everywhere, strict=True)), 2),
+    }
+
+
+def machine() -> dict:
+    """Name the processor, and the one for which numba makes code."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    host = llvmlite.binding.get_host_cpu_name()
+    return {
+        "benchmark": "machine",
+        "processor": f"{names[0] if names else platform.processor()}, {host}",
+        "code_for": numba.config.CPU_NAME or host,
+    }
+
+
 def cold_start(name: str, program: str) -> dict:
     """Run a program that prints wall and CPU seconds, with an empty compile cache and once more."""
     with tempfile.TemporaryDirectory() as folder:
@@ -99,6 +143,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small blocks, few repeats: a check that it runs")
     quick = parser.parse_args().quick
     repeats = 1 if quick else 7
+    print(json.dumps(machine()), flush=True)
     start = cold_start("gcws start", COLD_START)
     print(json.dumps(start), flush=True)
     records = []
@@ -109,6 +154,8 @@ def main() -> int:
         for n_components in COMPONENTS[name][: 1 if quick else None]:
             records.append(compare(name, X, n_components, repeats))
             print(json.dumps(records[-1]), flush=True)
+    for rows in (4,) if quick else (200, 1000):
+        print(json.dumps(compare_first(rows, repeats)), flush=True)
     print(" ".join(f"{column:>12}" for column in COLUMNS))
     for record in records:
         print(" ".join(f"{'' if record[column] is None else record[column]:>12}" for column in COLUMNS))
