@@ -20,6 +20,7 @@ NAMES: tuple[str, ...] = (
     "gmm_convergence",
     "laplace_gram",
     "maclaurin",
+    "darts",
 )
 """Modules of experiments, in the order of the report."""
 

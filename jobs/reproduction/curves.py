@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
+from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
 
 from .best_machines import GAMMAS, rbf_best
 from .experiment import Context
@@ -23,6 +23,7 @@ __all__ = [
     "Line",
     "Sizes",
     "best_gammas",
+    "coded_map",
     "lines_of",
     "needed_k",
     "paint_lines",
@@ -32,6 +33,8 @@ __all__ = [
 
 PASSES = 100
 """Maximum number of passes of LIBLINEAR over features."""
+CODED = ("gcws", "dart")
+"""Methods whose features are sparse: one-hot codes."""
 GAMMA_ROWS = 2_000
 """Maximum number of training rows on which γ is chosen."""
 
@@ -62,7 +65,7 @@ class Sizes:
 
     repeats: Mapping[int, int]
     grid: Sequence[float]
-    """Values of C for sparse features, those of GCWS."""
+    """Values of C for sparse features, those of codes."""
     dense_grid: Sequence[float]
     """Values of C for dense features, whose best C is often much larger."""
     most_work: float = math.inf
@@ -97,6 +100,7 @@ def point(
     grid: Sequence[float],
     seed: int,
     repeat: int,
+    level_bits: int = 0,
 ) -> list[float]:
     """Compute the test accuracy, at each C, of a linear machine on features of a set.
 
@@ -107,24 +111,26 @@ def point(
     name : str
     rows : sequence of two int or None
         Maximum numbers of training and test rows.
-    method : {"gcws", "nrff", "rff", "gmm-nys", "rbf-nys"}
+    method : {"gcws", "dart", "nrff", "rff", "gmm-nys", "rbf-nys"}
     k : int
         Number of components.
     bits : int or None
-        b, for "gcws".
+        b, for "gcws" and "dart".
     gamma : float or None
         Gamma of the RBF kernels.
     grid : sequence of float
         Values of C.
     seed, repeat : int
         Rows are drawn by `seed`, features by `seed` and `repeat`.
+    level_bits : int
+        Bits of the level, for "gcws".
     """
     found = load_rows(data, name)
     assert found is not None
     found = found.sample(rows[0], rows[1], seed)
     random_state = 1000 * seed + repeat
-    if method == "gcws":
-        features: Any = GCWSFeatures(k, i_bits=bits or 8, random_state=random_state)
+    if method in CODED:
+        features: Any = coded_map(method, k, bits or 8, level_bits, random_state)
     elif method in ("nrff", "rff"):
         features = FourierFeatures(k, gamma=gamma or 1.0, normalize=method == "nrff", random_state=random_state)
     else:
@@ -133,11 +139,18 @@ def point(
     train = features.fit(found.X).transform(found.X).astype(np.float64)
     test = features.transform(found.X_test).astype(np.float64)
     solver: dict[str, Any] = {"loss": "squared_hinge", "passes": PASSES, "seed": seed}
-    if method == "gcws":  # rows hold k ones: scale them to length 1, which the other features nearly have
+    if method in CODED:  # rows hold k ones: scale them to length 1, which the other features nearly have
         train, test = train / math.sqrt(k), test / math.sqrt(k)
     else:  # at large C the dual solver stays far from the optimum, to the disadvantage of dense features
         solver |= {"dual": False, "tol": 0.01}
     return linear_accuracies(train, found.y, test, found.y_test, grid, **solver)
+
+
+def coded_map(method: str, k: int, bits: int, level_bits: int, random_state: int) -> GCWSFeatures | DartFeatures:
+    """Make a map of k codes, each of `bits` bits and, for "gcws", `level_bits` more of the level."""
+    if method == "dart":
+        return DartFeatures(k, bits=bits, random_state=random_state)
+    return GCWSFeatures(k, i_bits=bits, t_bits=level_bits, random_state=random_state)
 
 
 def lines_of(
@@ -156,7 +169,7 @@ def lines_of(
     name : str
         Name of the set.
     methods : mapping
-        ``method``, ``bits`` and ``gamma`` of each line by its label.
+        ``method``, ``bits`` and ``gamma`` of each line by its label, and ``level_bits`` if there are any.
     sizes : mapping
         Numbers of components of each line.
     plan : Sizes
@@ -165,7 +178,7 @@ def lines_of(
     """
     shared = {"name": name, "rows": list(rows), "seed": ctx.seed}
     grids = {
-        label: list(plan.grid if method["method"] == "gcws" else plan.dense_grid) for label, method in methods.items()
+        label: list(plan.grid if method["method"] in CODED else plan.dense_grid) for label, method in methods.items()
     }
     tasks = {
         _key(name, method, k, repeat): {**shared, **method, "grid": grids[label], "k": k, "repeat": repeat}
@@ -239,5 +252,6 @@ def plain(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _key(name: str, method: Mapping[str, Any], k: int, repeat: int) -> str:
-    bits = method.get("bits")
-    return f"{name}-{method['method']}{'' if bits is None else bits}-{k}-{repeat}"
+    bits, level_bits = method.get("bits"), method.get("level_bits")
+    code = "" if bits is None else f"{bits}.{level_bits}" if level_bits else bits
+    return f"{name}-{method['method']}{code}-{k}-{repeat}"

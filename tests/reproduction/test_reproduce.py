@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import reproduction
 from click.testing import CliRunner
-from reproduction import accuracy_curves, best_machines, curves, four_methods, svm_table
+from reproduction import accuracy_curves, best_machines, curves, darts, four_methods, svm_table
 from reproduction.curves import Line, Sizes, needed_k
 from reproduction.experiment import Context, Experiment, Picture, Results, Table, Verdict
 from reproduction.figures import DARK, LIGHT, draw
@@ -325,6 +325,8 @@ def small(monkeypatch):
     monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
     for module in (accuracy_curves, four_methods):
         monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))
+    monkeypatch.setattr(darts, "QUICK", Sizes({16: 2, 32: 2}, (1.0,), ()))
+    monkeypatch.setattr(darts, "ESTIMATED_ROWS", 30)
 
 
 def run_small(name, data, folder):
@@ -334,7 +336,7 @@ def run_small(name, data, folder):
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods"])
+@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods", "darts"])
 def test_experiment__measures_what_is_there(name, few_rows, tmp_path):
     results = run_small(name, few_rows, tmp_path / "a")
     first = results.tables[0]
@@ -349,7 +351,7 @@ def test_experiment__measures_what_is_there(name, few_rows, tmp_path):
     assert (again.tables, again.verdicts) == (results.tables, results.verdicts)
 
 
-@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods"])
+@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods", "darts"])
 def test_experiment__without_data_measures_nothing(name, tmp_path):
     results = run_small(name, tmp_path, tmp_path / "parts")
     assert all("no data" in row for row in results.tables[0].rows)
