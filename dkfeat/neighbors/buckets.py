@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._sampled import SampledMap
 
-WINDOW = 16
-"""Number of rows after a row in a bucket with which it is compared."""
+MOST_COMPARISONS = 16
+"""Maximum number of comparisons in a band for each row of the data set."""
 PARTITION_ROWS = 1 << 22
 """Maximum number of rows in a partition, on average."""
 _FILE_ROWS, _HASHED_ROWS = 65_536, 4096  # rows of a file of keys, and rows that are hashed at a time
@@ -193,7 +193,10 @@ class FindCopies:
 
 @dataclass(frozen=True, slots=True)
 class FindPairs:
-    """Task that compares the rows of each bucket of a band with their next neighbours, copies left out."""
+    """Task that compares the rows of each bucket of a band, copies left out.
+
+    If there are too many pairs, only those that are closest in their bucket are compared.
+    """
 
     files: BandFiles
     names: list[str]
@@ -207,7 +210,7 @@ class FindPairs:
         hashes, rows = hashes[distinct], rows[distinct]
         pairs, counts = [np.empty((0, 2), np.int64)], [np.empty(0, np.int32)]
         n_compared = 0
-        for left, right in _neighbors(hashes):
+        for left, right in _neighbors(hashes, MOST_COMPARISONS * (self.files.n_rows >> self.files.part_bits)):
             if stopped():
                 raise Stopped
             found = self.files.count_matches(rows[left], rows[right])
@@ -220,19 +223,22 @@ class FindPairs:
         return FoundPairs(np.concatenate(pairs), np.concatenate(counts), n_candidates, n_compared)
 
 
-def _neighbors(hashes: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield positions of pairs with equal hashes, of sorted ones: neighbours, then those one farther apart, ...
+def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield positions of pairs with equal hashes, of sorted ones: neighbours, then those farther apart, at most `most`.
 
     Examples
     --------
-    >>> [list(zip(left.tolist(), right.tolist())) for left, right in _neighbors(np.array([1, 2, 2, 2, 5]))]
-    [[(1, 2), (2, 3)], [(1, 3)]]
+    >>> for left, right in _neighbors(np.array([1, 2, 2, 2, 5]), most=10):
+    ...     print(left.tolist(), right.tolist())
+    [1, 2] [2, 3]
+    [1] [3]
     """
     left = np.arange(len(hashes))
-    for distance in range(1, WINDOW + 1):
-        left = left[left + distance < len(hashes)]
+    for distance in range(1, len(hashes)):
+        left = left[: np.searchsorted(left, len(hashes) - distance)]
         left = left[hashes[left] == hashes[left + distance]]
-        if not len(left):
+        most -= len(left)
+        if not len(left) or most < 0:
             return
         yield left, left + distance
 

@@ -51,7 +51,7 @@ class Duplicates:
     n_candidates: int
     """Number of pairs of distinct rows that share a band, counted for each band."""
     n_compared: int
-    """Number of these that were compared; it is lower if some bands are shared by more than 17 rows."""
+    """Number of these that were compared; it is lower if very many rows share a band."""
 
     @property
     def kept(self) -> NDArray[np.bool_]:
@@ -107,9 +107,9 @@ def duplicates(
     All rows with equal codes are found. Of two other rows whose estimate is the threshold, about 95 % are found, of
     more similar ones more. All-zero rows are duplicates of none.
 
-    Of the rows that share a band, each is compared with the 16 that follow it, so the time grows in proportion to the
-    rows even if millions share a band. Near copies with more than 15 rows between them are then left out, unless other
-    bands or other rows connect them; `n_compared` shows how many pairs were compared.
+    At most 16 comparisons are made for each row and band, so the time grows in proportion to the rows even if millions
+    share a band. Then those rows are compared that are closest in the order of the data set, and near copies far apart
+    are left out, unless other bands or other rows connect them; `n_compared` shows how many pairs were compared.
 
     The codes and 8 bytes for each row and band are written to a temporary folder, which is deleted at the end:
     ``temporary-directory`` of Dask's configuration, else the system's. All workers must see it. A task holds a few

@@ -7,7 +7,7 @@ from sklearn.datasets import dump_svmlight_file
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import buckets, duplicates
-from dkfeat.theory.bands import sharing_probability
+from dkfeat.theory.bands import Bands, sharing_probability
 
 N_ROWS, N_COLUMNS = 600, 60
 FEATURES = {
@@ -67,7 +67,7 @@ def expected_pairs(data, found, threshold):
 
 @pytest.mark.parametrize("threshold", [0.6, 0.8, 1.0])
 def test_duplicates__pairs_that_share_a_band(data, threshold, monkeypatch):
-    monkeypatch.setattr(buckets, "WINDOW", N_ROWS)
+    monkeypatch.setattr(buckets, "MOST_COMPARISONS", N_ROWS)
     assert data.n_shards > 5
     found = duplicates(data, threshold, progress=False)
     assert np.array_equal(found.pairs, expected_pairs(data, found, threshold))
@@ -142,7 +142,7 @@ def test_duplicates__many_near_copies_are_compared_with_their_neighbours(tmp_pat
     features = dkfeat.DartFeatures(128, random_state=0)
     data = featurized(write(X, tmp_path / "rows.svm"), tmp_path / "shards", features, 30)
     found = duplicates(data, progress=False)
-    assert found.n_compared <= n * found.bands.n_bands * buckets.WINDOW < found.n_candidates
+    assert found.n_compared <= n * found.bands.n_bands * buckets.MOST_COMPARISONS < found.n_candidates
     assert not found.groups.any()  # all are one group
 
 
@@ -175,7 +175,7 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
 def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
     expected = duplicates(data, progress=False)
     hash_bands = buckets.hash_bands
-    monkeypatch.setattr(buckets, "WINDOW", N_ROWS)
+    monkeypatch.setattr(buckets, "MOST_COMPARISONS", N_ROWS)
     monkeypatch.setattr(buckets, "hash_bands", lambda *given: hash_bands(*given) & np.uint64(3 << 62))
     found = duplicates(data, progress=False)
     assert found.n_compared > 10 * expected.n_compared
@@ -210,6 +210,12 @@ def test_duplicates__zeros_or_one_row(tmp_path):
         found = duplicates(data, progress=False)
         assert (found.pairs.shape, found.similarities.shape) == ((0, 2), (0,))
         assert found.kept.all()
+
+
+def test_band_files__worker_that_does_not_see_the_folder(tmp_path):
+    files = buckets.BandFiles(str(tmp_path / "elsewhere"), 9, 8, 8, Bands(2, 4), part_bits=0)
+    with pytest.raises(ConfigError, match="set temporary-directory in Dask's configuration"):
+        files.add(0, np.zeros((9, 8), np.uint8), np.zeros(9, np.bool_))
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
