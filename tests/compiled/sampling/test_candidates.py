@@ -21,7 +21,7 @@ def bounds_and_parameters():
             store(bounds, place * 16, least_a(table, place))
         fill_parameters(places, 0, places, 0, len(places), CODE_LOW, 8, load(shifts, 0), table, codes)
 
-    n = 50 if numba.config.DISABLE_JIT else 20_000
+    n = 1000 if numba.config.DISABLE_JIT else 20_000
     rng = np.random.default_rng(3)
     words = rng.integers(0, 2**32, (n, 4, 16), dtype=np.uint32)
     ends = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], np.uint32) ^ rng.integers(0, 2**13, 5).astype(np.uint32)
@@ -49,4 +49,4 @@ def test_least_a__is_a_bound_of_the_rounded_a(bounds_and_parameters):
             slack = a.astype(float) + logs.astype(float) - bounds
             assert slack.min() > 0
             least_slack = min(least_slack, slack.min())
-    assert least_slack < 0.002
+    assert least_slack < 0.005

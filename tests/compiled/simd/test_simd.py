@@ -62,6 +62,7 @@ def test_words__same_as_numpy(name):
         lambda x, y: simd.select(x < y, x, y),
         lambda x, y: simd.select(x == y, x, y),
         lambda x, y: simd.minimum(x, y),
+        lambda x, y: simd.maximum(x, y),
         lambda x, y: simd.to_float(simd.bits_of(x)) + y,
         lambda x, y: simd.float_of(simd.bits_of(x)) * y,
     ],
@@ -70,6 +71,18 @@ def test_floats__comparisons_and_casts(function):
     x, y = np.nan_to_num(FLOATS), np.nan_to_num(OTHERS)
     with np.errstate(over="ignore"):
         assert np.array_equal(both(function, x, y), function(x, y))
+
+
+@pytest.mark.parametrize("lane", [None, 0, 7, 8, 15])
+def test_any_of__one_lane(lane):
+    def count_any(x, y):
+        return simd.any_of(simd.load(x, 0) < simd.load(y, 0))
+
+    x, y = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
+    if lane is not None:
+        y[lane] = 1
+    run = count_any if numba.config.DISABLE_JIT else numba.njit(count_any)
+    assert run(x, y) == (lane is not None)
 
 
 @jit
