@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from dkfeat.compiled.sampling.bands import hash_bands
-from dkfeat.compiled.sampling.matches import count_pair_matches, in_whole_bytes
+from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError
 from dkfeat.theory.bands import Bands
@@ -120,7 +120,7 @@ class BandFiles:
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
         """Count the equal codes of pairs of rows."""
-        wide = next(bits for bits in (1, 2, 4, 8, 16, 32) if bits >= self.bits)
+        wide = countable_bits(self.bits)
         row_bytes = (self.n_components * wide + 7) // 8
         counts = [np.empty(0, np.int32)]
         for at in range(0, len(left), _PAIRS):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
 
+_COMPARED = 64
+"""Number of rows, first and last, of an array whose codes are compared with those of the shards."""
 QUERIES = 4096
 """Number of queries whose codes and best rows a task holds."""
 _ROWS = 65_536  # rows of a shard that are in memory as codes at a time
@@ -83,9 +85,9 @@ def search(
     ----------
     shards : ShardDataset, str or path
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
-    queries : array or sparse matrix of shape (n_queries, n_features), ShardDataset, or None
-        Rows, to which the data set's map is applied; or shards of an equal map. None: each row of the data set, without
-        itself.
+    queries : array or sparse matrix of shape (n_queries, n_features), ShardDataset, str, path or None
+        Rows, to which the data set's map is applied; or shards of an equal map, or their folder or URL. None: each row
+        of the data set, without itself.
     n_neighbors : int, default=10
         Number of rows found for each query, at least 1.
     rerank : int or None, default=None
@@ -140,6 +142,8 @@ def search(
     if n_neighbors > n_available:
         others = f"{max(n_available, 0):,} {'other ' if queries is None else ''}rows"
         raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
+    if isinstance(queries, str | PathLike):
+        queries = open_shards(queries, storage_options=storage_options)
     if not (queries is None or isinstance(queries, ShardDataset)):
         queries = rows_as_csr(queries, name="queries")
         check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
@@ -147,6 +151,8 @@ def search(
     if rerank is not None:
         n_kept = min(check_integer(rerank, "rerank", low=n_neighbors), n_available)
         raw = _raw_rows(data, queries, source, storage_options)
+    elif source is not None:
+        raise ConfigError("source is given, but without rerank nothing is read from it; pass rerank, such as 100")
     stored = ShardSource.of(data.shards)
     splits = [split for split in stored.splits() if split.stop]
     n_queries = data.n_rows if queries is None else queries.shape[0]
@@ -260,4 +266,14 @@ def _raw_rows(data: ShardDataset, queries: Any, source: Any, storage_options: Ma
             f"source is an array of shape {X.shape}, but the shards were made from {data.n_rows:,} rows of "
             f"{data.manifest.n_features:,} columns; pass all of them, in their order"
         )
+    for position in (0, -1) if data.n_rows else ():
+        block = data.shards.read(data.manifest.shards[position], data.verifies, only=("encoded",))
+        n = min(block.n_rows, _COMPARED)
+        rows = slice(0, n) if position == 0 else slice(data.n_rows - n, data.n_rows)
+        some = block.X.codes[:n] if position == 0 else block.X.codes[block.n_rows - n :]
+        if not np.array_equal(data.map.encode(X[rows]).codes, some):
+            raise ConfigError(
+                "source is an array of other rows, or in another order, than those from which the shards were made: "
+                f"codes of rows {rows.start:,} to {rows.stop - 1:,} differ; pass the rows in their order, or a path"
+            )
     return RowsInMemory(X)

@@ -71,7 +71,8 @@ def test_search__shards_against_themselves(data):
 
 
 def test_search__shards_as_queries_give_what_their_rows_give(data, rows):
-    by_shards, by_rows = search(data, data, 3, progress=False), search(data, rows, 3, progress=False)
+    by_shards = search(data, data.shards.storage.url, 3, progress=False)
+    by_rows = search(data, rows, 3, progress=False)
     assert np.array_equal(by_shards.rows, by_rows.rows)
     assert np.array_equal(by_shards.similarities, by_rows.similarities)
 
@@ -155,7 +156,7 @@ def test_search__names_the_cell_of_a_query_of_any_batch(data, rows, monkeypatch)
         search(data, queries, 2, progress=False)
 
 
-@pytest.mark.parametrize("queries", [3, "rows", np.zeros(60), np.zeros((2, 9))], ids=repr)
+@pytest.mark.parametrize("queries", [3, np.zeros(60), np.zeros((2, 9))], ids=repr)
 def test_search__queries_that_are_no_rows(queries, data):
     with pytest.raises(InputError, match=r"queries has shape|9 features"):
         search(data, queries, 2, progress=False)
@@ -179,6 +180,9 @@ def test_search__bad_arguments(data, rows):
         ({"rerank": 9}, "rerank=9"),
         ({"rerank": 20}, "pass source"),
         ({"rerank": 20, "source": rows[:7]}, "500 rows of 60 columns"),
+        ({"rerank": 20, "source": rows[::-1]}, "codes of rows 0 to"),
+        ({"rerank": 20, "source": sp.vstack([rows[:-9], rows[-9:][::-1]])}, "to 499 differ"),
+        ({"source": rows}, "pass rerank"),
         ({"queries": data, "rerank": 20, "source": rows}, "they are shards"),
     ]:
         with pytest.raises(ConfigError, match=message):

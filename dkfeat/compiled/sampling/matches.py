@@ -59,6 +59,11 @@ def _count_matches(queries, rows, n_queries, n_rows, row_bytes, bits, surplus, c
                 counts[q * n_rows + row] = total - surplus
 
 
+def countable_bits(bits: int) -> int:
+    """Return the least number of bits, at least `bits`, whose codes can be counted: 1, 2, 4, 8, 16 or 32."""
+    return next(wide for wide in (1, 2, 4, 8, 16, 32) if wide >= bits)
+
+
 def in_whole_bytes(codes: NDArray[np.uint8], n_components: int, bits: int) -> tuple[NDArray[np.uint8], int]:
     """Widen packed codes to the next number of bits whose codes can be counted; return them and their bits.
 
@@ -68,7 +73,7 @@ def in_whole_bytes(codes: NDArray[np.uint8], n_components: int, bits: int) -> tu
     >>> codes.tolist(), bits
     ([[33, 4]], 4)
     """
-    wide = next(w for w in (1, 2, 4, 8, 16, 32) if w >= bits)
+    wide = countable_bits(bits)
     if wide == bits:
         return codes, bits
     given = np.unpackbits(codes, axis=1, count=n_components * bits, bitorder="little")
