@@ -22,6 +22,7 @@ SCRIPTS = (
     "checks",
     "webspam",
     "neighbors",
+    "duplicates",
 )
 
 

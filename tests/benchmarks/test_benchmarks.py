@@ -28,6 +28,7 @@ def records_of(name, arguments, **variables):
         ("projections", "ratio"),
         ("maclaurin", "ratio"),
         ("latency", "ratio"),
+        ("duplicates", "ratio"),
         pytest.param("training", "ratio", marks=pytest.mark.slow),
         pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
