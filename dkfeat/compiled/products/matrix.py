@@ -19,7 +19,8 @@ from numba.core import cgutils, types
 
 from dkfeat.compiled.jit import kernel
 from dkfeat.compiled.random.tables import TILE
-from dkfeat.compiled.simd.vector import I64, LANES, Code, call_intrinsic, emit_prefetch, f32x16, register, repeat
+from dkfeat.compiled.simd.registration import I64, Code, register
+from dkfeat.compiled.simd.vector import LANES, call_intrinsic, emit_prefetch, f32x16, repeat
 
 AHEAD = 8
 """Number of nonzeros by which the prefetch of weights is ahead."""

@@ -16,18 +16,8 @@ from llvmlite import ir
 from numba.core import types
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.vector import (
-    I64,
-    Code,
-    count_up,
-    emit_multiply_low,
-    interleave,
-    multiply_low,
-    register,
-    repeat,
-    splat64,
-    u64x8,
-)
+from dkfeat.compiled.simd.registration import I64, Code, register
+from dkfeat.compiled.simd.vector import count_up, emit_multiply_low, interleave, multiply_low, repeat, splat64, u64x8
 
 STREAM_GCWS = 0
 """Parameters of consistent weighted sampling and the mixed code of a coordinate."""

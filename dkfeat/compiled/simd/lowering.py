@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from dkfeat.compiled.simd.vector import I16, I32, I64, Code, Vector, register
+from dkfeat.compiled.simd.registration import I16, I32, I64, Code, Vector, register
 
 WIDTH = 8
 """Lanes of a vector of float64."""

@@ -37,7 +37,7 @@ from dkfeat.compiled.simd.lowering import (
     store_single,
     transposed,
 )
-from dkfeat.compiled.simd.vector import I64, Code, register
+from dkfeat.compiled.simd.registration import I64, Code, register
 
 _DIAGONAL = math.sqrt(0.5)
 

@@ -16,7 +16,8 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.vector import I32, LANES, Code, call_intrinsic, f32x16, load, register, store
+from dkfeat.compiled.simd.registration import I32, Code, register
+from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, store
 
 _F32X16 = f32x16.backend
 
