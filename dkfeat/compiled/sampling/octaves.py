@@ -40,16 +40,21 @@ def _octave_of_power(x, power):
 
 
 @kernel
-def _signed_octaves(values, power, exponents, fractions, negative):
+def _octaves(values, exponents, fractions, negative):
     for i in range(values.shape[0]):
-        x = f64(values[i])
-        negative[i] = x < 0.0
-        if x == 0.0:
-            exponents[i], fractions[i] = ABSENT, u32(0)
-        elif power == 1.0:
-            exponents[i], fractions[i] = _exact_octave(x)
-        else:
-            exponents[i], fractions[i] = _octave_of_power(x, power)
+        negative[i] = values[i] < 0.0
+        exponents[i], fractions[i] = ABSENT, u32(0)
+        if values[i] != 0.0:
+            exponents[i], fractions[i] = _exact_octave(values[i])
+
+
+@kernel
+def _octaves_of_powers(values, power, exponents, fractions, negative):
+    for i in range(values.shape[0]):
+        negative[i] = values[i] < 0.0
+        exponents[i], fractions[i] = ABSENT, u32(0)
+        if values[i] != 0.0:
+            exponents[i], fractions[i] = _octave_of_power(values[i], power)
 
 
 def signed_octaves(
@@ -81,5 +86,8 @@ def signed_octaves(
     values = owned(values, np.float32 if values.dtype == np.float32 else np.float64)
     n = len(values)
     exponents, fractions, negative = np.empty(n, np.int32), np.empty(n, np.uint32), np.empty(n, np.bool_)
-    _signed_octaves(values, float(power), exponents, fractions, negative)
+    if power == 1.0:
+        _octaves(values, exponents, fractions, negative)
+    else:
+        _octaves_of_powers(values, float(power), exponents, fractions, negative)
     return exponents, fractions, negative
