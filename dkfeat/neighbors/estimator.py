@@ -172,7 +172,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Returns
         -------
-        graph : csr_matrix of shape (n_queries, n_samples_fit_), float64
+        graph : csr_matrix of shape (n_queries, n_fitted), float64
             Rows of n_neighbors edges, in the order of their distances.
         """
         check_choice(mode, "mode", ("connectivity", "distance"))
@@ -193,7 +193,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Returns
         -------
-        graph : csr_matrix of shape (n_queries, n_samples_fit_), float64
+        graph : csr_matrix of shape (n_queries, n_fitted), float64
         """
         check_is_fitted(self)
         return self.kneighbors_graph(X, self.n_neighbors + (self.mode == "distance"), self.mode)
