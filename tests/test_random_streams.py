@@ -68,10 +68,3 @@ def test_draw_seed__all_64_bits_move():
 
 def test_check_seed__none_draws():
     assert check_seed(None) != check_seed(None)
-
-
-def test_streams__are_those_that_compiled_loops_use():
-    from dkfeat.compiled.sampling import gcws
-
-    assert int(gcws._STREAM) == philox.STREAM_GCWS
-    assert int(gcws._SHIFT_STREAM) == philox.STREAM_CODE_SHIFT
