@@ -14,6 +14,7 @@ from dkfeat.compiled.sampling.bands import hash_bands
 from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError
+from dkfeat.neighbors.nearest import numbered_codes
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -162,9 +163,7 @@ class WriteKeys:
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> list[str]:  # noqa: ARG002 - a shard is short
         """See `dkfeat.engine.runners.local.SplitTask`."""
-        entries = self.data.manifest.shards
-        first = sum(entry.rows for entry in entries[: split.number])
-        codes = self.data.shards.read(entries[split.number], self.data.verifies, only=("encoded",)).X
+        first, codes = numbered_codes(self.data, split)
         return self.files.add(first, codes.codes, codes.empty)
 
 

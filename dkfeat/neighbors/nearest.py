@@ -205,6 +205,13 @@ def sampled_map(data: ShardDataset) -> SampledMap:
     return fitted
 
 
+def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
+    """Read the codes of a shard, a split of `ShardSource`; return the number of its first row, and the codes."""
+    entries = data.manifest.shards
+    first = sum(entry.rows for entry in entries[: split.number])
+    return first, data.shards.read(entries[split.number], data.verifies, only=("encoded",)).X
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """Task that compares a batch of queries with the rows of a shard."""
@@ -217,9 +224,7 @@ class _Task:
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> NDArray[np.int64]:
         """Return the heaps of the best rows of a shard."""
         heaps = empty_heaps(len(self.own), self.n_kept)
-        entries = self.data.manifest.shards
-        first = sum(entry.rows for entry in entries[: split.number])
-        codes = self.data.shards.read(entries[split.number], self.data.verifies, only=("encoded",)).X
+        first, codes = numbered_codes(self.data, split)
         for at in range(0, split.stop, _ROWS):
             if stopped():
                 raise Stopped
