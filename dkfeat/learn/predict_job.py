@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +14,19 @@ from numpy.typing import NDArray
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.engine.dataset.dataset import ShardDataset
+from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_source
-from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tables import ORIGIN, origin_columns
+from dkfeat.engine.tasks.job import Job, count_empty
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
 from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, to_table
-from dkfeat.io.shards.reader import ShardReader, open_reader
+from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, required_table, to_table
 from dkfeat.io.sources.base import Source
 from dkfeat.io.sources.shards import ShardSource
-from dkfeat.io.storage import is_read_only, open_storage
-from dkfeat.io.storage.base import META, SPEC, Storage
-from dkfeat.io.storage.urls import is_url
+from dkfeat.io.storage.base import META, Storage
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel
 
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
     from dkfeat.io.sources.base import Piece
 
 
-ORIGIN = ("source_file", "source_split", "source_row")
-"""Columns with the origin of a row."""
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")
 
 _ORIGIN_BYTES = 64
@@ -61,20 +56,15 @@ class PredictJob(Job):
         """Return the function that turns rows into columns of predictions."""
         model = _models.get((self.storage.url, self.spec_fp), lambda: _load(self.spec, self.storage))
         is_encoded, scores = self.source.kind == "shards", bool(self.spec["output"]["scores"])
-        return lambda X: pa.table(prediction_columns(model, score_rows(model, X, is_encoded=is_encoded), scores=scores))
+        return lambda X: prediction_table(model, score_rows(model, X, is_encoded=is_encoded), scores=scores)
 
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:
         """Return the columns that the source keeps, and the origin of each row."""
-        origins = self.source.origins(split, piece, before)
-        counts = [origin.n_rows for origin in origins]
-        rows = [np.arange(origin.first, origin.first + origin.n_rows) for origin in origins]
-        names = pa.array([origin.file for origin in origins], pa.string())
-        columns = {
-            "source_file": names.take(pa.array(np.repeat(np.arange(len(counts)), counts))),
-            "source_split": pa.array(np.repeat(np.array([o.split for o in origins], np.int64), counts)),
-            "source_row": pa.array(np.concatenate([np.empty(0, np.int64), *rows])),
-        }
-        return {**piece.block.kept, **columns}
+        return {**piece.block.kept, **origin_columns(self.source, split, piece, before)}
+
+    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - encoded rows are predictions
+        """Count the rows without features."""
+        return count_empty(piece.block.X)
 
 
 def prediction_spec(model: LinearModel, source: Source, *, scores: bool) -> dict[str, Any]:
@@ -137,12 +127,12 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
         raise ConfigError(
             f"the source keeps a column {taken[0]!r}, but predictions have a column of that name; rename or drop it"
         )
-    kept |= {"source_file": "string", "source_split": "int64", "source_row": "int64"}
+    kept |= ORIGIN
     n_outputs = model.coef.shape[0]
     single = model.task in ("binary", "regression")
     no_scores = np.zeros(0 if single else (0, n_outputs), np.float32)
     block = RowBlock(
-        X=pa.table(prediction_columns(model, no_scores, scores=scores)),
+        X=prediction_table(model, no_scores, scores=scores),
         y=np.zeros(0, source.label_dtype) if source.has_labels else None,
         label_offsets=np.zeros(1, np.int64) if source.has_labels and source.multilabel else None,
         qid=np.zeros(0, np.int64) if source.query_id else None,
@@ -153,7 +143,7 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
     return kinds(table.schema)
 
 
-def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> dict[str, pa.Array]:
+def prediction_table(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> pa.Table:
     """Make the columns of predictions from the output of ``model.decision_function``.
 
     ``prediction``: a label, a list of labels, or a number. With `scores`, a model of two classes adds ``score`` of the
@@ -167,18 +157,18 @@ def prediction_columns(model: LinearModel, values: NDArray[np.float32], *, score
     else:
         columns = {"prediction": pa.array(np.ascontiguousarray(found))}
     if not scores or model.task == "regression":
-        return columns
+        return required_table(columns)
     probabilities = model.probabilities(values).astype(np.float32) if model.has_probabilities else None
     if model.task == "binary":
         columns["score"] = pa.array(values)
         if probabilities is not None:
             columns["probability"] = pa.array(np.ascontiguousarray(probabilities[:, 1]))
-        return columns
+        return required_table(columns)
     offsets = np.arange(len(values) + 1, dtype=np.int64) * values.shape[1]
     columns["scores"] = lists(offsets, pa.array(np.ascontiguousarray(values).ravel()))
     if probabilities is not None:
         columns["probabilities"] = lists(offsets, pa.array(probabilities.ravel()))
-    return columns
+    return required_table(columns)
 
 
 def model_file(model: LinearModel) -> dict[str, bytes]:
@@ -245,25 +235,6 @@ def prediction_source(
     if not found.is_resolved:
         raise ConfigError("a source for predictions needs n_features, zero_based and label_dtype")
     return found
-
-
-def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> ShardReader | None:
-    """Open the shards or predictions given as a data set, a folder or a URL; None for anything else."""
-    if isinstance(source, ShardDataset):
-        return source.shards
-    if isinstance(source, list | tuple) and len(source) == 1:
-        source = source[0]
-    if not isinstance(source, str | PathLike) or any(sign in fspath(source) for sign in "*?["):
-        return None
-    remote = is_url(fspath(source))
-    if remote and is_read_only(fspath(source)):
-        return None
-    storage = open_storage(source, storage_options if remote else None)
-    try:
-        exists = storage.size(SPEC) is not None
-    except OSError:  # a file or an inaccessible folder: reading the source raises a better error
-        exists = False
-    return open_reader(storage) if exists else None
 
 
 def _read_as_training_rows(model: LinearModel, source: Source) -> Source:

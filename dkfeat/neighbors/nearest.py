@@ -194,10 +194,9 @@ def sampled_map(data: ShardDataset) -> SampledMap:
     ConfigError
         If the map is not locality sensitive, or the shards hold its features expanded.
     """
-    fitted = None if data.holds_predictions else data.map
-    if not isinstance(fitted, SampledMap) or data.spec["output"]["layout"] != "codes":
-        layout = data.spec["output"]["layout"]
-        what = "predictions" if fitted is None else f"features of the map {fitted.name!r} in the layout {layout!r}"
+    fitted = data.map if data.has_features else None
+    if not isinstance(fitted, SampledMap) or data.layout != "codes":
+        what = data.layout if fitted is None else f"features of the map {fitted.name!r} in the layout {data.layout!r}"
         raise ConfigError(
             f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
             "featurize with gcws or dart in the layout 'codes'"

@@ -82,7 +82,7 @@ class RunReport:
             manifest = self.data.manifest
             size = sum(entry.size for entry in manifest.shards)
             figures["rows"] = f"{manifest.rows:,}"
-            if not self.data.holds_predictions:
+            if self.data.has_features:
                 figures["features"] = f"{self.data.shape[1]:,}"
             figures["shards"] = f"{len(manifest.shards):,}"
             figures["size"] = show_bytes(size)
@@ -109,7 +109,7 @@ class RunReport:
                 "bad_rows_by_reason": manifest.bad_rows,
                 "shards": len(manifest.shards),
                 "size": sum(entry.size for entry in manifest.shards),
-                "features": None if self.data.holds_predictions else self.data.shape[1],
+                "features": self.data.shape[1] if self.data.has_features else None,
                 "map": dict(self.data.spec["map"]),
                 "sources": len(manifest.sources),
                 "no_final_newline": manifest.unterminated,
@@ -223,10 +223,10 @@ def run_report(
     state, logs = status(storage), read_logs(storage)
     data = None if state.committed is None else open_shards(place, storage_options=target_options, verify="size")
     kernel, note = None, "Nothing is committed yet."
-    if data is not None and data.holds_predictions:
+    if data is not None and not data.has_features:
         if source is not None:
-            raise ConfigError(f"{storage.url} holds predictions, for which no source is read; leave it out")
-        note = "These are predictions; kernel estimates are about features."
+            raise ConfigError(f"{storage.url} holds {data.layout}, for which no source is read; leave it out")
+        note = f"These are {data.layout}; kernel estimates are about features."
     elif data is not None:
         kernel, note = estimate_kernel(data, source, logs, pair_rows, random_state, storage_options)
     return RunReport(

@@ -109,8 +109,7 @@ def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, A
     click.UsageError
         If SOURCE holds shards and options for reading files were given.
     """
-    from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.learn.predict_job import dataset_reader
+    from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader
 
     reader = dataset_reader(source, options["storage_options"])
     if reader is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,9 +21,11 @@ from dkfeat.errors import ConfigError, DkfeatError
 from dkfeat.html import card, sparkline
 from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.io.shards import reader
-from dkfeat.io.shards.columns import RESERVED
+from dkfeat.io.shards.columns import LAYOUTS, RESERVED
 from dkfeat.io.sources.base import join_blocks
-from dkfeat.io.storage import open_storage
+from dkfeat.io.storage import is_read_only, open_storage
+from dkfeat.io.storage.base import SPEC
+from dkfeat.io.storage.urls import is_url
 from dkfeat.messages import counted, show_label
 from dkfeat.validation import check_choice, check_integer
 
@@ -106,8 +108,8 @@ class ShardDataset:
     def _repr_html_(self) -> str:
         manifest, output = self.manifest, self.spec["output"]
         facts: dict[str, Any] = {"location": self._reader.storage.url, **manifest.facts()}
-        if self.holds_predictions:
-            facts["holds"] = f"predictions: {', '.join(manifest.schema)}"
+        if not self.has_features:
+            facts["holds"] = f"{self.layout}: {', '.join(manifest.schema)}"
         else:
             columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
             facts["features"] = f"{columns}, {output['row_bytes']:,} bytes a row as {output['layout']}"
@@ -152,9 +154,14 @@ class ShardDataset:
         return self._reader.spec
 
     @property
-    def holds_predictions(self) -> bool:
-        """True for the output of `dkfeat.predict`, which has no features."""
-        return bool(self.spec["output"]["layout"] == "predictions")
+    def layout(self) -> str:
+        """Layout of the features, "codes", "sparse" or "dense", or the kind of a table, such as "predictions"."""
+        return str(self.spec["output"]["layout"])
+
+    @property
+    def has_features(self) -> bool:
+        """False for a table that was computed from features, such as the output of `dkfeat.predict`."""
+        return self.layout in LAYOUTS
 
     @cached_property
     def map(self) -> FeatureMap:
@@ -294,9 +301,8 @@ class ShardDataset:
         dkfeat.errors.ConfigError
             If the layout is not "codes".
         """
-        layout = self.spec["output"]["layout"]
-        if layout != "codes":
-            raise ConfigError(f"these shards hold the layout {layout!r}, not codes; use to_scipy")
+        if self.layout != "codes":
+            raise ConfigError(f"these shards hold the layout {self.layout!r}, not codes; use to_scipy")
         codes: PackedCodes = join_blocks([self._rows(entry, ()) for entry in self.manifest.shards]).X
         return codes
 
@@ -359,7 +365,7 @@ class ShardDataset:
         empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # tasks need no list of shards
         light = ShardDataset(reader.ShardReader(self._reader.storage, spec, empty), self._verify)
         metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
-        if spec["output"]["layout"] == "dense":
+        if self.layout == "dense":
             metas["dkfeat-X"] = np.empty((0, self.shape[1]), np.float32)
         metas["dkfeat-y"] = np.empty(0, spec["input"]["label_dtype"])
         if spec["input"]["multilabel"]:
@@ -379,9 +385,9 @@ class ShardDataset:
 
     def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
         """Return the requested columns besides features and labels; raise `ConfigError` if the data set lacks one."""
-        if self.holds_predictions:
+        if not self.has_features:
             url = self._reader.storage.url
-            raise ConfigError(f"{url} holds predictions, not features; any Parquet reader reads {url}/data")
+            raise ConfigError(f"{url} holds {self.layout}, not features; any Parquet reader reads {url}/data")
         if query_id and not self.spec["input"]["query_id"]:
             raise ConfigError("query ids are requested, but the source was read without them")
         if weight and "weight" not in self.manifest.schema:
@@ -413,6 +419,25 @@ class ShardDataset:
     def verify(self) -> reader.Report:
         """Read every shard in full and report every problem, and every file that no manifest lists."""
         return reader.verify(self._reader.storage)
+
+
+def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> reader.ShardReader | None:
+    """Open the shards, or the table, given as a data set, a folder or a URL; None for anything else."""
+    if isinstance(source, ShardDataset):
+        return source.shards
+    if isinstance(source, list | tuple) and len(source) == 1:
+        source = source[0]
+    if not isinstance(source, str | PathLike) or any(sign in fspath(source) for sign in "*?["):
+        return None
+    remote = is_url(fspath(source))
+    if remote and is_read_only(fspath(source)):
+        return None
+    storage = open_storage(source, storage_options if remote else None)
+    try:
+        exists = storage.size(SPEC) is not None
+    except OSError:  # a file or an inaccessible folder: reading the source raises a better error
+        exists = False
+    return reader.open_reader(storage) if exists else None
 
 
 def map_shown(spec: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -51,7 +51,7 @@ def run_plan(
     sidecars: Mapping[str, bytes],
     resume: bool,
     keep_changed: bool = False,
-    job: type[Job] = Job,
+    job: Callable[..., Job] = Job,
     stage: str = "featurize",
     lock: Lock | None = None,
 ) -> Manifest:
@@ -73,7 +73,7 @@ def run_plan(
         Columns and types of every shard.
     sidecars, resume, keep_changed, lock
         See `dkfeat.io.commit.begin.begin`.
-    job : type
+    job : callable
         Class of the tasks.
     stage : str
         Name of the stage in progress reports.

@@ -26,7 +26,7 @@ from dkfeat.io.storage.urls import thread_retries
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import Split
+    from dkfeat.blocks import RowBlock, Split
     from dkfeat.io.manifest.manifest import ShardEntry
     from dkfeat.io.shards.bad_rows import BadRow
     from dkfeat.io.sources.base import Piece, Source
@@ -90,6 +90,15 @@ class Job:
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
         return piece.block.kept
+
+    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:
+        """Return the rows of the piece's shard; `before` as for `kept`."""
+        y = piece.block.y if self.keeps_labels else None
+        return replace(piece.block, X=encoded, y=y, kept=self.kept(split, piece, before))
+
+    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - for subclasses
+        """Return the number of rows without features."""
+        return count_empty(encoded)
 
     @property
     def is_exact(self) -> bool:
@@ -210,7 +219,7 @@ def _publish(
     encoded, piece = encode_accepted(encode, job.source, split, piece)
     if existing is not None:
         return existing, piece, True
-    block = piece.block
+    result = job.block(split, piece, encoded, before)
     footer = shards.ShardFooter(
         spec_fp=job.spec_fp,
         split=split.number,
@@ -219,20 +228,18 @@ def _publish(
         source=split.file.name,
         range=(piece.start, piece.stop),
         source_sha256=piece.source_sha256,
-        rows=block.n_rows,
-        nnz=int(getattr(block.X, "nnz", 0)),
-        n_empty=_count_empty(block.X if output["layout"] == "predictions" else encoded),
+        rows=result.n_rows,
+        nnz=int(getattr(piece.block.X, "nnz", 0)),
+        n_empty=job.n_empty(piece, encoded),
         versions=shards.versions(),
         rows_by_file=piece.rows_by_file,
         bad_rows=piece.bad_rows,
     )
-    y = block.y if job.keeps_labels else None
-    encoded_block = replace(block, X=encoded, y=y, kept=job.kept(split, piece, before))
-    shard = shards.encode_shard(output["layout"], encoded_block, footer, values=output.get("values", True))
+    shard = shards.encode_shard(output["layout"], result, footer, values=output.get("values", True))
     return publish(job.storage, name, shard, run_id=job.run_id), piece, False
 
 
-def _count_empty(encoded: Any) -> int:
+def count_empty(encoded: Any) -> int:
     """Count rows without features: null codes, no stored columns, or only zeros."""
     if isinstance(encoded, PackedCodes):
         return int(np.count_nonzero(encoded.empty))

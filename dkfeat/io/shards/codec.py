@@ -238,11 +238,11 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
 
     Parameters
     ----------
-    layout : {"codes", "sparse", "dense", "predictions"}
-        Layout of the features, or "predictions" for columns of predictions.
+    layout : str
+        Layout of the features, of ``columns.LAYOUTS``, or of a table, of ``columns.TABLES``.
     block : RowBlock
         Rows. ``X`` has the features in the type of the layout: PackedCodes, csr_matrix or ndarray of float32, or
-        pyarrow.Table for predictions. Kept columns have types in ``columns.KEPT_TYPES``; without labels there is no
+        pyarrow.Table. Kept columns have types in ``columns.KEPT_TYPES``; without labels there is no
         column for them.
     footer : ShardFooter
         Footer; its counts must be those of the rows.

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 
 LAYOUTS = ("codes", "sparse", "dense")
+"""Layouts of features."""
+
+TABLES = ("predictions", "neighbors", "pairs", "groups", "index")
+"""Layouts of results that are computed from features, with columns of their own."""
 
 RESERVED = ("label", "qid", "weight", "codes", "indices", "values", "features")
 """Column names that kept columns cannot have, because shards use them."""
@@ -97,13 +101,21 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
         found.update(_sparse_columns(block.X, values))
     elif layout == "dense":
         found["features"] = _dense_column(block.X)
-    elif layout == "predictions":
+    elif layout in TABLES:
         found.update(zip(block.X.column_names, block.X.columns, strict=True))
     else:
-        raise InputError(f"layout={layout!r}, but it must be one of {', '.join(LAYOUTS)} or predictions")
+        raise InputError(f"layout={layout!r}, but it must be one of {', '.join((*LAYOUTS, *TABLES))}")
     nullable = {"codes", *block.kept}
+    if layout in TABLES:
+        nullable |= {column.name for column in block.X.schema if column.nullable}
     schema = pa.schema([pa.field(name, column.type, nullable=name in nullable) for name, column in found.items()])
     return pa.table(list(found.values()), schema=schema), _settings(schema)
+
+
+def required_table(columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Make a table of columns without nulls."""
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    return pa.table(list(columns.values()), schema=schema)
 
 
 def schema_of(

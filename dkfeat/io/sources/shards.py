@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -14,10 +14,21 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.manifest import ShardEntry
 from dkfeat.io.manifest.metadata import read_plan
-from dkfeat.io.shards.columns import RESERVED
+from dkfeat.io.shards.columns import LAYOUTS, RESERVED
 from dkfeat.io.shards.reader import ShardReader
 from dkfeat.io.sources.base import Origin, Piece, Scan, Source, SplitScan
 from dkfeat.io.storage.base import DATA
+
+
+class StoredShard(NamedTuple):
+    """A shard as a part of its data set."""
+
+    entry: ShardEntry
+    """Record in the manifest."""
+    origins: tuple[Origin, ...]
+    """Origins of its rows, in order."""
+    first_row: int
+    """Number of its first row among all rows of the data set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +42,8 @@ class ShardSource(Source):
 
     reader: ShardReader
     """Reader of the shards of its manifest; later commits do not change it."""
-    entries: Mapping[str, tuple[ShardEntry, tuple[Origin, ...]]]
-    """Records of the shards and origins of their rows, by the shards' names."""
+    stored: Mapping[str, StoredShard]
+    """Shards by their names."""
     urlpath: str
     """Path or URL of the data set."""
     n_features: int | None
@@ -57,15 +68,15 @@ class ShardSource(Source):
         Raises
         ------
         ConfigError
-            If the shards hold predictions.
+            If the shards do not hold features.
         """
         options = reader.spec["input"]
         url = reader.storage.url
-        if reader.spec["output"]["layout"] == "predictions":
-            raise ConfigError(f"{url} holds predictions, not features")
+        if (layout := reader.spec["output"]["layout"]) not in LAYOUTS:
+            raise ConfigError(f"{url} holds {layout}, not features")
         return cls(
             reader=reader,
-            entries=_entries(reader),
+            stored=_stored(reader),
             urlpath=url,
             n_features=reader.manifest.n_features,
             multilabel=bool(options.get("multilabel")),
@@ -102,16 +113,20 @@ class ShardSource(Source):
         """List the shards in the manifest's order; `etag` is their SHA-256, by which a change is detected."""
         return tuple(
             SourceFile(name=entry.name, url=f"{self.urlpath}/{DATA}/{entry.name}", size=entry.size, etag=entry.sha256)
-            for entry, _ in self.entries.values()
+            for entry, _, _ in self.stored.values()
         )
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
         """Make one split of each shard, from its first row to its last."""
         files = self.files() if files is None else files
         return tuple(
-            Split(number=first_number + position, file=file, start=0, stop=self.entries[file.name][0].rows)
+            Split(number=first_number + position, file=file, start=0, stop=self.stored[file.name].entry.rows)
             for position, file in enumerate(files)
         )
+
+    def first_row(self, split: Split) -> int:
+        """Return the number of the first row of a split among all rows of the data set."""
+        return self.stored[split.file.name].first_row
 
     def rows_of(self, split: Split) -> int | None:
         """Return the number of rows of a split."""
@@ -142,7 +157,7 @@ class ShardSource(Source):
         ``Piece.start`` and ``Piece.stop`` are rows of the shard; ``Piece.source_sha256`` is a hash of these and of its
         SHA-256.
         """
-        entry, _ = self.entries[split.file.name]
+        entry = self.stored[split.file.name].entry
         most = max(1, entry.rows if max_piece_rows is None else max_piece_rows)
         bounds = [*range(0, max(1, entry.rows), most), entry.rows]
         parts = self.reader.batches(entry, most) if entry.rows else iter([self.reader.read(entry)])
@@ -160,7 +175,7 @@ class ShardSource(Source):
     def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:  # noqa: ARG002 - inherited
         """Locate the rows in the source from which the shards were made."""
         found, first = [], 0
-        for origin in self.entries[split.file.name][1]:
+        for origin in self.stored[split.file.name].origins:
             start, stop = max(piece.start, first), min(piece.stop, first + origin.n_rows)
             if start < stop:
                 found.append(origin._replace(first=origin.first + start - first, n_rows=stop - start))
@@ -177,18 +192,20 @@ class ShardSource(Source):
         return {}
 
 
-def _entries(reader: ShardReader) -> dict[str, tuple[ShardEntry, tuple[Origin, ...]]]:
+def _stored(reader: ShardReader) -> dict[str, StoredShard]:
     manifest, names = reader.manifest, dict[int, tuple[str, ...]]()
     if any(entry.rows_by_file for entry in manifest.shards):  # a record names only the first file of a group
         plans = (read_plan(reader.storage, number) for number in range(1, manifest.number + 1))
         names = {split.number: tuple(file.name for file in split.files) for plan in plans for split in plan.splits}
-    found: dict[str, tuple[ShardEntry, tuple[Origin, ...]]] = {}
+    found: dict[str, StoredShard] = {}
     before: list[int] = []
+    first_row = 0
     for entry in manifest.shards:
         counts = entry.rows_by_file or (entry.rows,)
         before = [0] * len(counts) if entry.piece == 0 else before
         files = names[entry.split] if entry.rows_by_file else (entry.source,)
         origins = (Origin(*item) for item in zip(files, [entry.split] * len(files), before, counts, strict=True))
-        found[entry.name] = entry, tuple(origins)
+        found[entry.name] = StoredShard(entry, tuple(origins), first_row)
+        first_row += entry.rows
         before = [sum(pair) for pair in zip(before, counts, strict=True)]
     return found

@@ -204,8 +204,8 @@ def _fit_all(
 
 def _source(given: Any) -> Source:
     # late import: readers are loaded only if there is something to read
+    from dkfeat.engine.dataset.dataset import dataset_reader
     from dkfeat.engine.resolve.arguments import as_source
-    from dkfeat.learn.predict_job import dataset_reader
 
     source = as_source(given)
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:

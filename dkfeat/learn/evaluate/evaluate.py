@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
+from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.rows import indicator
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import InOrder, Stopped
@@ -18,7 +19,7 @@ from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import Accumulator, Batch, accumulator_for
 from dkfeat.learn.evaluate.result import Evaluation, evaluation_of
 from dkfeat.learn.model import LinearModel, load_model
-from dkfeat.learn.predict_job import dataset_reader, piece_rows, prediction_source, score_rows, weights_sha256
+from dkfeat.learn.predict_job import piece_rows, prediction_source, score_rows, weights_sha256
 from dkfeat.learn.sgd.rows import align_labels
 
 if TYPE_CHECKING:

@@ -1,0 +1,174 @@
+"""Tables that are computed from a data set's shards, and are stored and committed as shards themselves."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dkfeat.blocks import RowBlock
+from dkfeat.engine.plan import make_plan
+from dkfeat.engine.resolve.arguments import open_target
+from dkfeat.engine.resolve.resolve import Resolved
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
+from dkfeat.engine.tasks.batch import run_plan
+from dkfeat.engine.tasks.job import Job
+from dkfeat.io.manifest.metadata import spec_text
+from dkfeat.io.shards.columns import kinds
+from dkfeat.io.sources.shards import ShardSource
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import Split
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.progress import Progress
+    from dkfeat.engine.runners.open import LazyRunner
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.sources.base import Piece, Source
+
+ORIGIN = {"source_file": "string", "source_split": "int64", "source_row": "int64"}
+"""Columns with the origin of a row, and their types."""
+
+
+def origin_columns(source: Source, split: Split, piece: Piece, before: Sequence[int]) -> dict[str, pa.Array]:
+    """Return the columns of `ORIGIN` for the rows of a piece; `before` as for ``Source.origins``."""
+    origins = source.origins(split, piece, before)
+    counts = [origin.n_rows for origin in origins]
+    rows = [np.arange(origin.first, origin.first + origin.n_rows) for origin in origins]
+    names = pa.array([origin.file for origin in origins], pa.string())
+    return {
+        "source_file": names.take(pa.array(np.repeat(np.arange(len(counts)), counts))),
+        "source_split": pa.array(np.repeat(np.array([o.split for o in origins], np.int64), counts)),
+        "source_row": pa.array(np.concatenate([np.empty(0, np.int64), *rows])),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJob(Job):
+    """Job that makes rows of a table from each piece of a shard; its source is a `ShardSource`."""
+
+    source: ShardSource
+
+    @property
+    def keeps_labels(self) -> bool:
+        """False: a table has the columns that `table` makes."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """True: tables have equal bits on every machine."""
+        return True
+
+    def encoder(self) -> Callable[[Any], Any]:
+        """Return the identity."""
+        return lambda X: X
+
+    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
+        """Return the rows of the table."""
+        return RowBlock(X=self.table(split, piece), y=None)
+
+    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - inherited
+        """Return 0: rows of a table are not features."""
+        return 0
+
+    def first_row(self, split: Split, piece: Piece) -> int:
+        """Return the number of the piece's first row among all rows of the data set."""
+        return self.source.first_row(split) + piece.start
+
+    @abstractmethod
+    def table(self, split: Split, piece: Piece) -> pa.Table:
+        """Make the table's rows of a piece, any number of them, in the schema of the table's `TableSpec`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """What a table holds."""
+
+    layout: str
+    """Kind of table, of `dkfeat.io.shards.columns.TABLES`."""
+    schema: pa.Schema
+    """Columns; those that are not nullable have no nulls."""
+    settings: Mapping[str, Any]
+    """Plain JSON values that, with the map and the shards' spec, determine the rows of a piece."""
+    piece_rows: int
+    """Maximum number of the data set's rows from which a shard of the table is made."""
+    row_bytes: int
+    """Approximate bytes that are made from one row of the data set."""
+
+    def to_mapping(self, source: ShardSource) -> dict[str, Any]:
+        """Return the spec of the table made from these shards, as plain JSON values."""
+        spec = {
+            "format": 1,
+            self.layout: dict(self.settings),
+            "map": dict(source.reader.spec["map"]),
+            "input": source.to_mapping(),
+            "split": {"blocksize": source.blocksize, "max_piece_rows": self.piece_rows},
+            "output": {
+                "schema": 1,
+                "layout": self.layout,
+                "n_features_out": len(self.schema),
+                "row_bytes": self.row_bytes,
+            },
+        }
+        plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become the lists that are read back
+        return plain
+
+
+def write_table(
+    data: ShardDataset,
+    target: object,
+    spec: TableSpec,
+    job: Callable[..., TableJob],
+    runners: LazyRunner,
+    reporter: Progress,
+    *,
+    stage: str,
+    target_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Make a table from all shards of a data set, and commit it; an interrupted call continues.
+
+    If a new batch was added to the data set, its shards are added to the table.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    target : str or path
+        Folder or URL of the table.
+    spec : TableSpec
+    job : callable
+        Class of the tasks, called with the fields of `Job`.
+    runners : LazyRunner
+        Closed at the end of the call.
+    reporter : Progress
+    stage : str
+        Name of the stage in progress reports.
+    target_options : mapping or None
+        Options of fsspec for a target given by URL.
+
+    Raises
+    ------
+    dkfeat.errors.SpecConflictError
+        If the target holds something else.
+    dkfeat.errors.DkfeatError
+        As from `dkfeat.featurize`.
+    """
+    source = ShardSource.of(data.shards)
+    storage, files = open_target(target, source, target_options)
+    resolved = Resolved(source=source, files=files, map=data.map, spec=spec.to_mapping(source))
+    return run_plan(
+        make_plan(resolved, storage.url),
+        resolved,
+        storage,
+        runners,
+        BadRowLimit(0, source),
+        reporter,
+        schema=kinds(spec.schema),
+        sidecars={},
+        resume=True,
+        job=job,
+        stage=stage,
+    )
