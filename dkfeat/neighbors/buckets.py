@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from dkfeat.compiled.sampling.bands import hash_bands
+from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError
@@ -28,7 +27,7 @@ MOST_COMPARISONS = 16
 """Maximum number of comparisons in a band for each row of the data set."""
 PARTITION_ROWS = 1 << 22
 """Maximum number of rows in a partition, on average."""
-_FILE_ROWS, _HASHED_ROWS = 65_536, 4096  # rows of a file of keys, and rows that are hashed at a time
+_FILE_ROWS = 65_536  # rows of a file of keys
 _PAIRS = 65_536  # pairs for which the file of codes is mapped at a time: the pages that they touch count as memory
 
 
@@ -47,10 +46,11 @@ class FoundPairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BandFiles:
-    """Codes of all rows in one file, and for each block of rows a file with the keys of each band, sorted.
+    """Codes of all rows in one file, and for each block of rows a file with the keys of each band.
 
     A key has the high bits of a band's hash, and the row in its low bits; rows with equal high bits are a bucket. After
-    the bands follows a band of all codes, whose buckets hold copies. Empty rows have no keys.
+    the bands follows a band of all codes, whose buckets hold copies. The keys of a band are sorted if there are several
+    partitions. Empty rows have no keys.
     """
 
     folder: str
@@ -88,13 +88,14 @@ class BandFiles:
         with self._path("codes").open("r+b") as file:
             file.seek(first_row * codes.shape[1])
             file.write(np.ascontiguousarray(codes).data)
-        names = []
+        names, filled = [], ~empty
         for at in range(0, len(codes), _FILE_ROWS):
             some = slice(at, at + _FILE_ROWS)
-            keys = self._keys(first_row + at, codes[some], ~empty[some], bits)
-            if keys.size:
-                names.append(f"{first_row + at}.npy")
-                np.save(self._path(names[-1]), keys)
+            if filled[some].any():
+                names.append(f"{first_row + at}.keys")
+                with self._path(names[-1]).open("wb") as file:
+                    for keys in self._keys(first_row + at, codes[some], filled[some], bits):
+                        file.write(keys.data)
         return names
 
     def mark_copies(self, copies: NDArray[np.bool_]) -> None:
@@ -112,11 +113,11 @@ class BandFiles:
         first, last = (np.array(key, np.uint64) for key in (part << shift, ((part + 1) << shift) - 1))
         runs = [np.empty(0, np.uint64)]
         for name in names:
-            run = np.load(self._path(name), mmap_mode="r")[band]
+            run = np.asarray(np.memmap(self._path(name), np.uint64, "r")).reshape(self.bands.n_bands + 1, -1)[band]
             runs.append(np.array(run[np.searchsorted(run, first) : np.searchsorted(run, last, side="right")]))
         keys = np.concatenate(runs)
         keys.sort()
-        keys = keys[_shared(keys & ~self._row_mask)]
+        keys = shared_keys(keys, self._row_mask)
         return keys & ~self._row_mask, (keys & self._row_mask).astype(np.int64)
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -133,17 +134,14 @@ class BandFiles:
 
     def _keys(
         self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int
-    ) -> NDArray[np.uint64]:
-        keys = np.empty((self.bands.n_bands + 1, np.count_nonzero(filled)), np.uint64)
-        stop = 0
-        for at in range(0, len(codes), _HASHED_ROWS):
-            block, has_keys = codes[at : at + _HASHED_ROWS], filled[at : at + _HASHED_ROWS]
-            rows = (first_row + at + np.flatnonzero(has_keys)).astype(np.uint64)
-            start, stop = stop, stop + len(rows)
-            hashes = hash_bands(block, bits, *self.bands), hash_bands(block, bits, 1, self.n_components)
-            for of_band, band in zip(keys, chain(*hashes), strict=True):
-                of_band[start:stop] = band[has_keys] & ~self._row_mask | rows
-        keys.sort(axis=1)
+    ) -> list[NDArray[np.uint64]]:
+        row_bits = (self.n_rows - 1).bit_length()
+        divisions = (self.bands, Bands(1, self.n_components))
+        keys = [band_keys(codes, bits, *bands, first_row, row_bits) for bands in divisions]
+        if not filled.all():
+            keys = [of_rows.compress(filled, axis=1) for of_rows in keys]
+        for of_rows in keys if self.part_bits else []:  # partitions are searched for, one is not
+            of_rows.sort(axis=1)
         return keys
 
     @property
@@ -240,9 +238,3 @@ def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[
         if not len(left) or most < 0:
             return
         yield left, left + distance
-
-
-def _shared(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which of sorted hashes occur several times."""
-    equal = np.concatenate([[False], hashes[1:] == hashes[:-1], [False]])[: len(hashes) + 1]
-    return equal[1:] | equal[:-1]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dask.distributed import Client
     from numpy.typing import NDArray
 
+MOST_ROWS = 1 << 32
+"""Maximum number of rows: two row numbers fit in 64 bits."""
 _PENDING = 1 << 22  # number of pairs after which those that several bands have in common are merged
 
 
@@ -93,8 +95,8 @@ def duplicates(
     Raises
     ------
     dkfeat.errors.ConfigError
-        For a threshold out of range, a map that does not sample, too few codes for the threshold, or a worker that does
-        not see the temporary folder.
+        For a threshold out of range, a map that does not sample, too few codes for the threshold, more than 2^32 rows,
+        or a worker that does not see the temporary folder.
     dkfeat.errors.ShardError
         If a shard is not as committed.
 
@@ -132,6 +134,11 @@ def duplicates(
     """
     data = shards if isinstance(shards, ShardDataset) else open_shards(shards, storage_options=storage_options)
     fitted = sampled_map(data)
+    if data.n_rows > MOST_ROWS:
+        raise ConfigError(
+            f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MOST_ROWS:,} are compared; "
+            "divide the data set, for example by dates"
+        )
     bands = _bands(fitted, check_real(threshold, "threshold", above=0, high=1))
     source = ShardSource.of(data.shards)
     splits = [split for split in source.splits() if split.stop]
@@ -203,12 +210,11 @@ def _partitions(n: int, size: int) -> list[Split]:
 def _merged(parts: list[FoundPairs]) -> FoundPairs:
     """Sort pairs, each kept once."""
     rows, counts = np.concatenate([part.rows for part in parts]), np.concatenate([part.counts for part in parts])
-    order = np.lexsort((rows[:, 1], rows[:, 0]))
-    rows, counts = rows[order], counts[order]
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    keys = rows.astype(np.uint64) @ np.array([MOST_ROWS, 1], np.uint64)
+    order = np.argsort(keys)
+    order = order[np.diff(keys[order], prepend=~keys[order[:1]]) != 0]
     return FoundPairs(
-        rows[new], counts[new], sum(part.n_candidates for part in parts), sum(part.n_compared for part in parts)
+        rows[order], counts[order], sum(part.n_candidates for part in parts), sum(part.n_compared for part in parts)
     )
 
 

@@ -1,3 +1,5 @@
+import sys
+
 import dask
 import numpy as np
 import pytest
@@ -153,7 +155,6 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
     monkeypatch.setattr(buckets, "PARTITION_ROWS", 100)
     monkeypatch.setattr(buckets, "_FILE_ROWS", 17)
-    monkeypatch.setattr(buckets, "_HASHED_ROWS", 4)
     monkeypatch.setattr(buckets, "_PAIRS", 5)
     if where == "distributed":
         from distributed import Client
@@ -174,9 +175,9 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
     expected = duplicates(data, progress=False)
-    hash_bands = buckets.hash_bands
+    band_keys, rows_and_two_bits = buckets.band_keys, np.uint64(3 << 62 | 1023)
     monkeypatch.setattr(buckets, "MOST_COMPARISONS", N_ROWS)
-    monkeypatch.setattr(buckets, "hash_bands", lambda *given: hash_bands(*given) & np.uint64(3 << 62))
+    monkeypatch.setattr(buckets, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
     found = duplicates(data, progress=False)
     assert found.n_compared > 10 * expected.n_compared
     copies, equal = (pairs.pairs[pairs.similarities == 1] for pairs in (found, expected))
@@ -219,7 +220,7 @@ def test_band_files__worker_that_does_not_see_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
-def test_duplicates__bad_arguments(data, text, tmp_path):
+def test_duplicates__bad_arguments(data, text, tmp_path, monkeypatch):
     for threshold in (0, 1.01, "high"):
         with pytest.raises(ConfigError, match="threshold="):
             duplicates(data, threshold, progress=False)
@@ -229,3 +230,6 @@ def test_duplicates__bad_arguments(data, text, tmp_path):
     narrow = featurized(text, tmp_path / "narrow", dkfeat.DartFeatures(1, random_state=0))
     with pytest.raises(ConfigError, match="only 40% of the pairs at the threshold share a band"):
         duplicates(narrow, 0.4, progress=False)
+    monkeypatch.setattr(sys.modules[duplicates.__module__], "MOST_ROWS", N_ROWS - 1)
+    with pytest.raises(ConfigError, match="has 600 rows, but at most 599 are compared"):
+        duplicates(data, progress=False)

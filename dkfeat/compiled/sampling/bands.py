@@ -1,4 +1,4 @@
-"""Hashes of bands of packed codes: rows whose codes in a band are equal have equal hashes."""
+"""Keys of bands of packed codes: rows whose codes in a band are equal have keys with equal high bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from dkfeat.compiled.jit import inlined, kernel, owned
 
 u64 = np.uint64
 _WORD, _ALL, _ONE = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1)
+_ROWS_IN_L1 = 64  # rows whose codes stay in a first-level cache while all bands pass
 _FACTOR, _FIRST, _SECOND = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
+
+
+@inlined
+def _mixed_in(mixed, value):
+    mixed = (mixed ^ value) * _FACTOR
+    return mixed ^ (mixed >> u64(32))
 
 
 @inlined
@@ -21,25 +28,32 @@ def _mixed(value):
 
 
 @kernel
-def _hash_bands(words, n_rows, row_words, n_bands, band_bits, hashes):
-    for row in range(n_rows):
+def _band_keys(words, n_rows, row_words, n_bands, band_bits, first_row, low, keys):
+    for first in range(0, n_rows, _ROWS_IN_L1):
+        n = min(_ROWS_IN_L1, n_rows - first)
         for band in range(n_bands):
-            at, end, mixed = band * band_bits, (band + 1) * band_bits, _ONE
-            while at < end:
-                word, shift, left = row * row_words + at // _WORD, at % _WORD, end - at
-                value = words[word] >> u64(shift)
-                if shift and left > _WORD - shift:
-                    value |= words[word + 1] << u64(_WORD - shift)
-                if left < _WORD:
-                    value &= (_ONE << u64(left)) - _ONE
-                mixed = (mixed ^ value) * _FACTOR
-                mixed ^= mixed >> u64(32)
-                at += _WORD
-            hashes[band * n_rows + row] = _mixed(mixed)
+            mixed = keys[band * n_rows + first : band * n_rows + first + n]
+            for i in range(n):
+                mixed[i] = _ONE
+            for at in range(band * band_bits, (band + 1) * band_bits, _WORD):
+                word, shift, left = at // _WORD, at % _WORD, (band + 1) * band_bits - at
+                mask = _ALL if left >= _WORD else (_ONE << u64(left)) - _ONE
+                if left > _WORD - shift and shift:
+                    for i in range(n):
+                        start = (first + i) * row_words + word
+                        value = words[start] >> u64(shift) | words[start + 1] << u64(_WORD - shift)
+                        mixed[i] = _mixed_in(mixed[i], value & mask)
+                else:
+                    for i in range(n):
+                        mixed[i] = _mixed_in(mixed[i], words[(first + i) * row_words + word] >> u64(shift) & mask)
+            for i in range(n):
+                mixed[i] = (_mixed(mixed[i]) | low) ^ low | u64(first_row + first + i)
 
 
-def hash_bands(codes: NDArray[np.uint8], bits: int, n_bands: int, n_codes: int) -> NDArray[np.uint64]:
-    """Compute a 64-bit hash of each band of each row.
+def band_keys(
+    codes: NDArray[np.uint8], bits: int, n_bands: int, n_codes: int, first_row: int, row_bits: int
+) -> NDArray[np.uint64]:
+    """Compute a key for each band of each row: a hash of its codes in the high bits, and the row in the low bits.
 
     Parameters
     ----------
@@ -49,22 +63,62 @@ def hash_bands(codes: NDArray[np.uint8], bits: int, n_bands: int, n_codes: int) 
         Bits of a code.
     n_bands, n_codes : int
         Number of bands, and of codes in each. The first band has the first codes.
+    first_row : int
+        Number of the first row.
+    row_bits : int
+        Number of low bits, enough for the number of the last row.
 
     Returns
     -------
-    hashes : ndarray of shape (n_bands, n_rows), uint64
+    keys : ndarray of shape (n_bands, n_rows), uint64
 
     Examples
     --------
     >>> codes = np.array([[1, 2, 3, 4], [1, 2, 4, 3]], np.uint8)
-    >>> first, second = hash_bands(codes, bits=8, n_bands=2, n_codes=2)
-    >>> bool(first[0] == first[1]), bool(second[0] == second[1])
-    (True, False)
+    >>> first, second = band_keys(codes, bits=8, n_bands=2, n_codes=2, first_row=6, row_bits=3)
+    >>> (first >> np.uint64(3)).tolist() == [int(first[0]) >> 3] * 2, (first & np.uint64(7)).tolist()
+    (True, [6, 7])
     """
     n_rows, row_bytes = codes.shape
     if row_bytes % 8:
         codes = np.pad(codes, ((0, 0), (0, -row_bytes % 8)))
     words = owned(codes, np.uint8).reshape(-1).view("<u8")
-    hashes = np.empty((n_bands, n_rows), np.uint64)
-    _hash_bands(owned(words), n_rows, codes.shape[1] // 8, n_bands, n_codes * bits, hashes.reshape(-1))
-    return hashes
+    keys = np.empty((n_bands, n_rows), np.uint64)
+    low = u64((1 << row_bits) - 1)
+    row_words, band_bits = codes.shape[1] // 8, n_codes * bits
+    _band_keys(owned(words), n_rows, row_words, n_bands, band_bits, first_row, low, keys.reshape(-1))
+    return keys
+
+
+@kernel
+def _keep_shared(keys, low):
+    kept, before = 0, False
+    for at in range(keys.shape[0]):
+        after = at + 1 < keys.shape[0] and keys[at] | low == keys[at + 1] | low
+        keys[kept] = keys[at]
+        kept += before or after
+        before = after
+    return kept
+
+
+def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
+    """Return those of sorted keys whose high bits are equal to those of another key.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n_keys,), uint64
+        In ascending order; overwritten.
+    low : uint64
+        Bits in which equal keys may differ.
+
+    Returns
+    -------
+    shared : ndarray of shape (n_shared,), uint64
+
+    Examples
+    --------
+    >>> shared_keys(np.array([0x10, 0x20, 0x21, 0x30], np.uint64), np.uint64(0xF)).tolist()
+    [32, 33]
+    """
+    keys = owned(keys)
+    return keys[: _keep_shared(keys, low)]
