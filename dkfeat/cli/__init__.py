@@ -19,13 +19,13 @@ from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.doctor import doctor
 from dkfeat.cli.commands.featurize import featurize, plan
-from dkfeat.cli.commands.inspect import inspect, quarantine, status
-from dkfeat.cli.commands.maintenance import abort, break_lock, clean
+from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
+from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
+from dkfeat.cli.commands.folders.report import report
+from dkfeat.cli.commands.folders.verify import verify
 from dkfeat.cli.commands.predict import evaluate, predict
-from dkfeat.cli.commands.report import report
 from dkfeat.cli.commands.settings import complete_paths, completion, config
 from dkfeat.cli.commands.train import train
-from dkfeat.cli.commands.verify import verify
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
 from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import quiet_option

@@ -1,0 +1,1 @@
+"""Commands that show, check and clean up folders of shards and models."""
