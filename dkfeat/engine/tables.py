@@ -98,6 +98,8 @@ class TableSpec:
     """Maximum number of the data set's rows from which a shard of the table is made."""
     row_bytes: int
     """Approximate bytes that are made from one row of the data set."""
+    reads: tuple[str, ...] | None = None
+    """Columns of the data set that are read, as for ``ShardReader.read``; None: all."""
 
     def to_mapping(self, source: ShardSource) -> dict[str, Any]:
         """Return the spec of the table made from these shards, as plain JSON values."""
@@ -156,7 +158,7 @@ def write_table(
     dkfeat.errors.DkfeatError
         As from `dkfeat.featurize`.
     """
-    source = ShardSource.of(data.shards)
+    source = ShardSource.of(data.shards, spec.reads)
     storage, files = open_target(target, source, target_options)
     resolved = Resolved(source=source, files=files, map=data.map, spec=spec.to_mapping(source))
     return run_plan(

@@ -1,6 +1,7 @@
 """Near neighbours and duplicates under the min-max kernel, from the codes of rows."""
 
-from dkfeat.neighbors.duplicates import Duplicates, duplicates
+from dkfeat.neighbors.copies.result import Duplicates
+from dkfeat.neighbors.duplicates import duplicates
 from dkfeat.neighbors.estimator import GMMNeighbors
 from dkfeat.neighbors.nearest import Neighbors, search
 

@@ -1,19 +1,21 @@
-"""Pairs of rows that share a band of codes, found by sorted files of hashes in a temporary folder."""
+"""Pairs of rows that share a band of codes, found by files of hashes in a work folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.errors import ConfigError
-from dkfeat.neighbors.nearest import numbered_codes
+from dkfeat.neighbors.copies.pairs import Counts, FoundPairs, PairFiles, pair_keys
+from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.nearest import first_row, numbered_codes
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -27,34 +29,22 @@ MOST_COMPARISONS = 16
 """Maximum number of comparisons in a band for each row of the data set."""
 PARTITION_ROWS = 1 << 22
 """Maximum number of rows in a partition, on average."""
-_FILE_ROWS = 65_536  # rows of a file of keys
+_BLOCK_ROWS = 65_536  # rows whose keys are a file
 _PAIRS = 65_536  # pairs for which the file of codes is mapped at a time: the pages that they touch count as memory
-
-
-class FoundPairs(NamedTuple):
-    """Pairs of rows that a task found."""
-
-    rows: NDArray[np.int64]
-    """Shape (n_pairs, 2): the lower row of each pair first."""
-    counts: NDArray[np.int32]
-    """Shape (n_pairs,): numbers of equal codes."""
-    n_candidates: int = 0
-    """Number of pairs in equal buckets."""
-    n_compared: int = 0
-    """Number of pairs that were compared."""
+_CODES, _IS_COPY = "codes", "is-copy"
 
 
 @dataclass(frozen=True, slots=True)
 class BandFiles:
-    """Codes of all rows in one file, and for each block of rows a file with the keys of each band.
+    """Codes of all rows in one file, and for each block of rows files with the keys of bands and of all codes.
 
-    A key has the high bits of a band's hash, and the row in its low bits; rows with equal high bits are a bucket. After
-    the bands follows a band of all codes, whose buckets hold copies. The keys of a band are sorted if there are several
-    partitions. Empty rows have no keys.
+    A key has the high bits of a band's hash, and the row in its low bits; rows with equal high bits are a bucket. All
+    codes are a band too, whose buckets hold copies. The keys of a band are sorted if there are several partitions.
+    Empty rows have no keys. The codes of a block have their place in the file, which does not change, and they are on
+    disk before its keys are.
     """
 
-    folder: str
-    """Folder that all workers share."""
+    work: WorkFolder
     n_rows: int
     n_components: int
     bits: int
@@ -62,58 +52,65 @@ class BandFiles:
     bands: Bands
     part_bits: int
     """Number of high bits of a key that tell its partition."""
+    block_rows: int
+    """Maximum number of rows in a block; a block also ends with its shard."""
 
     @classmethod
-    def of(cls, folder: str, n_rows: int, fitted: SampledMap, bands: Bands) -> Self:
+    def of(cls, work: WorkFolder, n_rows: int, fitted: SampledMap, bands: Bands) -> Self:
         """Choose the number of partitions, and create the file of codes."""
         part_bits = (max(0, n_rows - 1) // PARTITION_ROWS).bit_length()
-        files = cls(folder, n_rows, fitted.n_components, fitted.code_bits, bands, part_bits)
-        files._path("codes").touch()
-        return files
+        work.path(_CODES).touch()
+        return cls(work, n_rows, fitted.n_components, fitted.code_bits, bands, part_bits, _BLOCK_ROWS)
 
-    def add(self, first_row: int, codes: NDArray[np.uint8], empty: NDArray[np.bool_]) -> list[str]:
-        """Write the codes and keys of consecutive rows; return the names of the files of keys.
-
-        Raises
-        ------
-        ConfigError
-            If the folder is not that of the driver.
-        """
-        if not self._path("codes").exists():
-            raise ConfigError(
-                f"a worker does not see the folder {self.folder}; set temporary-directory in Dask's configuration to a "
-                "folder that all workers share"
-            )
+    def add(self, first_row: int, codes: NDArray[np.uint8], empty: NDArray[np.bool_]) -> None:
+        """Write the codes and keys of consecutive rows."""
         codes, bits = in_whole_bytes(codes, self.n_components, self.bits)
-        with self._path("codes").open("r+b") as file:
+        with self.work.path(_CODES).open("r+b") as file:
             file.seek(first_row * codes.shape[1])
             file.write(np.ascontiguousarray(codes).data)
-        names, filled = [], ~empty
-        for at in range(0, len(codes), _FILE_ROWS):
-            some = slice(at, at + _FILE_ROWS)
-            if filled[some].any():
-                names.append(f"{first_row + at}.keys")
-                with self._path(names[-1]).open("wb") as file:
-                    for keys in self._keys(first_row + at, codes[some], filled[some], bits):
-                        file.write(keys.data)
-        return names
+            file.flush()
+            os.fsync(file.fileno())
+        for at in range(0, len(codes), self.block_rows):
+            some, first = slice(at, at + self.block_rows), first_row + at
+            for name, bands in self._divisions(first).items():
+                self.work.write(name, self._keys(first, codes[some], ~empty[some], bits, bands))
+
+    def has(self, first_row: int, n_rows: int) -> bool:
+        """Return True if the codes and keys of consecutive rows are written."""
+        firsts = self._firsts(first_row, n_rows)
+        return all(self.work.has(name) for first in firsts for name in self._divisions(first))
+
+    def first_rows(self, data: ShardDataset) -> list[int]:
+        """Return the number of the first row of each block."""
+        found: list[int] = []
+        first = 0
+        for entry in data.manifest.shards:
+            found += self._firsts(first, entry.rows)
+            first += entry.rows
+        return found
 
     def mark_copies(self, copies: NDArray[np.bool_]) -> None:
         """Write which rows are copies of a lower row."""
-        np.save(self._path("copies.npy"), copies)
+        self.work.write(_IS_COPY, copies)
 
     def are_copies(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows are copies of a lower row."""
-        copies: NDArray[np.bool_] = np.load(self._path("copies.npy"), mmap_mode="r")[rows]
+        copies: NDArray[np.bool_] = self.work.values(_IS_COPY, np.bool_)[rows]
         return copies
 
-    def buckets(self, names: list[str], band: int, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Read the keys of a band in a partition; return the hashes and rows of buckets with several rows, in order."""
+    def buckets(
+        self, firsts: Sequence[int], band: int | None, part: int
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Read the keys of a band in a partition; return the hashes and rows of buckets with several rows, in order.
+
+        `firsts` has the first row of each block, and the band is None for that of all codes.
+        """
         shift = 64 - self.part_bits
         first, last = (np.array(key, np.uint64) for key in (part << shift, ((part + 1) << shift) - 1))
         runs = [np.empty(0, np.uint64)]
-        for name in names:
-            run = np.asarray(np.memmap(self._path(name), np.uint64, "r")).reshape(self.bands.n_bands + 1, -1)[band]
+        for row in firsts:
+            name, bands = list(self._divisions(row).items())[band is None]
+            run = self.work.values(name, np.uint64).reshape(bands.n_bands, -1)[band or 0]
             runs.append(np.array(run[np.searchsorted(run, first) : np.searchsorted(run, last, side="right")]))
         keys = np.concatenate(runs)
         keys.sort()
@@ -127,97 +124,123 @@ class BandFiles:
         counts = [np.empty(0, np.int32)]
         for at in range(0, len(left), _PAIRS):
             # private pages are writeable, so that no loop copies them
-            mapped = np.asarray(np.memmap(self._path("codes"), np.uint8, "c", shape=(self.n_rows, row_bytes)))
+            mapped = np.asarray(np.memmap(self.work.path(_CODES), np.uint8, "c", shape=(self.n_rows, row_bytes)))
             some = slice(at, at + _PAIRS)
             counts.append(count_pair_matches(mapped, left[some], right[some], self.n_components, wide))
         return np.concatenate(counts)
 
+    def _firsts(self, first_row: int, n_rows: int) -> range:
+        """Return the first rows of the blocks of a shard."""
+        return range(first_row, first_row + n_rows, self.block_rows)
+
+    def _divisions(self, first_row: int) -> dict[str, Bands]:
+        """Return the names of the two files of keys of a block, with their bands."""
+        return {f"{first_row}-bands": self.bands, f"{first_row}-all": Bands(1, self.n_components)}
+
     def _keys(
-        self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int
-    ) -> list[NDArray[np.uint64]]:
-        row_bits = (self.n_rows - 1).bit_length()
-        divisions = (self.bands, Bands(1, self.n_components))
-        keys = [band_keys(codes, bits, *bands, first_row, row_bits) for bands in divisions]
+        self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int, bands: Bands
+    ) -> NDArray[np.uint64]:
+        keys = band_keys(codes, bits, *bands, first_row, (self.n_rows - 1).bit_length())
         if not filled.all():
-            keys = [of_rows.compress(filled, axis=1) for of_rows in keys]
-        for of_rows in keys if self.part_bits else []:  # partitions are searched for, one is not
-            of_rows.sort(axis=1)
+            keys = keys.compress(filled, axis=1)
+        if self.part_bits:  # partitions are searched for, one is not
+            keys.sort(axis=1)
         return keys
 
     @property
     def _row_mask(self) -> np.uint64:
         return np.uint64((1 << (self.n_rows - 1).bit_length()) - 1)
 
-    def _path(self, name: str) -> Path:
-        return Path(self.folder, name)
-
 
 @dataclass(frozen=True, slots=True)
 class WriteKeys:
-    """Task that writes the codes and keys of a shard, and returns the names of the files of keys."""
+    """Task that writes the codes and keys of a shard, unless they are written."""
 
     data: ShardDataset
     files: BandFiles
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> list[str]:  # noqa: ARG002 - a shard is short
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> None:  # noqa: ARG002 - a shard is short
         """See `dkfeat.engine.runners.local.SplitTask`."""
-        first, codes = numbered_codes(self.data, split)
-        return self.files.add(first, codes.codes, codes.empty)
+        self.files.work.check_seen()
+        first = first_row(self.data, split)
+        if not self.files.has(first, split.stop):
+            first, codes = numbered_codes(self.data, split)
+            self.files.add(first, codes.codes, codes.empty)
 
 
 @dataclass(frozen=True, slots=True)
-class FindCopies:
-    """Task that finds rows whose codes are all equal; each is paired with the lowest of them."""
+class FindTask:
+    """Task that finds pairs in a partition, and writes them into a file, unless it is written."""
 
     files: BandFiles
-    names: list[str]
+    firsts: Sequence[int]
+    """First row of each block that has keys."""
+    pairs: PairFiles
+    """Files of the tasks, in the order of the splits' numbers."""
+    similarities: NDArray[np.float64]
+    """Estimate for each number of equal codes."""
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `dkfeat.engine.runners.local.SplitTask`; the number of the split is the partition."""
-        hashes, rows = self.files.buckets(self.names, self.files.bands.n_bands, split.number)
-        pairs = [np.empty((0, 2), np.int64)]
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Counts:
+        """See `dkfeat.engine.runners.local.SplitTask`."""
+        self.files.work.check_seen()
+        name = self.pairs.names[split.number]
+        if self.files.work.has(name):
+            return self.pairs.counts(name)
+        return self.pairs.write(name, self.find(split.number, stopped))
+
+    @abstractmethod
+    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
+        """Find the pairs of the split with this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindCopies(FindTask):
+    """Task that finds rows whose codes are all equal; each is paired with the lowest of them."""
+
+    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
+        """Find the copies in a partition."""
+        hashes, rows = self.files.buckets(self.firsts, None, number)
+        keys = [np.empty(0, np.uint64)]
         while len(rows):  # a second time only where rows with other codes have the same hash
             if stopped():
                 raise Stopped
             begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
             left, right = rows[begins][np.cumsum(begins) - 1][~begins], rows[~begins]
             equal = self.files.count_matches(left, right) == self.files.n_components
-            pairs.append(np.column_stack([left, right])[equal])
+            keys.append(pair_keys(left[equal], right[equal]))
             hashes, rows = hashes[~begins][~equal], right[~equal]
-        found = np.concatenate(pairs)
-        return FoundPairs(found, np.full(len(found), self.files.n_components, np.int32), len(found), len(found))
+        found = np.concatenate(keys)
+        return FoundPairs(found, np.full(len(found), self.similarities[-1]), len(found), len(found))
 
 
 @dataclass(frozen=True, slots=True)
-class FindPairs:
+class FindPairs(FindTask):
     """Task that compares the rows of each bucket of a band, copies left out.
 
     If there are too many pairs, only those that are closest in their bucket are compared.
     """
 
-    files: BandFiles
-    names: list[str]
     least_count: int
-    """Number of equal codes of the pairs that are returned, at least."""
+    """Number of equal codes of the pairs that are found, at least."""
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `dkfeat.engine.runners.local.SplitTask`; the number of the split is the band and the partition."""
-        hashes, rows = self.files.buckets(self.names, *divmod(split.number, 1 << self.files.part_bits))
+    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
+        """Find the pairs in a partition of a band."""
+        hashes, rows = self.files.buckets(self.firsts, *divmod(number, 1 << self.files.part_bits))
         distinct = ~self.files.are_copies(rows)
         hashes, rows = hashes[distinct], rows[distinct]
-        pairs, counts = [np.empty((0, 2), np.int64)], [np.empty(0, np.int32)]
+        keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared = 0
         for left, right in _neighbors(hashes, MOST_COMPARISONS * (self.files.n_rows >> self.files.part_bits)):
             if stopped():
                 raise Stopped
             found = self.files.count_matches(rows[left], rows[right])
             kept = found >= self.least_count
-            pairs.append(np.column_stack([rows[left], rows[right]])[kept])
-            counts.append(found[kept])
+            keys.append(pair_keys(rows[left[kept]], rows[right[kept]]))
+            similarities.append(self.similarities[found[kept]])
             n_compared += len(found)
         sizes = np.diff(np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1], [True]])))
         n_candidates = int((sizes * (sizes - 1) // 2).sum())
-        return FoundPairs(np.concatenate(pairs), np.concatenate(counts), n_candidates, n_compared)
+        return FoundPairs(np.concatenate(keys), np.concatenate(similarities), n_candidates, n_compared)
 
 
 def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -3,68 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import dask
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
-from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
 from dkfeat.io.sources.shards import ShardSource
-from dkfeat.maps._sampled import SampledMap
-from dkfeat.neighbors.buckets import BandFiles, FindCopies, FindPairs, FoundPairs, WriteKeys
+from dkfeat.neighbors.copies.pairs import MOST_ROWS
+from dkfeat.neighbors.copies.result import Duplicates, Facts
+from dkfeat.neighbors.copies.search import Found, Search
+from dkfeat.neighbors.copies.tables import groups_spec, write_tables
+from dkfeat.neighbors.copies.target import Target
+from dkfeat.neighbors.copies.work import WorkFolder
 from dkfeat.neighbors.nearest import sampled_map
-from dkfeat.theory.bands import Bands, choose_bands, sharing_probability
+from dkfeat.theory.bands import Bands, choose_bands
 from dkfeat.validation import check_real
 
 if TYPE_CHECKING:
     from dask.distributed import Client
-    from numpy.typing import NDArray
 
-MOST_ROWS = 1 << 32
-"""Maximum number of rows: two row numbers fit in 64 bits."""
-_PENDING = 1 << 22  # number of pairs after which those that several bands have in common are merged
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Duplicates:
-    """Copies and near copies among the rows of a data set; made by `duplicates`."""
-
-    pairs: NDArray[np.int64]
-    """Shape (n_pairs, 2): numbers of two similar rows in the data set's order, the lower one first; sorted. Of rows
-    with equal codes, each is paired with the lowest one only, which stands for all in the other pairs."""
-    similarities: NDArray[np.float64]
-    """Shape (n_pairs,): estimates of the kernel, at least the threshold."""
-    groups: NDArray[np.int64]
-    """Shape (n_rows,): the lowest row of the group of each row, which is the row itself if it has no duplicate. Rows
-    that are connected by pairs are a group."""
-    bands: Bands
-    """Division of the codes by which candidates were found."""
-    expected_recall: float
-    """Probability that two rows whose similarity is the threshold are candidates."""
-    n_candidates: int
-    """Number of pairs of distinct rows that share a band, counted for each band."""
-    n_compared: int
-    """Number of these that were compared; it is lower if very many rows share a band."""
-
-    @property
-    def kept(self) -> NDArray[np.bool_]:
-        """Shape (n_rows,): True for the rows that are left if only the lowest row of each group is kept."""
-        return self.groups == np.arange(len(self.groups))
+    from dkfeat.maps._sampled import SampledMap
 
 
 def duplicates(
     shards: ShardDataset | str | PathLike[str],
     threshold: float = 0.8,
     *,
+    target: str | PathLike[str] | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -80,6 +51,8 @@ def duplicates(
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
     threshold : float, default=0.8
         Estimated similarity from which two rows are duplicates, above 0 and at most 1.
+    target : str, path or None, default=None
+        Folder for the result, which all workers see. An interrupted call continues. None: the result is in memory.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
@@ -139,58 +112,21 @@ def duplicates(
             f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MOST_ROWS:,} are compared; "
             "divide the data set, for example by dates"
         )
-    bands = _bands(fitted, check_real(threshold, "threshold", above=0, high=1))
-    source = ShardSource.of(data.shards)
-    splits = [split for split in source.splits() if split.stop]
-    estimates = fitted.similarity_of_counts(np.arange(fitted.n_components + 1))
-    least_count = int(np.searchsorted(estimates, threshold))
-    report = Progress(progress)
-    with (
-        TemporaryDirectory(prefix="dkfeat-duplicates-", dir=dask.config.get("temporary-directory", None)) as folder,
-        open_runner(client) as runner,
-    ):
-        files = BandFiles.of(folder, data.n_rows, fitted, bands)
-        n_parts = 1 << files.part_bits
-        names: list[str] = []
-
-        def written(split: Split, of_split: list[str]) -> None:
-            names.extend(of_split)
-            stage.advance(rows=split.stop, source_bytes=source.split_bytes(split))
-
-        size = sum(map(source.split_bytes, splits))
-        with report.stage("hash", total_tasks=len(splits), total_bytes=size) as stage:
-            runner.run(WriteKeys(data, files), splits, written)
-        names.sort()
-
-        def pairs_of(name: str, task: FindCopies | FindPairs, n_bands: int) -> FoundPairs:
-            parts = _partitions(n_bands * n_parts, 8 * data.n_rows // n_parts)
-            found: list[FoundPairs] = []
-
-            def done(split: Split, pairs: FoundPairs) -> None:
-                found.append(pairs)
-                if sum(len(some.counts) for some in found[1:]) > max(_PENDING, len(found[0].counts)):
-                    found[:] = [_merged(found)]
-                stage.advance(rows=split.stop // 8, source_bytes=split.stop)
-
-            with report.stage(name, total_tasks=len(parts), total_bytes=len(parts) * parts[0].stop) as stage:
-                runner.run(task, parts, done)
-            return _merged(found)
-
-        copies = pairs_of("find copies", FindCopies(files, names), 1)
-        is_copy = np.zeros(data.n_rows, np.bool_)
-        is_copy[copies.rows[:, 1]] = True
-        files.mark_copies(is_copy)
-        near = pairs_of("compare", FindPairs(files, names, least_count), bands.n_bands)
-    found = _merged([copies, near])
-    return Duplicates(
-        pairs=found.rows,
-        similarities=fitted.similarity_of_counts(found.counts),
-        groups=_groups(found.rows, data.n_rows),
-        bands=bands,
-        expected_recall=float(sharing_probability(threshold, *bands, fitted.chance)),
-        n_candidates=near.n_candidates,
-        n_compared=near.n_compared,
-    )
+    threshold = check_real(threshold, "threshold", above=0, high=1)
+    search = Search(data, fitted, threshold, _bands(fitted, threshold), Progress(progress))
+    if target is None:
+        parent = dask.config.get("temporary-directory", None)
+        with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
+            return _in_memory(search, search.run(WorkFolder.of(folder), runner))
+    place = Target.of(target, search.settings)
+    if not place.is_complete:
+        groups_spec(search.settings, ShardSource.of(data.shards))  # raises an error before any work
+        with place.working() as work, open_runner(client) as runner:
+            found = search.run(work, runner)
+            n_pairs = write_tables(data, place.folder, search.settings, found, runner, search.report)
+            place.complete(search.facts(found, n_pairs))
+    place.clean()
+    return Duplicates.open(place.folder)
 
 
 def _bands(fitted: SampledMap, threshold: float) -> Bands:
@@ -200,37 +136,16 @@ def _bands(fitted: SampledMap, threshold: float) -> Bands:
         raise ConfigError(str(error)) from error
 
 
-def _partitions(n: int, size: int) -> list[Split]:
-    return [
-        Split(number=number, file=SourceFile(name=f"partition {number}", url="", size=size), start=0, stop=size)
-        for number in range(n)
-    ]
-
-
-def _merged(parts: list[FoundPairs]) -> FoundPairs:
-    """Sort pairs, each kept once."""
-    rows, counts = np.concatenate([part.rows for part in parts]), np.concatenate([part.counts for part in parts])
-    keys = rows.astype(np.uint64) @ np.array([MOST_ROWS, 1], np.uint64)
-    order = np.argsort(keys)
-    order = order[np.diff(keys[order], prepend=~keys[order[:1]]) != 0]
-    return FoundPairs(
-        rows[order], counts[order], sum(part.n_candidates for part in parts), sum(part.n_compared for part in parts)
-    )
-
-
-def _groups(pairs: NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:
-    """Return the lowest row of the connected component of each row.
-
-    Examples
-    --------
-    >>> _groups(np.array([[1, 4], [2, 3], [3, 4]]), 6).tolist()
-    [0, 1, 1, 1, 1, 5]
-    """
-    nodes, positions = np.unique(pairs, return_inverse=True)
-    left, right = positions.reshape(-1, 2).T
-    graph = sp.coo_matrix((np.ones(len(left), np.bool_), (left, right)), shape=(len(nodes), len(nodes)))
-    _, labels = connected_components(graph, directed=False)
-    _, first = np.unique(labels, return_index=True)  # nodes ascend, so the first one is the lowest
-    groups = np.arange(n_rows)
-    groups[nodes] = nodes[first[labels]]
-    return groups
+def _in_memory(search: Search, found: Found) -> Duplicates:
+    """Read all pairs and groups, before their files are deleted."""
+    n_rows = search.data.n_rows
+    parts = [found.pairs.between(first, first + found.piece_rows) for first in range(0, n_rows, found.piece_rows)]
+    lower, higher = np.concatenate([np.empty((2, 0), np.int64), *(part.rows for part in parts)], axis=1)
+    arrays = {
+        "row": lower,
+        "other": higher,
+        "similarity": np.concatenate([np.empty(0), *(part.similarities for part in parts)]),
+        "group": found.groups.of(0, n_rows),
+    }
+    facts = search.facts(found, len(lower))
+    return Duplicates(arrays=arrays, **{name: getattr(facts, name) for name in Facts.__slots__})

@@ -206,9 +206,13 @@ def sampled_map(data: ShardDataset) -> SampledMap:
 
 def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
     """Read the codes of a shard, a split of `ShardSource`; return the number of its first row, and the codes."""
-    entries = data.manifest.shards
-    first = sum(entry.rows for entry in entries[: split.number])
-    return first, data.shards.read(entries[split.number], data.verifies, only=("encoded",)).X
+    entry = data.manifest.shards[split.number]
+    return first_row(data, split), data.shards.read(entry, data.verifies, only=("encoded",)).X
+
+
+def first_row(data: ShardDataset, split: Split) -> int:
+    """Return the number of the first row of a shard, a split of `ShardSource`."""
+    return sum(entry.rows for entry in data.manifest.shards[: split.number])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError
+from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors import buckets, duplicates
+from dkfeat.neighbors.copies.work import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 
 N_ROWS, N_COLUMNS = 600, 60
@@ -64,7 +66,7 @@ def expected_pairs(data, found, threshold):
     near[is_copy], near[:, is_copy] = False, False
     left, right = (filled[side] for side in np.nonzero(near))
     pairs = np.concatenate([np.column_stack([left, right]), np.column_stack([first, filled])[is_copy]])
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    return pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
 
 
 @pytest.mark.parametrize("threshold", [0.6, 0.8, 1.0])
@@ -154,12 +156,12 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     expected = duplicates(featurized(text, tmp_path / "one", features), progress=False)
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
     monkeypatch.setattr(buckets, "PARTITION_ROWS", 100)
-    monkeypatch.setattr(buckets, "_FILE_ROWS", 17)
+    monkeypatch.setattr(buckets, "_BLOCK_ROWS", 17)
     monkeypatch.setattr(buckets, "_PAIRS", 5)
     if where == "distributed":
         from distributed import Client
 
-        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
             found = duplicates(data, client=client, progress=False)
     else:
         with dask.config.set(scheduler=where):
@@ -213,10 +215,13 @@ def test_duplicates__zeros_or_one_row(tmp_path):
         assert found.kept.all()
 
 
-def test_band_files__worker_that_does_not_see_the_folder(tmp_path):
-    files = buckets.BandFiles(str(tmp_path / "elsewhere"), 9, 8, 8, Bands(2, 4), part_bits=0)
-    with pytest.raises(ConfigError, match="set temporary-directory in Dask's configuration"):
-        files.add(0, np.zeros((9, 8), np.uint8), np.zeros(9, np.bool_))
+@pytest.mark.parametrize("data", ["dart"], indirect=True)
+def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
+    files = buckets.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    task = buckets.WriteKeys(data, files)
+    (tmp_path / "work").rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="choose a target, or without one set temporary-directory"):
+        task(ShardSource.of(data.shards).splits()[0], lambda: False)
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)

@@ -278,6 +278,13 @@ class LazyRunner:
         self._opening, self._stack = open_runner(client), ExitStack()
         self._runner: Runner | None = None
 
+    @classmethod
+    def of(cls, runner: Runner) -> Self:
+        """Wrap a runner that is open, and that stays open until its own ``with`` block ends."""
+        made = cls.__new__(cls)
+        made._runner, made._stack = runner, ExitStack()
+        return made
+
     def __enter__(self) -> Self:
         return self
 

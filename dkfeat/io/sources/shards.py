@@ -54,6 +54,8 @@ class ShardSource(Source):
     """True if rows have query ids."""
     label_dtype: str
     """Type of the labels."""
+    only: tuple[str, ...] | None = None
+    """Columns that are read, as for `ShardReader.read`; None: all."""
     zero_based: Any = True
     """Not used, like `dtype`, `blocksize`, `labels` and `storage_options`."""
     dtype: Any = "float32"
@@ -62,8 +64,8 @@ class ShardSource(Source):
     storage_options: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, reader: ShardReader) -> Self:
-        """Make the source of all shards of a reader.
+    def of(cls, reader: ShardReader, only: tuple[str, ...] | None = None) -> Self:
+        """Make the source of all shards of a reader; `only` names the columns to read.
 
         Raises
         ------
@@ -82,6 +84,7 @@ class ShardSource(Source):
             multilabel=bool(options.get("multilabel")),
             query_id="qid" in reader.manifest.schema,
             label_dtype=str(options["label_dtype"]),
+            only=only,
         )
 
     @property
@@ -160,8 +163,9 @@ class ShardSource(Source):
         entry = self.stored[split.file.name].entry
         most = max(1, entry.rows if max_piece_rows is None else max_piece_rows)
         bounds = [*range(0, max(1, entry.rows), most), entry.rows]
-        parts = self.reader.batches(entry, most) if entry.rows else iter([self.reader.read(entry)])
-        for number, ((start, stop), data) in enumerate(zip(pairwise(bounds), parts, strict=True)):
+        rows = self.reader.read(entry, only=self.only)
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            data = rows.take(slice(start, stop))
             block = replace(data, y=np.zeros(stop - start)) if data.y is None else data
             yield Piece(
                 number=number,

@@ -1,0 +1,80 @@
+"""Groups of rows that are connected by pairs, with 4 bytes for each row in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dkfeat.compiled.sampling.groups import find_lowest, join_pairs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.neighbors.copies.pairs import PairFiles
+    from dkfeat.neighbors.copies.work import WorkFolder
+
+PIECE_ROWS = 1 << 20
+"""Maximum number of rows from which a file of a table is made."""
+MOST_PAIRS = 1 << 22
+"""Number of pairs that such a file should not exceed."""
+_BLOCK_ROWS = 1 << 10  # rows whose pairs are counted together, and fewest rows of a piece
+_FILE = "groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Lowest row of the group of each row, in a file of a work folder."""
+
+    work: WorkFolder
+    n_rows: int
+
+    def find(self, pairs: PairFiles) -> int:
+        """Find the groups and write them; return the number of rows whose pairs make a file of moderate size."""
+        parents = np.arange(self.n_rows, dtype=self._dtype)
+        n_pairs = np.zeros(self.n_rows // _BLOCK_ROWS + 1, np.int64)
+        for some in pairs.chunks():
+            lower, higher = some.rows
+            join_pairs(parents, lower, higher)
+            n_pairs += np.bincount(higher // _BLOCK_ROWS, minlength=len(n_pairs))
+        find_lowest(parents)
+        self.work.replace(_FILE, parents)
+        return _piece_rows(n_pairs)
+
+    def of(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the lowest row of the group of each row in a range."""
+        return self.work.values(_FILE, self._dtype)[first:stop].astype(np.int64)
+
+    def count(self) -> tuple[int, int]:
+        """Return the number of groups of several rows, and the number of rows that are the lowest of their group."""
+        n_kept, has_others = 0, np.zeros(self.n_rows, np.bool_)
+        for first in range(0, self.n_rows, PIECE_ROWS):
+            lowest = self.of(first, first + PIECE_ROWS)
+            is_other = lowest != np.arange(first, first + len(lowest))
+            has_others[lowest[is_other]] = True
+            n_kept += len(lowest) - int(np.count_nonzero(is_other))
+        return int(np.count_nonzero(has_others)), n_kept
+
+    @property
+    def _dtype(self) -> type[np.signedinteger]:
+        return np.int32 if self.n_rows < 1 << 31 else np.int64
+
+
+def _piece_rows(n_pairs: NDArray[np.int64]) -> int:
+    """Return the number of rows, a power of two, that have at most `MOST_PAIRS` pairs wherever they begin.
+
+    Examples
+    --------
+    >>> _piece_rows(np.array([0, MOST_PAIRS // 2, MOST_PAIRS, 0]))
+    1024
+    >>> _piece_rows(np.zeros(9))
+    1048576
+    """
+    rows, before = PIECE_ROWS, np.concatenate([[0], np.cumsum(n_pairs)])
+    while rows > _BLOCK_ROWS:
+        n_blocks = min(rows // _BLOCK_ROWS + 1, len(n_pairs))  # a piece may begin within a block
+        if (before[n_blocks:] - before[:-n_blocks]).max() <= MOST_PAIRS:
+            break
+        rows //= 2
+    return rows

@@ -1,0 +1,155 @@
+"""Result of a search for duplicates, in memory or in a folder, and the record of the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from dkfeat.engine.dataset.dataset import open_shards
+from dkfeat.errors import ConfigError, ShardError
+from dkfeat.io.storage.urls import local_path
+from dkfeat.theory.bands import Bands
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PAIRS, GROUPS = "pairs", "groups"
+"""Names of the tables and of their folders."""
+RECORD = "duplicates.json"
+"""Name of the file with the settings and, at the end, the results of a search, beside its tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Settings of a search, and numbers of what it found."""
+
+    shards: str
+    """Path or URL of the data set."""
+    threshold: float
+    """Similarity from which two rows are duplicates."""
+    verify: str
+    """Way in which candidates were compared: by their "codes", or "exact"."""
+    bands: Bands
+    """Division of the codes by which candidates were found."""
+    expected_recall: float
+    """Probability that two rows whose similarity is the threshold are candidates."""
+    n_rows: int
+    """Number of rows of the data set."""
+    n_copies: int
+    """Number of rows whose codes are those of a lower row."""
+    n_pairs: int
+    """Number of similar pairs, copies included."""
+    n_groups: int
+    """Number of groups of several rows."""
+    n_kept: int
+    """Number of rows that are left if only the lowest row of each group is kept."""
+    n_candidates: int
+    """Number of pairs of rows with different codes that share a band, counted for each band."""
+    n_compared: int
+    """Number of these that were compared; it is lower if very many rows share a band."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return settings and numbers as plain values."""
+        values = {name: getattr(self, name) for name in Facts.__slots__}
+        return {**values, "bands": list(self.bands)}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Duplicates(Facts):
+    """Copies and near copies among the rows of a data set; made by `duplicates`, or opened from its folder.
+
+    Arrays are read from the folder when they are used.
+    """
+
+    folder: str | None = None
+    """Folder with the tables; None if the result is in memory."""
+    arrays: Mapping[str, Any]
+    """Arrays of a result in memory."""
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> Self:
+        """Open the folder that `duplicates` wrote.
+
+        Raises
+        ------
+        ConfigError
+            If it is not such a folder, or the search has not ended.
+        """
+        path = local_path(fspath(folder))
+        record = None if path is None else read_record(path)
+        if record is None or record["results"] is None:
+            state = "is no folder of duplicates" if record is None else "holds a search that was interrupted"
+            raise ConfigError(
+                f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
+            )
+        return cls(folder=str(path), arrays={}, **facts_of(record))
+
+    @cached_property
+    def pairs(self) -> NDArray[np.int64]:
+        """Shape (n_pairs, 2): numbers of two similar rows in the data set's order, the lower one first.
+
+        They are sorted by the higher row, then by the lower one. Of rows with equal codes, each is paired with the
+        lowest one only, which stands for all in the other pairs.
+        """
+        return np.column_stack([self._column(PAIRS, name) for name in ("row", "other")])
+
+    @cached_property
+    def similarities(self) -> NDArray[np.float64]:
+        """Shape (n_pairs,): similarities, at least the threshold: estimates from codes, or the exact kernel."""
+        return self._column(PAIRS, "similarity")
+
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """Shape (n_rows,): the lowest row of the group of each row, which is the row itself if it has no duplicate.
+
+        Rows that are connected by pairs are a group.
+        """
+        return self._column(GROUPS, "group")
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Shape (n_rows,): True for the rows that are left if only the lowest row of each group is kept."""
+        return self.groups == np.arange(len(self.groups))
+
+    def __repr__(self) -> str:
+        return f"Duplicates({self.n_rows:,} rows, {self.n_pairs:,} pairs, {self.n_kept:,} rows kept)"
+
+    def _column(self, table: str, name: str) -> NDArray[Any]:
+        if self.folder is None:
+            return np.asarray(self.arrays[name])
+        data = open_shards(Path(self.folder, table))
+        parts = [data.shards.read(entry, data.verifies, only=(name,)).kept[name] for entry in data.manifest.shards]
+        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Read the record of a folder, with the keys settings and results; None if there is none."""
+    try:
+        text = (folder / RECORD).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        record = json.loads(text)
+        if record["format"] == 1 and {"settings", "results"} <= record.keys():
+            return dict(record)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise ShardError(f"{folder / RECORD}: not as this version of dkfeat writes it; choose another folder")
+
+
+def record_of(settings: Mapping[str, Any], facts: Facts | None) -> bytes:
+    """Return the text of a record."""
+    results = None if facts is None else facts.to_mapping()
+    return json.dumps({"format": 1, "settings": settings, "results": results}, indent=1).encode() + b"\n"
+
+
+def facts_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Facts` from a record with results."""
+    return {**record["results"], "bands": Bands(*record["results"]["bands"])}

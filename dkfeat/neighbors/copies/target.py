@@ -1,0 +1,116 @@
+"""Folder of the result of a search: its record, its lock, and the work files that exist until it is complete."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.io.commit.target import locked
+from dkfeat.io.outputs import check_outside, write_output
+from dkfeat.io.storage.base import DATA, META, SET_ASIDE, TMP
+from dkfeat.io.storage.local import LocalStorage
+from dkfeat.io.storage.urls import local_path, printable
+from dkfeat.neighbors.copies.result import RECORD, read_record, record_of
+from dkfeat.neighbors.copies.work import WorkFolder
+
+if TYPE_CHECKING:
+    from dkfeat.neighbors.copies.result import Facts
+
+_WORK = "work"
+_SETTINGS = {
+    "manifest": "rows were added to the shards, or they are other shards",
+    "threshold": "threshold={old}, not {new}",
+    "bands": "bands {old}, not {new}",
+    "verify": "verify={old!r}, not {new!r}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Folder with the record, the tables and the work files of one search."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, target: str | PathLike[str], settings: Mapping[str, Any]) -> Self:
+        """Check that a target is new, or of a search with these settings; nothing is written.
+
+        Raises
+        ------
+        ConfigError
+            If it is a URL, in a data set or a model, or holds something else.
+        SpecConflictError
+            If it is of a search with other settings, or of other shards.
+        CommitError
+            If it cannot be written.
+        """
+        text = as_path(target, "target")
+        path = local_path(text)
+        if path is None:
+            raise ConfigError(
+                f"target {printable(text)} is a URL, but codes are sorted in files of a folder; give a folder that all "
+                "workers see, and copy the tables from it"
+            )
+        check_outside(path)
+        made = cls(path, settings)
+        made.check()
+        LocalStorage(str(path) if Path(text).is_absolute() else text).check_writable()
+        return made
+
+    def check(self) -> None:
+        """Check what the folder holds, as `of` does."""
+        record = read_record(self.folder)
+        if record is None:
+            if self.folder.exists() and {path.name for path in self.folder.iterdir()} - {_WORK}:
+                raise ConfigError(f"target {self.folder} holds other files than duplicates; choose a new folder")
+            return
+        old, new = record["settings"], self.settings
+        differences = [
+            text.format(old=old.get(name), new=new[name])
+            for name, text in _SETTINGS.items()
+            if old.get(name) != new[name]
+        ]
+        if differences:
+            raise SpecConflictError(
+                f"{self.folder} holds duplicates of another search: {'; '.join(differences)}; choose another folder, "
+                "or delete this one"
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the search has ended."""
+        record = read_record(self.folder)
+        return record is not None and record["results"] is not None
+
+    @contextmanager
+    def working(self) -> Iterator[WorkFolder]:
+        """Create the folder and lock it; yield the one for work files, which stay until `clean`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(LocalStorage(str(self.folder / _WORK))):
+            self.check()
+            write_output(self.folder / RECORD, record_of(self.settings, None))
+            yield WorkFolder.of(self.folder / _WORK)
+
+    def complete(self, facts: Facts) -> None:
+        """Record the results, which ends the search."""
+        write_output(self.folder / RECORD, record_of(self.settings, facts))
+
+    def clean(self) -> None:
+        """Remove the work files of a search that has ended."""
+        work = self.folder / _WORK
+        if not work.exists():
+            return
+        with locked(LocalStorage(str(work))):
+            for name in (DATA, TMP, SET_ASIDE):
+                shutil.rmtree(work / name, ignore_errors=True)
+        for folder in (work / META, work):
+            with suppress(OSError):  # another run holds the lock
+                folder.rmdir()

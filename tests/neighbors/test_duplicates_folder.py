@@ -1,0 +1,107 @@
+"""Duplicates in a folder: the tables, what is refused, and the same bytes after an interruption."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+
+import dkfeat
+from dkfeat.errors import CommitError, ConfigError, SpecConflictError
+from dkfeat.neighbors import Duplicates, duplicates
+from dkfeat.neighbors.copies import groups as groups_module
+
+N_ROWS, N_COLUMNS = 300, 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Rows in two files, in groups of ten near copies of different strengths, with copies and rows of zeros."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.lognormal(size=(30, N_COLUMNS)), 10, axis=0)
+    strength = np.repeat(np.tile([0.02, 0.1, 0.4], 10), 10)[:, None]
+    X = (X * np.exp(strength * rng.standard_normal(X.shape)))[rng.permutation(N_ROWS)]
+    X[[290, 150, 295]], X[[20, 200]] = X[7], 0
+    X = sp.csr_matrix(X.astype(np.float32))
+    for name, rows in (("a.svm", slice(0, 170)), ("b.svm", slice(170, N_ROWS))):
+        dump_svmlight_file(X[rows], np.ones(X[rows].shape[0]), str(folder / name), zero_based=True)
+    source = dkfeat.LibsvmSource(str(folder / "*.svm"), n_features=N_COLUMNS, zero_based=True, blocksize="9kB")
+    dkfeat.featurize(source, folder / "shards", dkfeat.DartFeatures(128, random_state=1), progress=False)
+    return folder
+
+
+def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, monkeypatch):
+    expected = duplicates(folder / "shards", progress=False)
+    monkeypatch.setattr(groups_module, "MOST_PAIRS", 1)
+    found = duplicates(folder / "shards", target=tmp_path / "out", progress=False)
+    pairs, groups = (pq.read_table(tmp_path / "out" / name / "data").to_pandas() for name in ("pairs", "groups"))
+    assert np.array_equal(pairs[["row", "other"]], expected.pairs)
+    assert np.array_equal(pairs["similarity"], expected.similarities)
+    assert np.array_equal(groups["row"], np.arange(N_ROWS))
+    assert np.array_equal(groups["group"], expected.groups)
+    assert np.array_equal(groups["keep"], expected.kept)
+    assert groups["source_file"].tolist() == ["a.svm"] * 170 + ["b.svm"] * 130
+    assert np.array_equal(groups["file_row"], [*range(170), *range(130)])
+    assert groups["source_split"].nunique() > 5
+    for name in ("pairs", "similarities", "groups", "kept"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    assert found.to_mapping() == expected.to_mapping()
+    assert (found.n_pairs, found.n_kept) == (len(pairs), groups["keep"].sum())
+    assert found.n_groups == (np.unique(expected.groups, return_counts=True)[1] > 1).sum()
+    assert found.n_copies == (expected.similarities == 1).sum() >= 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["duplicates.json", "groups", "pairs"]
+
+
+def test_groups__keep_the_columns_of_the_shards(tmp_path):
+    import pyarrow as pa
+
+    table = {"a": [1.0, 2.0, 1.0], "b": [3.0, 1.0, 3.0], "id": ["x", None, "z"]}
+    for kept, name in (("id", "shards"), ("row", "taken")):
+        pq.write_table(
+            pa.table({kept if key == "id" else key: of for key, of in table.items()}), tmp_path / "r.parquet"
+        )
+        source = dkfeat.ParquetSource(str(tmp_path / "r.parquet"), label=None, keep=(kept,))
+        dkfeat.featurize(source, tmp_path / name, dkfeat.DartFeatures(64, random_state=0), progress=False)
+    duplicates(tmp_path / "shards", target=tmp_path / "out", progress=False)
+    found = pq.read_table(tmp_path / "out" / "groups" / "data")
+    assert (found["id"].to_pylist(), found["group"].to_pylist()) == (["x", None, "z"], [0, 1, 0])
+    with pytest.raises(ConfigError, match=r"keeps a column 'row', .* featurize with another name"):
+        duplicates(tmp_path / "taken", target=tmp_path / "other", progress=False)
+
+
+def test_complete_search__is_opened_again(folder, tmp_path):
+    duplicates(folder / "shards", target=tmp_path / "out", progress=False)
+    stages = []
+    found = duplicates(folder / "shards", target=tmp_path / "out", progress=stages.append)
+    assert stages == []
+    assert np.array_equal(Duplicates.open(tmp_path / "out").pairs, found.pairs)
+
+
+def test_target__of_another_search_or_of_something_else(folder, tmp_path):
+    shards, out = folder / "shards", tmp_path / "out"
+    duplicates(shards, target=out, progress=False)
+    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7; .*choose another folder, or delete this one"):
+        duplicates(shards, 0.7, target=out, progress=False)
+    source = dkfeat.LibsvmSource(str(folder / "b.svm"), n_features=N_COLUMNS, zero_based=True)
+    dkfeat.featurize(source, tmp_path / "b", like=shards, progress=False)
+    with pytest.raises(SpecConflictError, match="rows were added to the shards, or they are other shards"):
+        duplicates(tmp_path / "b", target=out, progress=False)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").touch()
+    with pytest.raises(ConfigError, match="holds other files than duplicates; choose a new folder"):
+        duplicates(shards, target=tmp_path / "notes", progress=False)
+    with pytest.raises(ConfigError, match=r"is a URL, but .* give a folder that all workers see"):
+        duplicates(shards, target="s3://bucket/out", progress=False)
+    with pytest.raises(ConfigError, match="is a data set and may hold no other files"):
+        duplicates(shards, target=shards / "out", progress=False)
+    with pytest.raises(CommitError, match="its parent folder does not exist"):
+        duplicates(shards, target=tmp_path / "no" / "folder", progress=False)
+    with pytest.raises(ConfigError, match="is no folder of duplicates; make it"):
+        Duplicates.open(tmp_path / "notes")
+    record = json.loads((out / "duplicates.json").read_text())
+    (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))
+    with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
+        Duplicates.open(out)
