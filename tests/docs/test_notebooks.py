@@ -69,7 +69,7 @@ def told(notebook):
 
 
 def test_notebooks__are_there():
-    assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run"]
+    assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run", "04_neighbors"]
 
 
 def test_quickstart__runs_and_tells_progress_in_place(execute):
@@ -98,6 +98,14 @@ def test_cluster_run__survives_two_deaths(execute):
     out = printed(execute("03_cluster_run"), "stdout")
     assert re.search(r"tasks are done; process \d+ is killed", out)
     assert re.search(r"unfinished: \d+ of \d+ splits of the new batch are done", out)
+
+
+def test_neighbors__runs_and_draws(execute):
+    notebook = execute("04_neighbors")
+    assert printed(notebook, "stderr") == ""
+    pictures = displayed(notebook, "image/png")
+    assert len(pictures) == 6
+    assert all(len(picture) > 10_000 for picture in pictures)
 
 
 @by_name
