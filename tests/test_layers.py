@@ -41,7 +41,7 @@ TABLE = {
         | {"dask_jobqueue", "dask_kubernetes"},
     ),
     "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy", "scipy"}),
-    "report": (ENGINE_AND_BELOW | {"learn", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),
+    "report": (ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),
     "learn": (ENGINE_AND_BELOW | {"learn", "plot"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "neighbors": (ENGINE_AND_BELOW | {"neighbors"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow"}),
     "doctor": (

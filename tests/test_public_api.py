@@ -27,6 +27,7 @@ PUBLIC = [
     "clean",
     "compare",
     "datasets",
+    "duplicates_report",
     "errors",
     "evaluate",
     "featurize",

@@ -141,8 +141,11 @@ class RowsOfSource:
 
     def take(self, first: int, stop: int, runner: Runner) -> sp.csr_matrix:
         """See `Rows.take`."""
+        return self.at(np.arange(first, stop), runner)
+
+    def at(self, numbers: NDArray[np.int64], runner: Runner) -> sp.csr_matrix:
+        """Return rows by their numbers, which are in ascending order."""
         found: dict[int, sp.csr_matrix] = {}
-        numbers = np.arange(first, stop)
         self._run(_Take(self, numbers), numbers, runner, found)
         return sp.vstack([found[number] for number in sorted(found)], format="csr")
 

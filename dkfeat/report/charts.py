@@ -63,8 +63,16 @@ def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_lab
     return _figure(paint, title, caption)
 
 
-def columns(title: str, edges: Sequence[float], values: Sequence[float], x_label: str, caption: str) -> str:
-    """Chart of vertical bars, one for each pair of neighbouring `edges`."""
+def columns(
+    title: str,
+    edges: Sequence[float],
+    values: Sequence[float],
+    x_label: str,
+    caption: str,
+    *,
+    mark: tuple[float, str] | None = None,
+) -> str:
+    """Chart of vertical bars, one for each pair of neighbouring `edges`; `mark` is a value with its name, a line."""
 
     def paint(axes: Any) -> None:
         widths = [0.88 * (b - a) for a, b in pairwise(edges)]
@@ -72,6 +80,9 @@ def columns(title: str, edges: Sequence[float], values: Sequence[float], x_label
         axes.set(xlabel=x_label, ylim=(0, 1.05 * max(values) or 1))
         axes.margins(x=0)
         axes.yaxis.set_major_formatter(_short())
+        if mark is not None:
+            axes.axvline(mark[0], color=TEXT, linestyle="--", linewidth=1, label=mark[1])
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
 
     return _figure(paint, title, caption)
 

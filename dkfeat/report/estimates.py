@@ -174,6 +174,20 @@ def remembered_source(logs: Sequence[RunLog]) -> Sequence[str]:
     return next((log.sources for log in reversed(logs) if log.sources), ())
 
 
+def safe_source(logs: Sequence[RunLog]) -> tuple[list[str], str]:
+    """Return the source that the last log names, and the reason why it may not be opened; empty if it may.
+
+    Logs are not trusted, since others may write to their folder: of the sources that logs name, no URL is opened and no
+    tree is searched. The caller reads only files in the manifest.
+    """
+    remembered = remembered_source(logs)
+    if not remembered:
+        return [], "No log names the source; give it to the report too."
+    if any(is_url(place) or "**" in place for place in remembered):
+        return [], f"The source is {', '.join(remembered)[:200]}; give it to the report too, so that it may be read."
+    return list(remembered), ""
+
+
 def estimate_kernel(
     data: ShardDataset,
     source: Any,
@@ -184,24 +198,18 @@ def estimate_kernel(
 ) -> tuple[Estimates | None, str]:
     """Compare estimates with the exact kernel on rows of the source; None and the reason if that is not possible.
 
-    Logs are not trusted, since others may write to their folder: of the sources that logs name, no URL is opened, no
-    tree is searched, and only files in the manifest are read.
+    Of a source that logs name, only files in the manifest are read, see `safe_source`.
     """
     if rows < 2:
         return None, "Not requested."
     given = source is not None
-    remembered = remembered_source(logs)
-    if not given and not remembered:
-        return None, "No log names the source; give it to the report too."
-    if not given and any(is_url(place) or "**" in place for place in remembered):
-        return (
-            None,
-            f"The source is {', '.join(remembered)[:200]}; give it to the report too, so that it may be read.",
-        )
+    remembered, note = ([], "") if given else safe_source(logs)
+    if note:
+        return None, note
     try:
         sample = sample_rows(
             data,
-            source if given else list(remembered),
+            source if given else remembered,
             rows=rows,
             random_state=seed,
             unchanged=not given,
