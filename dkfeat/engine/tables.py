@@ -129,6 +129,7 @@ def write_table(
     reporter: Progress,
     *,
     stage: str,
+    resume: bool = True,
     target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Make a table from all shards of a data set, and commit it; an interrupted call continues.
@@ -148,6 +149,8 @@ def write_table(
     reporter : Progress
     stage : str
         Name of the stage in progress reports.
+    resume : bool, default=True
+        Continue an interrupted run. If False, an interrupted run is an error.
     target_options : mapping or None
         Options of fsspec for a target given by URL.
 
@@ -170,7 +173,7 @@ def write_table(
         reporter,
         schema=kinds(spec.schema),
         sidecars={},
-        resume=True,
+        resume=resume,
         job=job,
         stage=stage,
     )

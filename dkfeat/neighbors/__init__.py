@@ -3,6 +3,7 @@
 from dkfeat.neighbors.copies.result import Duplicates
 from dkfeat.neighbors.duplicates import duplicates
 from dkfeat.neighbors.estimator import GMMNeighbors
-from dkfeat.neighbors.nearest import Neighbors, search
+from dkfeat.neighbors.nearest import search
+from dkfeat.neighbors.result import Neighbors
 
 __all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "duplicates", "search"]

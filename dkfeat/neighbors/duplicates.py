@@ -15,13 +15,13 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
 from dkfeat.io.sources.shards import ShardSource
+from dkfeat.neighbors.codes import sampled_map
 from dkfeat.neighbors.copies.pairs import MOST_ROWS
 from dkfeat.neighbors.copies.result import Duplicates, Facts
 from dkfeat.neighbors.copies.search import Found, Search
 from dkfeat.neighbors.copies.tables import groups_spec, write_tables
 from dkfeat.neighbors.copies.target import Target
 from dkfeat.neighbors.copies.work import WorkFolder
-from dkfeat.neighbors.nearest import sampled_map
 from dkfeat.theory.bands import Bands, choose_bands
 from dkfeat.validation import check_real
 

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.verify_inputs import resolved_source
-from dkfeat.errors import SpecConflictError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.manifest.metadata import read_plan
+from dkfeat.io.sources.base import Source
+from dkfeat.validation import rows_as_csr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner, SplitTask
     from dkfeat.io.manifest.manifest import ShardEntry
-    from dkfeat.io.sources.base import Source
     from dkfeat.maps._sampled import SampledMap
 
+_COMPARED = 64
+"""Number of rows, first and last, of an array whose codes are compared with those of the shards."""
 _PAIRS = 1 << 20
 """Number of pairs of rows that are compared at a time."""
 
@@ -174,6 +177,37 @@ class RowsOfSource:
             found[split.number] = result
 
         runner.run(task, [split for split in self.splits if has_rows(split)], done)
+
+
+def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> Rows:
+    """Return the rows from which shards were made, from an array or sparse matrix of them, or from their source.
+
+    Raises
+    ------
+    ConfigError
+        If an array has another shape, or the codes of its first or last rows differ.
+    SpecConflictError
+        As from `RowsOfSource.of`.
+    """
+    if not hasattr(source, "shape"):
+        return RowsOfSource.of(data, source, None if isinstance(source, Source) else storage_options)
+    X = rows_as_csr(source, name="source")
+    if X.shape != (data.n_rows, data.manifest.n_features):
+        raise ConfigError(
+            f"source is an array of shape {X.shape}, but the shards were made from {data.n_rows:,} rows of "
+            f"{data.manifest.n_features:,} columns; pass all of them, in their order"
+        )
+    for position in (0, -1) if data.n_rows else ():
+        block = data.shards.read(data.manifest.shards[position], data.verifies, only=("encoded",))
+        n = min(block.n_rows, _COMPARED)
+        rows = slice(0, n) if position == 0 else slice(data.n_rows - n, data.n_rows)
+        some = block.X.codes[:n] if position == 0 else block.X.codes[block.n_rows - n :]
+        if not np.array_equal(data.map.encode(X[rows]).codes, some):
+            raise ConfigError(
+                "source is an array of other rows, or in another order, than those from which the shards were made: "
+                f"codes of rows {rows.start:,} to {rows.stop - 1:,} differ; pass the rows in their order, or a path"
+            )
+    return RowsInMemory(X)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,13 +120,13 @@ def test_search__agrees_with_the_estimator(data, rows):
 @pytest.mark.parametrize("where", ["synchronous", "processes", "distributed"])
 def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 190)  # three batches of queries
-    monkeypatch.setattr("dkfeat.neighbors.nearest._ROWS", 64)
+    monkeypatch.setattr("dkfeat.neighbors.scan._ROWS", 64)
     other = featurized(text, tmp_path / "shards", data.map.name, blocksize="30kB")
     expected = search(data, n_neighbors=6, progress=False)
     if where == "distributed":
         from distributed import Client
 
-        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
             found = search(other, n_neighbors=6, client=client, progress=False)
     else:
         import dask
@@ -183,7 +183,7 @@ def test_search__bad_arguments(data, rows):
         ({"rerank": 20, "source": rows[::-1]}, "codes of rows 0 to"),
         ({"rerank": 20, "source": sp.vstack([rows[:-9], rows[-9:][::-1]])}, "to 499 differ"),
         ({"source": rows}, "pass rerank"),
-        ({"queries": data, "rerank": 20, "source": rows}, "they are shards"),
+        ({"queries": data, "rerank": 20, "source": rows}, "pass query_source"),
     ]:
         with pytest.raises(ConfigError, match=message):
             search(data, progress=False, **arguments)

@@ -121,11 +121,12 @@ def estimate_costs(draft: Draft) -> MapCosts | None:
     Returns
     -------
     costs : MapCosts or None
-        None if there is no choice between the two maps (the map is another one, or that of existing shards), if a
-        centre makes rows dense, or if no rows can be read, which is left to the run to report.
+        None if there is no choice between the two maps (the map is another one, fitted, or that of existing shards), if
+        a centre makes rows dense, or if no rows can be read, which is left to the run to report.
     """
     existing, map = draft.existing, draft.map
-    if map.name not in ("gcws", "dart") or existing.target is not None or existing.like is not None:
+    is_chosen = existing.target is not None or existing.like is not None or hasattr(map, "n_features_in_")
+    if map.name not in ("gcws", "dart") or is_chosen:
         return None
     if map.center is not None and np.any(map.center):
         return None

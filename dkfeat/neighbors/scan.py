@@ -1,0 +1,127 @@
+"""Scan of a data set for the rows that are most similar to a batch of queries, by one task for each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
+from dkfeat.engine.runners.local import Stopped
+from dkfeat.io.sources.shards import ShardSource
+from dkfeat.maps._sampled import SampledMap
+from dkfeat.neighbors.codes import numbered_codes
+from dkfeat.neighbors.rerank import Rows, ordered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import Split
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.runners.local import Runner
+
+_ROWS = 65_536  # rows of a shard that are in memory as codes at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """Search among the rows of a data set, for any batch of queries."""
+
+    data: ShardDataset
+    fitted: SampledMap
+    """The map of the data set."""
+    n_neighbors: int
+    n_candidates: int
+    """Number of rows with the most equal codes that are kept for each query."""
+    rows: Rows | None = None
+    """The rows of the data set, for exact comparisons; None: similarities are estimates."""
+    queries: Rows | None = None
+    """All queries, for exact comparisons."""
+
+    @cached_property
+    def _source(self) -> ShardSource:
+        return ShardSource.of(self.data.shards)
+
+    @cached_property
+    def splits(self) -> Sequence[Split]:
+        """Shards with rows, each a task."""
+        return [split for split in self._source.splits() if split.stop]
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Total size of the shards."""
+        return sum(map(self._source.split_bytes, self.splits))
+
+    def count(self, split: Split, advance: Callable[..., object]) -> None:
+        """Report a task as done."""
+        advance(rows=split.stop, source_bytes=self._source.split_bytes(split))
+
+    def best(
+        self,
+        first: int,
+        codes: PackedCodes,
+        own: NDArray[np.int64],
+        runner: Runner,
+        advance: Callable[..., object],
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """Find the most similar rows of consecutive queries.
+
+        Parameters
+        ----------
+        first : int
+            Number of the first query.
+        codes : PackedCodes
+            Codes of n queries.
+        own : ndarray of shape (n,), int64
+            Row that each query is not compared with; -1: none.
+        runner : Runner
+            Runs the tasks.
+        advance : callable
+            Called after each task as ``advance(rows=..., source_bytes=...)``.
+
+        Returns
+        -------
+        similarities, rows, errors : ndarray of shape (n, n_neighbors)
+            As in `Neighbors`.
+        """
+        heaps = empty_heaps(len(own), self.n_candidates)
+
+        def done(split: Split, best: NDArray[np.int64]) -> None:
+            heaps[:] = merged(heaps, best)
+            self.count(split, advance)
+
+        runner.run(_Task(self.data, codes, own, self.n_candidates), self.splits, done)
+        counts, rows = best_rows(heaps)
+        if self.rows is None or self.queries is None:
+            similarities, rows = ordered(self.fitted.similarity_of_counts(counts), rows, self.n_neighbors)
+            errors = np.asarray(self.fitted.expected_error_at(np.clip(similarities, 0.0, 1.0)))
+            return similarities, rows, errors
+        given = self.queries.take(first, first + len(own), runner)
+        similarities = self.rows.similarities(self.fitted, given, rows, runner)
+        return *ordered(similarities, rows, self.n_neighbors), np.zeros((len(own), self.n_neighbors))
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Task that compares a batch of queries with the rows of a shard."""
+
+    data: ShardDataset
+    queries: PackedCodes
+    own: NDArray[np.int64]
+    n_kept: int
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> NDArray[np.int64]:
+        """Return the heaps of the best rows of a shard."""
+        heaps = empty_heaps(len(self.own), self.n_kept)
+        first, codes = numbered_codes(self.data, split)
+        for at in range(0, split.stop, _ROWS):
+            if stopped():
+                raise Stopped
+            some = PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
+            fitted: Any = self.data.map
+            fitted.keep_most_similar(self.queries, some, first + at, self.own, heaps)
+        return heaps

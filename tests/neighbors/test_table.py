@@ -1,0 +1,226 @@
+"""Neighbours as a table: equal to those in memory, continued with the same bytes, extended, and what is refused."""
+
+import dask
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.cluster import DBSCAN, SpectralClustering
+from sklearn.manifold import TSNE
+
+import dkfeat
+from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.neighbors import Neighbors, search
+from tests.invariants import dataset_state
+
+N_ROWS, N_COLUMNS, N_QUERIES = 120, 20, 30
+
+
+def make_rows(seed, n):
+    """Rows in groups of near copies."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).lognormal(size=(12, N_COLUMNS))
+    return (
+        (centres[rng.integers(12, size=n)] * rng.lognormal(sigma=0.3, size=(n, N_COLUMNS))).round(3).astype(np.float32)
+    )
+
+
+def write_rows(file, X, prefix="row"):
+    columns = {f"x{column}": X[:, column] for column in range(N_COLUMNS)}
+    pq.write_table(pa.table({**columns, "name": [f"{prefix} {row}" for row in range(len(X))]}), file)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Rows and queries as Parquet, and shards of the rows."""
+    folder = tmp_path_factory.mktemp("neighbors")
+    write_rows(folder / "rows.parquet", make_rows(1, N_ROWS))
+    write_rows(folder / "queries.parquet", make_rows(2, N_QUERIES), "query")
+    featurize(folder / "rows.parquet", folder / "features")
+    return folder
+
+
+def source_of(files, **options):
+    return dkfeat.ParquetSource(str(files), label=None, features=tuple(f"x{c}" for c in range(N_COLUMNS)), **options)
+
+
+def featurize(files, target):
+    source = source_of(files, id="name", blocksize="4kB")
+    return dkfeat.featurize(source, target, dkfeat.GCWSFeatures(64, random_state=0), progress=False)
+
+
+def assert_equal(one, other):
+    for name in ("rows", "similarities", "errors"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.n_rows == other.n_rows
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 7)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_table_of_the_graph(folder, tmp_path):
+    found = search(folder / "features", n_neighbors=3, target=tmp_path / "graph", progress=False)
+    assert_equal(found, search(folder / "features", n_neighbors=3, progress=False))
+    table = pq.read_table(tmp_path / "graph" / "data")
+    assert table["query"].to_pylist() == [query for query in range(N_ROWS) for _ in range(3)]
+    assert table["rank"].to_pylist() == [1, 2, 3] * N_ROWS
+    assert table["neighbor"].to_pylist() == found.rows.ravel().tolist()
+    assert table["id"].to_pylist() == [f"row {query}" for query in range(N_ROWS) for _ in range(3)]
+    assert table["neighbor_id"].to_pylist() == [f"row {row}" for row in found.rows.ravel()]
+    assert [field.name for field in table.schema if field.nullable] == ["id", "neighbor_id"]
+    assert not dkfeat.open_shards(tmp_path / "graph").verify().problems
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("rerank", [None, 9])
+def test_queries_from_files_give_what_their_rows_give(rerank, folder, tmp_path):
+    exact = {} if rerank is None else {"rerank": rerank, "source": folder / "rows.parquet"}
+    expected = search(folder / "features", make_rows(2, N_QUERIES), 4, **exact, progress=False)
+    queries = source_of(folder / "queries.parquet", id="name")
+    assert_equal(search(folder / "features", queries, 4, **exact, progress=False), expected)
+    found = search(folder / "features", queries, 4, **exact, target=tmp_path / "found", progress=False)
+    assert_equal(found, expected)
+    assert_equal(Neighbors.open(tmp_path / "found"), expected)
+    by_shards = {} if rerank is None else {**exact, "query_source": folder / "queries.parquet"}
+    assert_equal(search(folder / "features", tmp_path / "found-queries", 4, **by_shards, progress=False), expected)
+    assert (found.n_queries, found.n_neighbors) == (expected.n_queries, expected.n_neighbors) == (N_QUERIES, 4)
+    for rank in (1, 4):
+        medians = np.median(expected.similarities[:, rank - 1]), np.median(expected.errors[:, rank - 1])
+        assert found.medians(rank) == expected.medians(rank) == medians
+    names = pq.read_table(tmp_path / "found" / "data", columns=["id", "neighbor_id"])
+    assert names["id"].to_pylist()[::4] == [f"query {query}" for query in range(N_QUERIES)]
+    assert names["neighbor_id"].to_pylist() == [f"row {row}" for row in found.rows.ravel()]
+
+
+def test_queries_need_no_labels(tmp_path):
+    X = make_rows(1, 20)
+    write_rows(tmp_path / "queries.parquet", X)
+    pq.write_table(
+        pq.read_table(tmp_path / "queries.parquet").append_column("y", pa.array([-1, 1] * 10)),
+        tmp_path / "rows.parquet",
+    )
+    source = source_of(tmp_path / "rows.parquet", labels=(-1, 1)).replaced(label="y")
+    dkfeat.featurize(source, tmp_path / "features", dkfeat.DartFeatures(64, random_state=0), progress=False)
+    found = search(tmp_path / "features", tmp_path / "queries.parquet", 1, progress=False)
+    assert found.similarities.tolist() == [[1.0]] * 20
+    (tmp_path / "query.svm").write_text("0.5 1:1 2:3\n")
+    text = dkfeat.LibsvmSource(tmp_path / "query.svm", zero_based=False)
+    assert search(tmp_path / "features", text, 1, progress=False).rows.shape == (1, 1)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_an_interrupted_search_is_continued_with_the_same_bytes(folder, tmp_path):
+    search(folder / "features", n_neighbors=2, target=tmp_path / "whole", progress=False)
+    seen = []
+
+    def stop(state):
+        seen.append(state)
+        if len(seen) == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(folder / "features", n_neighbors=2, target=tmp_path / "graph", progress=stop)
+    made = len(list((tmp_path / "graph" / "data").iterdir()))
+    assert made > 2
+    with pytest.raises(ShardError, match="no batch was committed"):
+        Neighbors.open(tmp_path / "graph")
+    del seen[:]
+    with dask.config.set(scheduler="synchronous"):
+        search(folder / "features", n_neighbors=2, target=tmp_path / "graph", progress=seen.append)
+    assert dataset_state(tmp_path / "graph") == dataset_state(tmp_path / "whole")
+    last = seen[-1]
+    assert (last.stage, last.tasks, last.source_bytes) == ("search", last.total_tasks, last.total_bytes)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_more_queries_extend_the_table(folder, tmp_path, capsys):
+    (tmp_path / "queries").mkdir()
+    for number, seed in enumerate((2, 3)):
+        write_rows(tmp_path / "queries" / f"{number}.parquet", make_rows(seed, 9), f"query {number}")
+        seen = []
+        found = search(
+            folder / "features",
+            source_of(tmp_path / "queries" / "*.parquet"),
+            2,
+            target=tmp_path / "found",
+            progress=seen.append,
+        )
+        assert found.n_queries == 9 * (number + 1)
+        assert (seen[-1].stage, seen[-1].tasks) == ("search", seen[-1].total_tasks)
+        assert seen[-1].total_tasks == 2 * dkfeat.open_shards(folder / "features").n_shards  # of the new queries
+    expected = search(folder / "features", np.vstack([make_rows(seed, 9) for seed in (2, 3)]), 2, progress=False)
+    assert_equal(found, expected)
+    search(folder / "features", tmp_path / "found-queries", 2, target=tmp_path / "found")
+    assert "is complete already; nothing to do" in capsys.readouterr().err
+
+
+def test_a_data_set_that_moved_on_is_refused(folder, tmp_path):
+    (tmp_path / "rows").mkdir()
+    for number in range(2):
+        write_rows(tmp_path / "rows" / f"{number}.parquet", make_rows(number, 9))
+        featurize(tmp_path / "rows" / "*.parquet", tmp_path / "features")
+        if number == 0:
+            search(tmp_path / "features", folder / "features", 2, target=tmp_path / "found", progress=False)
+    with pytest.raises(SpecConflictError, match=r"among 9 rows, but .* has 18 rows now.* choose another target"):
+        search(tmp_path / "features", folder / "features", 2, target=tmp_path / "found", progress=False)
+
+
+def test_what_is_refused(folder, tmp_path):
+    features = folder / "features"
+    search(features, folder / "queries.parquet", 2, target=tmp_path / "found", progress=False)
+    dkfeat.featurize(
+        source_of(folder / "queries.parquet", keep=("name",)), tmp_path / "kept", like=features, progress=False
+    )
+    write_rows(tmp_path / "rank.parquet", make_rows(2, 3))
+    columns = pq.read_table(tmp_path / "rank.parquet")
+    pq.write_table(columns.rename_columns([*columns.column_names[:-1], "rank"]), tmp_path / "rank.parquet")
+    rank = source_of(tmp_path / "rank.parquet", keep=("rank",))
+    path = folder / "queries.parquet"
+    for error, message, arguments in [
+        (SpecConflictError, "n_neighbors: 2 there, 3 asked", {"queries": path, "n_neighbors": 3}),
+        (SpecConflictError, "choose another target", {"n_neighbors": 2}),
+        (SpecConflictError, "another", {"queries": path, "n_neighbors": 2, "target": tmp_path / "kept"}),
+        (ConfigError, "leave out the target", {"queries": make_rows(2, 3)}),
+        (ConfigError, "column 'rank', but a table of neighbours", {"queries": rank, "target": tmp_path / "rank"}),
+        (
+            ConfigError,
+            "query_source is for queries that are shards",
+            {"queries": path, "rerank": 20, "source": folder / "rows.parquet", "query_source": path},
+        ),
+        (
+            ConfigError,
+            "pass query_source",
+            {"queries": tmp_path / "kept", "rerank": 20, "source": folder / "rows.parquet"},
+        ),
+        (ConfigError, "holds neighbors, but near rows", {"queries": tmp_path / "found"}),
+        (SourceNotFoundError, "nowhere.svm", {"queries": tmp_path / "nowhere.svm"}),
+    ]:
+        with pytest.raises(error, match=message):
+            search(features, **{"target": tmp_path / "found", "progress": False, **arguments})
+    with pytest.raises(ConfigError, match="holds neighbors, but near rows are found by equal codes"):
+        search(tmp_path / "found", progress=False)
+    with pytest.raises(ShardError, match="not a data set of dkfeat"):
+        search(tmp_path / "nowhere", progress=False)
+    with pytest.raises(ConfigError, match="holds features, not neighbours"):
+        Neighbors.open(features)
+    with pytest.raises(ConfigError, match="rank=3"):
+        Neighbors.open(tmp_path / "found").medians(3)
+    with pytest.raises(InputError, match="NaN"):
+        search(features, np.full((1, N_COLUMNS), np.nan), progress=False)
+
+
+def test_scikit_learn_takes_the_graph(folder, tmp_path):
+    found = search(folder / "features", n_neighbors=20, target=tmp_path / "graph", progress=False)
+    graph = found.to_graph()
+    assert len(set(DBSCAN(eps=0.5, metric="precomputed", min_samples=3).fit_predict(graph))) > 1
+    similar = graph.copy()
+    similar.data = 1 - similar.data
+    clusters = SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict((similar + similar.T) / 2)
+    assert set(clusters) == {0, 1, 2}
+    embedded = TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0).fit_transform(
+        graph
+    )
+    assert embedded.shape == (N_ROWS, 2)
