@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +70,8 @@ class BandFiles:
             file.seek(first_row * codes.shape[1])
             file.write(np.ascontiguousarray(codes).data)
             file.flush()
-            os.fsync(file.fileno())
+            if self.work.storage.durable:
+                os.fsync(file.fileno())
         for at in range(0, len(codes), self.block_rows):
             some, first = slice(at, at + self.block_rows), first_row + at
             for name, bands in self._divisions(first).items():
@@ -225,9 +227,7 @@ class FindPairs(FindTask):
 
     def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
         """Find the pairs in a partition of a band."""
-        hashes, rows = self.files.buckets(self.firsts, *divmod(number, 1 << self.files.part_bits))
-        distinct = ~self.files.are_copies(rows)
-        hashes, rows = hashes[distinct], rows[distinct]
+        hashes, rows = self._buckets(number)
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared = 0
         for left, right in _neighbors(hashes, MOST_COMPARISONS * (self.files.n_rows >> self.files.part_bits)):
@@ -238,9 +238,36 @@ class FindPairs(FindTask):
             keys.append(pair_keys(rows[left[kept]], rows[right[kept]]))
             similarities.append(self.similarities[found[kept]])
             n_compared += len(found)
-        sizes = np.diff(np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1], [True]])))
-        n_candidates = int((sizes * (sizes - 1) // 2).sum())
-        return FoundPairs(np.concatenate(keys), np.concatenate(similarities), n_candidates, n_compared)
+        return FoundPairs(np.concatenate(keys), np.concatenate(similarities), _count_pairs(hashes), n_compared)
+
+    def expect(self) -> tuple[float, float]:
+        """Estimate the number of candidates in all splits from those in two; also return its standard error.
+
+        The splits have hashes of equal quality of the same rows, so the mean of any is unbiased. The error is that of
+        the mean of two, and rough.
+        """
+        n_splits = len(self.pairs.names)
+        counts = [_count_pairs(self._buckets(number)[0]) for number in {0, n_splits - 1}]
+        spread = abs(counts[0] - counts[-1]) / 2 * math.sqrt(max(0, n_splits - 2) / n_splits)
+        return n_splits * sum(counts) / len(counts), n_splits * spread
+
+    def _buckets(self, number: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Read the hashes and rows of the buckets in a partition of a band, without copies."""
+        hashes, rows = self.files.buckets(self.firsts, *divmod(number, 1 << self.files.part_bits))
+        distinct = ~self.files.are_copies(rows)
+        return hashes[distinct], rows[distinct]
+
+
+def _count_pairs(hashes: NDArray[np.uint64]) -> int:
+    """Count the pairs of equal hashes, which are sorted.
+
+    Examples
+    --------
+    >>> _count_pairs(np.array([1, 2, 2, 2, 5, 5]))
+    4
+    """
+    sizes = np.diff(np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1], [True]])))
+    return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from os import PathLike
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import numpy as np
@@ -22,8 +22,9 @@ from dkfeat.neighbors.copies.search import Found, Search
 from dkfeat.neighbors.copies.tables import groups_spec, write_tables
 from dkfeat.neighbors.copies.target import Target
 from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.rerank import RowsInMemory, RowsOfSource, rows_of
 from dkfeat.theory.bands import Bands, choose_bands
-from dkfeat.validation import check_real
+from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -36,6 +37,8 @@ def duplicates(
     threshold: float = 0.8,
     *,
     target: str | PathLike[str] | None = None,
+    verify: Literal["codes", "exact"] = "codes",
+    source: Any = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -53,6 +56,12 @@ def duplicates(
         Estimated similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path or None, default=None
         Folder for the result, which all workers see. An interrupted call continues. None: the result is in memory.
+    verify : {"codes", "exact"}, default="codes"
+        With "exact", the kernel of candidates is computed from their rows: of pairs whose estimate is at least the
+        threshold minus three standard errors, those are duplicates whose exact similarity is at least the threshold.
+    source : Source, path, glob, URL, a list of these, array, sparse matrix or None
+        For ``verify="exact"``: the source from which the shards were made, whose rows are read again and checked; or an
+        array of shape (n_rows, n_features) with the rows in the order of the shards.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
@@ -113,11 +122,13 @@ def duplicates(
             "divide the data set, for example by dates"
         )
     threshold = check_real(threshold, "threshold", above=0, high=1)
-    search = Search(data, fitted, threshold, _bands(fitted, threshold), Progress(progress))
+    bands = _bands(fitted, threshold)
+    raw = _raw_rows(data, verify, source, storage_options)
+    search = Search(data, fitted, threshold, bands, Progress(progress), raw)
     if target is None:
         parent = dask.config.get("temporary-directory", None)
         with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
-            return _in_memory(search, search.run(WorkFolder.of(folder), runner))
+            return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
     place = Target.of(target, search.settings)
     if not place.is_complete:
         groups_spec(search.settings, ShardSource.of(data.shards))  # raises an error before any work
@@ -134,6 +145,21 @@ def _bands(fitted: SampledMap, threshold: float) -> Bands:
         return choose_bands(threshold, fitted.n_components, fitted.chance)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _raw_rows(
+    data: ShardDataset, verify: str, source: Any, storage_options: Mapping[str, Any] | None
+) -> RowsInMemory | RowsOfSource | None:
+    """Return the rows for exact comparisons, None if there are none."""
+    if check_choice(verify, "verify", ("codes", "exact")) == "codes":
+        if source is not None:
+            raise ConfigError("source is given, but nothing is read from it; pass verify='exact', or no source")
+        return None
+    if source is None:
+        raise ConfigError(
+            "verify='exact' compares rows exactly, so it needs the source of the shards; pass source, or verify='codes'"
+        )
+    return rows_of(data, source, storage_options)
 
 
 def _in_memory(search: Search, found: Found) -> Duplicates:

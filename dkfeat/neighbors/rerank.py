@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -166,6 +166,20 @@ class RowsOfSource:
             similarities[order[positions]] = values
         return similarities.reshape(rows.shape)
 
+    def read(self, split: Split, stopped: Callable[[], bool]) -> Iterator[tuple[int, sp.csr_matrix]]:
+        """Yield the number of the first row and the rows of each piece of a split, checked against its shard."""
+        known = {entry.piece: (first, entry) for first, entry in self.pieces[split.number]}
+        for piece in self.source.read(split, self.max_piece_rows):
+            if stopped():
+                raise Stopped
+            first, entry = known[piece.number]
+            if (piece.source_sha256, piece.block.n_rows) != (entry.source_sha256, entry.rows):
+                raise SpecConflictError(
+                    f"{split.description}: not the rows from which shard {entry.name} was made; "
+                    "give the unchanged source, of which the map refused no row"
+                )
+            yield first, piece.block.X
+
     def _run(self, task: SplitTask, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
         """Run a task on the splits that have any of the rows, which are in ascending order."""
 
@@ -179,7 +193,7 @@ class RowsOfSource:
         runner.run(task, [split for split in self.splits if has_rows(split)], done)
 
 
-def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> Rows:
+def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> RowsInMemory | RowsOfSource:
     """Return the rows from which shards were made, from an array or sparse matrix of them, or from their source.
 
     Raises
@@ -219,19 +233,10 @@ class _Task:
 
     def read(self, split: Split, stopped: Callable[[], bool]) -> Any:
         """Yield a range of positions in `numbers`, the rows of a piece, and the number of the first."""
-        known = {entry.piece: (first, entry) for first, entry in self.rows.pieces[split.number]}
-        for piece in self.rows.source.read(split, self.rows.max_piece_rows):
-            if stopped():
-                raise Stopped
-            first, entry = known[piece.number]
-            if (piece.source_sha256, piece.block.n_rows) != (entry.source_sha256, entry.rows):
-                raise SpecConflictError(
-                    f"{split.description}: not the rows from which shard {entry.name} was made; "
-                    "give the unchanged source, of which the map refused no row"
-                )
-            begin, end = np.searchsorted(self.numbers, [first, first + entry.rows])
+        for first, X in self.rows.read(split, stopped):
+            begin, end = np.searchsorted(self.numbers, [first, first + X.shape[0]])
             if begin < end:
-                yield slice(begin, end), piece.block.X, first
+                yield slice(begin, end), X, first
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class LocalStorage(Storage):
     path : str
         Folder, created by `prepare`. Missing parents are created only for a relative path: if the parent of an
         absolute path is missing, a disk is usually not mounted.
+    durable : bool, default=True
+        False: files are not flushed to disk, so they survive the process, but not a crash of the machine.
 
     Examples
     --------
@@ -45,7 +47,8 @@ class LocalStorage(Storage):
     '/data/features'
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, durable: bool = True) -> None:
+        self.durable = durable
         given = Path(path).expanduser()
         self._root = str(given.absolute())
         self._make_parents = not given.is_absolute()
@@ -140,7 +143,8 @@ class LocalStorage(Storage):
                     _write(descriptor, view[: len(view) // 2])
                     crash_points.passed("mid_write")
                     _write(descriptor, view[len(view) // 2 :])
-                    os.fsync(descriptor)
+                    if self.durable:
+                        os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
                 if before_publish is not None:
@@ -150,7 +154,8 @@ class LocalStorage(Storage):
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=tmp)
-            os.fsync(target)
+            if self.durable:
+                os.fsync(target)
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)

@@ -19,7 +19,8 @@ PIECE_ROWS = 1 << 20
 """Maximum number of rows from which a file of a table is made."""
 MOST_PAIRS = 1 << 22
 """Number of pairs that such a file should not exceed."""
-_BLOCK_ROWS = 1 << 10  # rows whose pairs are counted together, and fewest rows of a piece
+BLOCK_ROWS = 1 << 10
+"""Number of rows whose pairs are counted together, and fewest rows of a piece."""
 _FILE = "groups"
 
 
@@ -33,11 +34,11 @@ class Groups:
     def find(self, pairs: PairFiles) -> int:
         """Find the groups and write them; return the number of rows whose pairs make a file of moderate size."""
         parents = np.arange(self.n_rows, dtype=self._dtype)
-        n_pairs = np.zeros(self.n_rows // _BLOCK_ROWS + 1, np.int64)
+        n_pairs = np.zeros(self.n_rows // BLOCK_ROWS + 1, np.int64)
         for some in pairs.chunks():
             lower, higher = some.rows
             join_pairs(parents, lower, higher)
-            n_pairs += np.bincount(higher // _BLOCK_ROWS, minlength=len(n_pairs))
+            count_in_blocks(n_pairs, higher)
         find_lowest(parents)
         self.work.replace(_FILE, parents)
         return _piece_rows(n_pairs)
@@ -61,6 +62,11 @@ class Groups:
         return np.int32 if self.n_rows < 1 << 31 else np.int64
 
 
+def count_in_blocks(n_pairs: NDArray[np.int64], higher: NDArray[np.int64]) -> None:
+    """Add the number of pairs whose higher row is in a block to the counts of the blocks."""
+    n_pairs += np.bincount(higher // BLOCK_ROWS, minlength=len(n_pairs))
+
+
 def _piece_rows(n_pairs: NDArray[np.int64]) -> int:
     """Return the number of rows, a power of two, that have at most `MOST_PAIRS` pairs wherever they begin.
 
@@ -72,8 +78,8 @@ def _piece_rows(n_pairs: NDArray[np.int64]) -> int:
     1048576
     """
     rows, before = PIECE_ROWS, np.concatenate([[0], np.cumsum(n_pairs)])
-    while rows > _BLOCK_ROWS:
-        n_blocks = min(rows // _BLOCK_ROWS + 1, len(n_pairs))  # a piece may begin within a block
+    while rows > BLOCK_ROWS:
+        n_blocks = min(rows // BLOCK_ROWS + 1, len(n_pairs))  # a piece may begin within a block
         if (before[n_blocks:] - before[:-n_blocks]).max() <= MOST_PAIRS:
             break
         rows //= 2

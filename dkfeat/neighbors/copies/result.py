@@ -40,6 +40,10 @@ class Facts:
     """Division of the codes by which candidates were found."""
     expected_recall: float
     """Probability that two rows whose similarity is the threshold are candidates."""
+    expected_candidates: float
+    """Number of candidates that was expected before the comparisons, from those of two bands."""
+    expected_candidates_error: float
+    """Standard error of this number, roughly."""
     n_rows: int
     """Number of rows of the data set."""
     n_copies: int

@@ -27,9 +27,12 @@ class WorkFolder:
     storage: LocalStorage
 
     @classmethod
-    def of(cls, folder: str | Path) -> Self:
-        """Create the folder, or continue to use it; temporary files of a dead run are removed."""
-        storage = LocalStorage(str(folder))
+    def of(cls, folder: str | Path, *, durable: bool = True) -> Self:
+        """Create the folder, or continue to use it; temporary files of a dead run are removed.
+
+        Files survive a crash of the machine only if they are durable.
+        """
+        storage = LocalStorage(str(folder), durable=durable)
         storage.prepare()
         storage.sweep()
         return cls(storage)
