@@ -87,7 +87,8 @@ class DuplicatesReport:
             "bands": f"{found.bands.n_bands:,} of {counted(found.bands.n_codes, 'code')}",
             "expected recall": f"{found.expected_recall:.1%} of the pairs at the threshold, more of others",
             "rows with equal codes": f"{found.n_copies:,}, each paired with the first of these rows only",
-            "candidates": f"{found.n_candidates:,} pairs with a band in common, {found.n_compared:,} compared",
+            "candidates": f"{found.n_candidates:,} pairs with a band in common; {found.expected_candidates:,.0f} were "
+            f"expected, and {found.n_compared:,} compared",
         }
 
     def to_mapping(self) -> dict[str, Any]:
