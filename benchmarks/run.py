@@ -19,6 +19,7 @@ SCRIPTS = (
     "latency",
     "job",
     "sizing",
+    "workers",
     "checks",
     "webspam",
     "neighbors",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from distributed.scheduler import KilledWorker
 
 import dkfeat
 from dkfeat.engine.resolve.defaults import read_defaults
+from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 
@@ -41,7 +43,19 @@ WARN_SECONDS = 60.0
 """Interval of warnings while a run waits without any worker."""
 
 GATHER_SECONDS = 30.0
-"""Initial timeout for gathering a result, in seconds; doubled after each timeout."""
+"""Initial timeout for gathering results, in seconds; doubled after each timeout."""
+
+MOST_GATHERED = 64
+"""Maximum number of results of the scheduler's tasks that are gathered at a time, which bounds the driver's memory."""
+
+BATCH_SECONDS = 0.25
+"""Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""
+
+BATCHES_PER_SECOND = 200
+"""Rate of tasks to which the duration is raised on many workers, well below what a scheduler can handle."""
+
+MOST_IN_BATCH = 64
+"""Maximum number of splits in one task of the scheduler."""
 
 MOST_TRIES = 10
 """Maximum number of submissions of a task whose workers were all lost."""
@@ -63,19 +77,25 @@ class TaskPlugin(WorkerPlugin):
         self.name, self.task, self.version = name, task, dkfeat.__version__
 
 
-def run_on_worker(name: str, packed: bytes) -> Any:
-    """Run the task of the plugin `name` on a split, the only data that are sent with each call.
+def run_on_worker(packed: bytes) -> tuple[float, list[Any]]:
+    """Run the task of a plugin on a batch of splits; return the duration in seconds and the result of each split.
 
-    The split is pickled separately, because a scheduler would unpickle arguments, and be blocked for seconds by the
-    imports that this needs.
+    The name of the plugin and the splits, the only data that are sent with each call, are pickled separately, because
+    a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
+    name, splits = deserialize_bytes(packed)
     plugins = get_worker().plugins
     plugin: Any = plugins.get(name)
     if plugin is None:
         raise ClusterError(f"this worker has no task of the run {name}, which has ended or was cancelled")
     if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
         raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
-    return plugin.task(deserialize_bytes(packed), lambda: name not in plugins)
+    began, results = time.perf_counter(), []
+    for split in splits:
+        if name not in plugins:
+            raise Stopped
+        results.append(plugin.task(split, lambda: name not in plugins))
+    return time.perf_counter() - began, results
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +187,20 @@ class ClientRunner:
     def _drive(
         self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
     ) -> None:
-        waiting = iter(splits)
         tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
+        batches = _Batches(splits, most=1 if home is not None else MOST_IN_BATCH)
         window, read = self._window(), time.monotonic()
         try:
             while True:
                 if time.monotonic() - read > REFRESH_SECONDS:
                     window, read = self._window(), time.monotonic()
-                while len(tasks.pending) < window and (split := next(waiting, None)) is not None:
-                    tasks.submit(split)
+                tasks.submit(batches.take(window - len(tasks.pending), window))
                 if not tasks.pending:
                     return
-                done(*tasks.next_result())
+                for batch, seconds, results in tasks.next_results():
+                    batches.measured(len(batch), seconds)
+                    for split, result in zip(batch, results, strict=True):
+                        done(split, result)
         except BaseException:
             with suppress(OSError, CancelledError):
                 if self.client.status == "running":
@@ -189,8 +211,51 @@ class ClientRunner:
         return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
 
 
+class _Batches:
+    """Splits of a run, cut into batches: short splits are joined, because a task of the scheduler has its own cost.
+
+    Batches grow as long as they take less than `BATCH_SECONDS`, or on many workers less than the time in which the
+    scheduler handles a batch for each of them. They shrink towards the end, so that no worker gets the last one late.
+
+    Parameters
+    ----------
+    splits : sequence of Split
+        In the order in which they start.
+    most : int
+        Maximum number of splits in a batch.
+
+    Examples
+    --------
+    >>> batches = _Batches(range(100), most=64)
+    >>> batches.take(2, window=4)
+    [(0,), (1,)]
+    >>> batches.measured(1, seconds=0.01)
+    >>> batches.take(1, window=4)
+    [(2, 3)]
+    """
+
+    def __init__(self, splits: Sequence[Split], most: int) -> None:
+        self._splits, self._most = splits, most
+        self._start, self._size, self._seconds = 0, 1, math.inf
+
+    def measured(self, size: int, seconds: float) -> None:
+        """Set the size of the next batches by the duration of one."""
+        self._size, self._seconds = 2 * size, seconds / size
+
+    def take(self, count: int, window: int) -> list[tuple[Split, ...]]:
+        """Return the next batches, at most `count`, of which `window` are submitted at a time."""
+        seconds = max(BATCH_SECONDS, window / (2 * BATCHES_PER_SECOND))
+        taken: list[tuple[Split, ...]] = []
+        while len(taken) < count and (left := len(self._splits) - self._start):
+            size = min(self._size, self._most, int(seconds / max(self._seconds, 1e-9)), left // window)
+            stop = self._start + max(size, 1)
+            taken.append(tuple(self._splits[self._start : stop]))
+            self._start = stop
+        return taken
+
+
 class _Submissions:
-    """Submitted tasks of a run that are not done, each with its preferred worker, if any.
+    """Submitted batches of a run that are not done, each with its preferred worker, if any.
 
     A task that prefers a lost worker runs on another one. If there is no other worker at that moment, the scheduler
     never runs the task, even if workers join later: distributed 2026.8 forgets that other workers are allowed
@@ -200,47 +265,90 @@ class _Submissions:
     def __init__(self, client: Client, name: str, home: Homes | None, no_worker_seconds: float) -> None:
         self._client, self._name, self._home = client, name, home
         self._no_worker_seconds = no_worker_seconds
-        self.pending: dict[Future, Split] = {}
+        self.pending: dict[Future, tuple[Split, ...]] = {}
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
         self._tries: Counter[int] = Counter()
         self._timeout = GATHER_SECONDS
 
-    def submit(self, split: Split) -> None:
-        key = f"{self._name}-{split.number:06d}"
-        if self._tries[split.number]:
-            key += f"-{self._tries[split.number]}"
-        self._tries[split.number] += 1
-        where: dict[str, Any] = {}
-        if self._home is not None and (home := self._home(self._client.nthreads()).get(split.number)) is not None:
-            self._homes[key] = home
-            where = {"workers": [home], "allow_other_workers": True}
-        future = self._client.submit(run_on_worker, self._name, serialize_bytes(split), key=key, pure=False, **where)
-        self.pending[future] = split
-        self._completed.add(future)
+    def submit(self, batches: Sequence[tuple[Split, ...]]) -> None:
+        """Submit batches, by one message for all of them that prefer the same worker."""
+        homes = self._home(self._client.nthreads()) if batches and self._home is not None else {}
+        by_home: defaultdict[str | None, list[tuple[Split, ...]]] = defaultdict(list)
+        for batch in batches:
+            by_home[homes.get(batch[0].number)].append(batch)
+        for home, group in by_home.items():
+            keys = [self._key(batch) for batch in group]
+            if home is not None:
+                self._homes.update(dict.fromkeys(keys, home))
+            futures = self._client.map(
+                run_on_worker,
+                [serialize_bytes((self._name, batch)) for batch in group],
+                key=keys,
+                pure=False,
+                workers=home,
+                allow_other_workers=home is not None,
+            )
+            self.pending.update(zip(futures, group, strict=True))
+            self._completed.update(futures)
 
-    def next_result(self) -> tuple[Split, Any]:
-        """Wait for a result, and remove its split from the pending ones."""
+    def _key(self, batch: tuple[Split, ...]) -> str:
+        number = batch[0].number
+        key = f"{self._name}-{number:06d}"
+        if self._tries[number]:
+            key += f"-{self._tries[number]}"
+        self._tries[number] += 1
+        return key
+
+    def next_results(self) -> list[tuple[tuple[Split, ...], float, list[Any]]]:
+        """Wait for results, and remove their batches from the pending ones; of each, return also the duration."""
         while True:
-            future = self._next_future()
-            if future not in self.pending:  # it was submitted again
-                continue
-            if future.status in ("pending", "lost"):  # its worker was lost with the result: it will complete again
-                self._completed.add(future)
-                continue
+            ready = self._next_futures()
             try:
-                result = _result(future, self.pending[future], self._timeout)
-            except TimeoutError:
-                if future.status == "error":  # the task itself raised it
-                    raise
-                if future.status == "finished":  # the result is large and the network slow, or the worker is just lost
-                    self._timeout *= 2
-                self._completed.add(future)
-                continue
-            return self.pending.pop(future), result
+                values = self._gather([future for future in ready if future.status == "finished"])
+            except TimeoutError:  # results are large and the network slow, or a worker is just lost
+                self._timeout *= 2
+                values = {}
+            found = [(self.pending.pop(future), *value) for future, value in values.items()]
+            for future in ready:
+                if future in values:
+                    continue
+                if future.status in ("error", "cancelled"):
+                    self._handle_error(future)
+                else:  # its worker was lost with the result, or the time was too short: it will complete again
+                    self._completed.add(future)
+            if found:
+                return found
 
-    def _next_future(self) -> Future:
-        """Wait for a future, as long as there are workers and for a limited time without any."""
+    def _gather(self, futures: Sequence[Future]) -> dict[Future, tuple[float, list[Any]]]:
+        """Gather results by one message; those of futures that fail meanwhile are left out."""
+
+        async def gather() -> Any:
+            named = dict(enumerate(futures))
+            return await self._client.gather(named, errors="skip", asynchronous=True)
+
+        values = self._client.sync(gather, callback_timeout=self._timeout) if futures else {}
+        return {futures[position]: value for position, value in values.items() if value is not None}
+
+    def _handle_error(self, future: Future) -> None:
+        """Raise the error of a batch, unless its splits can be submitted one by one to find the one that fails."""
+        batch = self.pending.pop(future)
+        try:
+            future.result()
+        except KilledWorker as error:
+            if len(batch) > 1:
+                self.submit([(split,) for split in batch])
+                return
+            raise ClusterError(
+                f"{batch[0].description}: {error.allowed_failures + 1} workers died while they ran it, perhaps because "
+                "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
+                "`dkfeat abort`, as the batch is planned), and run again"
+            ) from error
+        except CancelledError as error:
+            raise ClusterError(_lost(error)) from error
+
+    def _next_futures(self) -> list[Future]:
+        """Wait for futures, as long as there are workers and for a limited time without any."""
         checked = alone = warned = time.monotonic()
         while not self._completed.has_ready():
             time.sleep(POLL_SECONDS)
@@ -263,10 +371,15 @@ class _Submissions:
                     self._awaited(now - alone),
                     self._no_worker_seconds,
                 )
-        return next(self._completed)
+        ready: list[Future] = []
+        while self._completed.has_ready() and len(ready) < MOST_GATHERED:
+            future = next(self._completed)
+            if future in self.pending:  # else it was submitted again
+                ready.append(future)
+        return ready
 
     def _awaited(self, seconds: float) -> str:
-        first = min(self.pending.values(), key=lambda split: split.number)
+        first = min((batch[0] for batch in self.pending.values()), key=lambda split: split.number)
         tasks = counted(len(self.pending), "submitted task")
         return f"the scheduler has had no worker for {seconds:.0f} s; {tasks} wait, such as {first.description}"
 
@@ -275,33 +388,20 @@ class _Submissions:
         if self._home is None:
             return
         running = {key for keys in self._client.processing().values() for key in keys}
-        for future, split in list(self.pending.items()):
+        for future, batch in list(self.pending.items()):
             home = self._homes.get(future.key)
             if home is None or home in threads:
                 continue
             if future.key in running or future.status in ("finished", "error"):
                 continue
-            if self._tries[split.number] >= MOST_TRIES:
+            if self._tries[batch[0].number] >= MOST_TRIES:
                 raise ClusterError(
-                    f"{split.description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
+                    f"{batch[0].description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
                     "because memory ran out; check the workers' logs or raise their memory_limit"
                 )
             del self.pending[future]
-            self.submit(split)
+            self.submit([batch])
             self._client.cancel([future])
-
-
-def _result(future: Future, split: Split, timeout: float) -> Any:
-    try:
-        return future.result(timeout)
-    except KilledWorker as error:
-        raise ClusterError(
-            f"{split.description}: {error.allowed_failures + 1} workers died while they ran it, perhaps because "
-            "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
-            "`dkfeat abort`, as the batch is planned), and run again"
-        ) from error
-    except CancelledError as error:
-        raise ClusterError(_lost(error)) from error
 
 
 def _version() -> str:

@@ -217,6 +217,17 @@ def test_client_runner__in_flight_stays_bounded():
     assert peak["tasks"] <= 6  # twice two threads, and tasks that are just being released
 
 
+@pytest.mark.cluster
+def test_client_runner__short_splits_are_joined(cluster_client, monkeypatch):
+    sent = []
+    submit = cluster_client.map
+    monkeypatch.setattr(
+        cluster_client, "map", lambda *args, key, **kwargs: sent.extend(key) or submit(*args, key=key, **kwargs)
+    )
+    assert run(ClientRunner(cluster_client), Double(), 2000) == {n: 2 * n for n in range(2000)}
+    assert len(set(sent)) == len(sent) < 400
+
+
 @pytest.mark.quick
 @pytest.mark.fault("P-09")
 @pytest.mark.cluster
@@ -237,6 +248,18 @@ def test_client_runner__task_that_kills_its_workers_is_named():
         pytest.raises(ClusterError, match=words),
     ):
         run(runner, DieAt(3), 6)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-04")
+@pytest.mark.cluster
+def test_client_runner__task_that_kills_its_workers_is_named_among_joined_ones():
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        open_runner(ExecutionConfig(scheduler="cluster", n_workers=2)) as runner,
+        pytest.raises(ClusterError, match=r"fake\.svm, split 500 \(bytes 5,000 to 5,010\): 2 workers died"),
+    ):
+        run(runner, DieAt(500), 1500)
 
 
 @pytest.mark.fault("P-04")

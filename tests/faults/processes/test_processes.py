@@ -133,14 +133,14 @@ def test_worker_that_dawdles__gets_few_splits_and_the_run_is_identical(source, g
 def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_path, monkeypatch):
     source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=400)
     sizes, scattered, results = [], set(), []
-    real = distributed_runner._result
+    real = distributed_runner._Submissions._gather
 
-    def measured(future, *others):
-        result = real(future, *others)
-        results.append(len(pickle.dumps(result)))
-        return result
+    def measured(tasks, futures):
+        gathered = real(tasks, futures)
+        results.extend(len(pickle.dumps(result)) for _, batch in gathered.values() for result in batch)
+        return gathered
 
-    monkeypatch.setattr(distributed_runner, "_result", measured)
+    monkeypatch.setattr(distributed_runner._Submissions, "_gather", measured)
     with local_cluster(n_workers=2, threads_per_worker=1) as client:
         process = psutil.Process()
 
