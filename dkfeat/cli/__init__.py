@@ -18,6 +18,7 @@ from dkfeat.cli.commands.compare import compare
 from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.doctor import doctor
+from dkfeat.cli.commands.drop_duplicates import drop_duplicates
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
 from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
@@ -83,6 +84,7 @@ def cli(traceback: bool) -> None:
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "First steps": (demo, datasets, doctor),
     "From rows to features": (plan, featurize, compare),
+    "Near neighbours and duplicates": (drop_duplicates,),
     "Models": (train, predict, evaluate),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),

@@ -1,4 +1,4 @@
-"""Tables that are computed from a data set's shards, and are stored and committed as shards themselves."""
+"""Data sets that are made from the shards of another one: its rows, or a table that is computed from them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.io.manifest.metadata import spec_text
 from dkfeat.io.shards.columns import kinds
 from dkfeat.io.sources.shards import ShardSource
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.io.sources.base import Piece, Source
+    from dkfeat.maps import FeatureMap
 
 ORIGIN = {"source_file": "string", "source_split": "int64", "source_row": "int64"}
 """Columns with the origin of a row, and their types."""
@@ -48,10 +50,28 @@ def origin_columns(source: Source, split: Split, piece: Piece, before: Sequence[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableJob(Job):
-    """Job that makes rows of a table from each piece of a shard; its source is a `ShardSource`."""
+class ShardsJob(Job):
+    """Job on the rows of shards, which are encoded already."""
 
     source: ShardSource
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Numeric environments in which the shards were made."""
+        return self.source.reader.manifest.numeric_envs
+
+    def encoder(self) -> Callable[[Any], Any]:
+        """Return the identity."""
+        return lambda X: X
+
+    def nnz(self, piece: Piece) -> int:  # noqa: ARG002 - inherited
+        """Return 0: shards do not have the nonzeros of each row."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJob(ShardsJob):
+    """Job that makes rows of a table from each piece of a shard."""
 
     @property
     def keeps_labels(self) -> bool:
@@ -62,10 +82,6 @@ class TableJob(Job):
     def is_exact(self) -> bool:
         """True: tables have equal bits on every machine."""
         return True
-
-    def encoder(self) -> Callable[[Any], Any]:
-        """Return the identity."""
-        return lambda X: X
 
     def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
         """Return the rows of the table."""
@@ -162,8 +178,53 @@ def write_table(
         As from `dkfeat.featurize`.
     """
     source = ShardSource.of(data.shards, spec.reads)
+    return write_from_shards(
+        source,
+        target,
+        data.map,
+        spec.to_mapping(source),
+        job,
+        runners,
+        reporter,
+        schema=kinds(spec.schema),
+        stage=stage,
+        resume=resume,
+        target_options=target_options,
+    )
+
+
+def write_from_shards(
+    source: ShardSource,
+    target: object,
+    map: FeatureMap,
+    spec: Mapping[str, Any],
+    job: Callable[..., ShardsJob],
+    runners: LazyRunner,
+    reporter: Progress,
+    *,
+    schema: Mapping[str, str],
+    stage: str,
+    resume: bool = True,
+    target_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Make a data set from shards, and commit it, as `write_table` does.
+
+    Parameters
+    ----------
+    source : ShardSource
+    target : str or path
+        Folder or URL of the new data set.
+    map : FeatureMap
+        Map of the shards.
+    spec : mapping
+        Spec of the new data set, as plain JSON values.
+    job, runners, reporter, stage, resume, target_options
+        As for `write_table`.
+    schema : mapping
+        Columns and types of its shards.
+    """
     storage, files = open_target(target, source, target_options)
-    resolved = Resolved(source=source, files=files, map=data.map, spec=spec.to_mapping(source))
+    resolved = Resolved(source=source, files=files, map=map, spec=spec)
     return run_plan(
         make_plan(resolved, storage.url),
         resolved,
@@ -171,8 +232,8 @@ def write_table(
         runners,
         BadRowLimit(0, source),
         reporter,
-        schema=kinds(spec.schema),
-        sidecars={},
+        schema=schema,
+        sidecars=sidecar_files(map),
         resume=resume,
         job=job,
         stage=stage,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source
-from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
+from dkfeat.engine.resolve.resolve import Existing, check_has_source, make_draft, resolve
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
@@ -137,6 +137,7 @@ def resolved_source(
     storage_options: Mapping[str, Any] | None,
 ) -> tuple[Source, dict[str, SourceFile]]:
     """Return the source of a data set with its stored options, and its present files by name."""
+    check_has_source(storage.url, spec)
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
     existing = Existing(target=(storage.url, spec), folders=(storage,))

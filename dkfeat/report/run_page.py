@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.labels import count_labels, spread
+from dkfeat.engine.resolve.resolve import DROPPED
 from dkfeat.io.storage.urls import printable
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.report import charts
@@ -114,6 +115,7 @@ def _settings(data: ShardDataset) -> dict[str, object]:
         "layout": f"{spec['output']['layout']}, {spec['output']['row_bytes']:,} bytes a row before Parquet",
         "columns": None if data.has_features else ", ".join(manifest.schema),
         "model": spec["model"]["sha256"] if data.layout == "predictions" else None,
+        "duplicates": f"dropped from {spec[DROPPED]['rows']:,} rows" if DROPPED in spec else None,
         "piece": ("" if size is None else f"{show_bytes(int(size))}, ") + f"at most {most:,} rows",
         "fingerprint": manifest.spec_fp,
         "last commit": f"batch {manifest.number:,}, {run.get('ended')}, on {run.get('host')}",

@@ -26,6 +26,7 @@ COMMANDS = (
     "datasets",
     "demo",
     "doctor",
+    "drop-duplicates",
     "evaluate",
     "featurize",
     "inspect",

@@ -35,6 +35,9 @@ PIECE_BYTES = 64 << 20
 
 LAYOUTS = ("codes", "sparse", "dense")
 
+DROPPED = "drop_duplicates"
+"""Key that is in the spec of a data set if it is a copy of others without duplicates."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -116,6 +119,8 @@ def make_draft(
         If there is no map, or it is not a feature map, or the layout is unknown.
     """
     existing = existing or Existing()
+    if existing.target is not None:
+        check_has_source(*existing.target)
     if map is not None and not isinstance(map, FeatureMap):
         raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None")
     check_choice(layout, "layout", (None, *LAYOUTS))
@@ -320,6 +325,15 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
         spec = None if storage.size(SPEC) is None else read_spec(storage)
         remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
+
+
+def check_has_source(name: str, spec: Mapping[str, Any]) -> None:
+    """Raise `SpecConflictError` if a data set was not made from rows of a source, but copied from other shards."""
+    if DROPPED in spec:
+        raise SpecConflictError(
+            f"{name} is a copy of other shards without duplicates: rows of a source are neither added to it nor "
+            f"compared with it; use those shards, or {OTHER_TARGET}"
+        )
 
 
 def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:

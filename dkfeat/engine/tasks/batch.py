@@ -233,10 +233,10 @@ class _Environments:
         self._found = 0
 
     def add(self, result: SplitResult) -> bool:
-        """Count a result; return True if it was made in an environment that is new in this run."""
+        """Count a result; return True if it was made in environments that are new in this run."""
         self._found += result.found
         before = len(self._own)
-        self._own |= {result.environment} - {""}
+        self._own.update(result.environments)
         return len(self._own) > before
 
     @property

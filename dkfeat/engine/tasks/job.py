@@ -53,8 +53,8 @@ class SplitResult:
     """Number of retried requests to stores."""
     found: int = field(default=0, compare=False)
     """Number of shards that existed already."""
-    environment: str = field(default="", compare=False)
-    """Numeric environment of this process, if it made a shard whose features may depend on it."""
+    environments: tuple[str, ...] = field(default=(), compare=False)
+    """Numeric environments on which the features of shards made by this process may depend."""
 
     @property
     def rows(self) -> int:
@@ -87,6 +87,10 @@ class Job:
         fitted = map_of(self.spec["map"], self.storage)
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
+    def select(self, split: Split, piece: Piece) -> Piece:  # noqa: ARG002 - for subclasses
+        """Return the piece with those of its rows from which its shard is made."""
+        return piece
+
     def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
         return piece.block.kept
@@ -100,10 +104,19 @@ class Job:
         """Return the number of rows without features."""
         return count_empty(encoded)
 
+    def nnz(self, piece: Piece) -> int:
+        """Return the number of nonzeros of the source's rows; 0 if it is unknown."""
+        return int(getattr(piece.block.X, "nnz", 0))
+
     @property
     def is_exact(self) -> bool:
         """True if the features have equal bits on every machine."""
         return map_of(self.spec["map"], self.storage).layout == "codes"
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Numeric environments on which the features that this process makes may depend, unless they are exact."""
+        return (numeric_env(),)
 
     @property
     def keeps_labels(self) -> bool:
@@ -152,7 +165,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     while (piece := next(pieces, None)) is not None:
         if stopped():
             raise Stopped
-        entry, piece, existed = _publish(job, split, piece, encode, before)
+        entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
         entries.append(replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
@@ -168,7 +181,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         first_bad=first_bad,
         retries=thread_retries() - retries_before,
         found=found,
-        environment="" if found == len(entries) or job.is_exact else numeric_env(),
+        environments=() if found == len(entries) or job.is_exact else job.environments,
     )
 
 
@@ -229,7 +242,7 @@ def _publish(
         range=(piece.start, piece.stop),
         source_sha256=piece.source_sha256,
         rows=result.n_rows,
-        nnz=int(getattr(piece.block.X, "nnz", 0)),
+        nnz=job.nnz(piece),
         n_empty=job.n_empty(piece, encoded),
         versions=shards.versions(),
         rows_by_file=piece.rows_by_file,

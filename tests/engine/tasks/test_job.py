@@ -94,7 +94,7 @@ def test_job__is_small_to_send(made):
 def test_count_empty__means_the_same_in_every_layout():
     dense = np.array([[0, 1], [0, 0], [-1, 1]], dtype=np.float32)
     codes = PackedCodes(np.zeros((3, 2), np.uint8), np.array([False, True, False]))
-    assert [job._count_empty(encoded) for encoded in (dense, csr_matrix(dense), codes)] == [1, 1, 1]
+    assert [job.count_empty(encoded) for encoded in (dense, csr_matrix(dense), codes)] == [1, 1, 1]
 
 
 def test_merge_labels__keeps_small_sets_only(monkeypatch):
