@@ -126,7 +126,8 @@ class BandFiles:
         counts = [np.empty(0, np.int32)]
         for at in range(0, len(left), _PAIRS):
             # private pages are writeable, so that no loop copies them
-            mapped = np.asarray(np.memmap(self.work.path(_CODES), np.uint8, "c", shape=(self.n_rows, row_bytes)))
+            path = str(self.work.path(_CODES))  # numpy takes long to resolve a Path
+            mapped = np.asarray(np.memmap(path, np.uint8, "c", shape=(self.n_rows, row_bytes)))
             some = slice(at, at + _PAIRS)
             counts.append(count_pair_matches(mapped, left[some], right[some], self.n_components, wide))
         return np.concatenate(counts)

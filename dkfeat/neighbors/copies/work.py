@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,6 +67,7 @@ class WorkFolder:
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
         """Return the values in a file after `offset` bytes, which are read when they are used."""
-        if self.path(name).stat().st_size <= offset:
-            return np.empty(0, dtype)
-        return np.asarray(np.memmap(self.path(name), dtype, "r", offset))
+        with self.path(name).open("rb") as file:
+            if os.fstat(file.fileno()).st_size <= offset:
+                return np.empty(0, dtype)
+            return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), dtype, offset=offset)
