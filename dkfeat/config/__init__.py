@@ -22,6 +22,7 @@ from dkfeat.config.job import (
     SourceConfig,
     load_config,
 )
+from dkfeat.config.neighbors import NeighborsConfig
 from dkfeat.config.train import TrainConfig
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "KubernetesClusterConfig",
     "LocalClusterConfig",
     "MapConfig",
+    "NeighborsConfig",
     "PredictConfig",
     "RunConfig",
     "SSHClusterConfig",

@@ -17,6 +17,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
+from dkfeat.io.storage.urls import is_url
 from dkfeat.neighbors.codes import sampled_map
 from dkfeat.neighbors.queries import batches, checked_queries, is_location, source_like
 from dkfeat.neighbors.rerank import Rows, RowsInMemory, rows_of
@@ -138,7 +139,10 @@ def search(
     >>> pyarrow.parquet.read_table(folder / "graph" / "data").column_names
     ['query', 'rank', 'neighbor', 'similarity', 'standard_error']
     """
-    data = shards if isinstance(shards, ShardDataset) else open_shards(shards, storage_options=storage_options)
+    if not isinstance(shards, ShardDataset):
+        remote = is_url(as_path(shards, "shards"))  # options may be those of another place that is read
+        shards = open_shards(shards, storage_options=storage_options if remote else None)
+    data = shards
     fitted = sampled_map(data)
     check_integer(n_neighbors, "n_neighbors", low=1)
     without_self = queries is None

@@ -1,5 +1,10 @@
 """Neighbours as a table: equal to those in memory, continued with the same bytes, extended, and what is refused."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import dask
 import numpy as np
 import pyarrow as pa
@@ -9,9 +14,11 @@ from sklearn.cluster import DBSCAN, SpectralClustering
 from sklearn.manifold import TSNE
 
 import dkfeat
+from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.neighbors import Neighbors, search
-from tests.invariants import dataset_state
+from tests.faults import kills
+from tests.invariants import assert_dataset_whole, dataset_state
 
 N_ROWS, N_COLUMNS, N_QUERIES = 120, 20, 30
 
@@ -224,3 +231,22 @@ def test_scikit_learn_takes_the_graph(folder, tmp_path):
         graph
     )
     assert embedded.shape == (N_ROWS, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:2", "after_publish:3", "before_manifest:1"])
+def test_a_killed_search_is_continued_with_the_same_bytes(kill_at, folder, tmp_path):
+    features, target, whole = folder / "features", tmp_path / "graph", tmp_path / "whole"
+    command = [sys.executable, "-m", "dkfeat", "neighbors", features, "--n-neighbors", "3", "--out"]
+    killed = subprocess.run(
+        [*map(str, command), str(target)], env={**os.environ, "DKFEAT_KILL_AT": kill_at}, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert_dataset_whole(target, finished=False)
+    search(features, n_neighbors=3, target=target, client=ExecutionConfig(scheduler="synchronous"), progress=False)
+    search(
+        features, n_neighbors=3, target=whole, client=ExecutionConfig(n_workers=3, scheduler="threads"), progress=False
+    )
+    assert dataset_state(target) == dataset_state(whole)
+    assert_dataset_whole(target, committed=True)
+    kills.SURVIVED[kill_at.partition(":")[0]] += 1

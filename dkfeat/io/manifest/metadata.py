@@ -49,7 +49,7 @@ def read_spec(storage: Storage) -> dict[str, Any]:
         If a newer version of dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
-    text = _read(storage, SPEC, "this is not a data set of dkfeat", _MAX_SMALL_FILE)
+    text = _read(storage, SPEC, "this is not a data set of dkfeat, as `dkfeat featurize` writes it", _MAX_SMALL_FILE)
     spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
     check_format(spec, where)
     return spec

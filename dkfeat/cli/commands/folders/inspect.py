@@ -43,7 +43,7 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
 
     data = open_shards(target, storage_options=options)
     manifest = data.manifest
-    return {
+    record = {
         "kind": "shards",
         "target": target,
         "rows": manifest.rows,
@@ -65,6 +65,11 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         "manifest": manifest.number,
         "numeric_envs": list(manifest.numeric_envs),
     }
+    if not data.has_features:
+        record["columns"] = list(manifest.schema)
+        of_features = {"features", *(() if "label" in manifest.schema else ("labels", "nonzeros", "empty_rows"))}
+        record = {key: value for key, value in record.items() if key not in of_features}
+    return record
 
 
 def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

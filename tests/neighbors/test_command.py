@@ -1,0 +1,112 @@
+"""``dkfeat neighbors`` from text to a table, what other commands say of the table, and mistakes."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from dkfeat.cli import cli
+from dkfeat.neighbors import search
+
+OTHERS = 40
+
+
+def run(*arguments, status=0):
+    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
+    assert outcome.exit_code == status, outcome.output
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Rows, queries that are near copies of the first three, and shards of the rows."""
+    folder = tmp_path_factory.mktemp("job")
+    rows = np.random.default_rng(0).lognormal(size=(OTHERS, 30)).round(3)
+    for name, X in (("rows", rows), ("queries", rows[:3] * 1.01)):
+        lines = [" ".join(["1", *(f"{i + 1}:{value:.6g}" for i, value in enumerate(row))]) for row in X]
+        (folder / f"{name}.svm").write_text("\n".join(lines) + "\n")
+    run("featurize", folder / "rows.svm", "--n-components", 256, "--out", folder / "features")
+    return folder
+
+
+def test_queries_in_text(folder, tmp_path):
+    command = (
+        "neighbors",
+        folder / "features",
+        folder / "queries.svm",
+        "--n-neighbors",
+        4,
+        "--out",
+        tmp_path / "found",
+    )
+    first = run(*command)
+    assert "queries            3\n" in first.stdout
+    assert f"neighbors          4 of 40 rows for each, in {tmp_path / 'found'}\n" in first.stdout
+    assert "search: done" in first.stderr
+    again = run(*command)
+    assert again.stdout == first.stdout
+    assert "found is complete already; nothing to do" in again.stderr
+    table = pq.read_table(tmp_path / "found" / "data")
+    assert table["neighbor"].to_pylist()[::4] == [0, 1, 2]
+    for name in ("status", "verify", "inspect"):
+        assert str(tmp_path / "found") in run(name, tmp_path / "found").stdout
+    shown = json.loads(run("inspect", tmp_path / "found", "--json").stdout)
+    assert shown["columns"] == ["query", "rank", "neighbor", "similarity", "standard_error"]
+    assert not shown.keys() & {"features", "labels"}
+    run("report", tmp_path / "found", "--out", tmp_path / "report.html")
+
+
+def test_json_of_exact_neighbours_of_shards(folder, tmp_path):
+    run("featurize", folder / "queries.svm", "--like", folder / "features", "--out", tmp_path / "queries")
+    sources = ("--source", folder / "rows.svm", "--query-source", folder / "queries.svm")
+    command = ("neighbors", folder / "features", tmp_path / "queries", "--n-neighbors", 2, "--rerank", 9, *sources)
+    record = json.loads(run(*command, "--out", tmp_path / "found", "--json").stdout)
+    expected = search(
+        folder / "features",
+        tmp_path / "queries",
+        2,
+        rerank=9,
+        source=folder / "rows.svm",
+        query_source=folder / "queries.svm",
+        progress=False,
+    )
+    assert record == {
+        "neighbors": str(tmp_path / "found"),
+        "queries": 3,
+        "rows": OTHERS,
+        "n_neighbors": 2,
+        "first_similarity": np.median(expected.similarities[:, 0]),
+        "last_similarity": np.median(expected.similarities[:, 1]),
+        "standard_error": 0.0,
+    }
+
+
+def test_the_graph_of_all_rows_has_no_row_itself(folder, tmp_path):
+    assert "40 rows for each" in run("neighbors", folder / "features", "--out", tmp_path / "graph").stdout
+    table = pq.read_table(tmp_path / "graph" / "data")
+    assert table.num_rows == OTHERS * 10
+    assert not (table["query"].to_numpy() == table["neighbor"].to_numpy()).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["features", "--n-neighbors", "40"], 2, "n_neighbors=40, but there are 39 other rows; ask for fewer"),
+        (["features", "--rerank", "20"], 2, "pass source"),
+        (["features", "--source", "rows.svm"], 2, "pass rerank, such as 100"),
+        (["features", "--rerank", "5", "--source", "rows.svm"], 2, "rerank=5"),
+        (["features", "features", "--label", "y"], 2, "leave out --label"),
+        (["features", "nowhere.svm"], 2, "no file matches nowhere.svm"),
+        (["nowhere"], 3, "as `dkfeat featurize` writes it"),
+        (["fourier"], 2, "featurize with gcws or dart in the layout 'codes'"),
+        (["features", "dart"], 4, "featurize the queries with --like"),
+    ],
+)
+def test_mistakes(arguments, status, words, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in {"fourier", "dart"} & {*arguments}:
+        run("featurize", "rows.svm", "--map", name, "--n-components", 16, "--out", name)
+    assert words in run("neighbors", *arguments, "--out", tmp_path / "found", status=status).stderr
+    assert not (tmp_path / "found").exists()
