@@ -4,7 +4,8 @@ from dkfeat.neighbors.copies.result import Duplicates
 from dkfeat.neighbors.distinct import drop_duplicates
 from dkfeat.neighbors.duplicates import duplicates
 from dkfeat.neighbors.estimator import GMMNeighbors
+from dkfeat.neighbors.index import index
 from dkfeat.neighbors.nearest import search
 from dkfeat.neighbors.result import Neighbors
 
-__all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "drop_duplicates", "duplicates", "search"]
+__all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "drop_duplicates", "duplicates", "index", "search"]

@@ -1,7 +1,8 @@
-"""Codes of the rows of a data set."""
+"""Codes of the rows of a data set, from its shards or from an index of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dkfeat.blocks import PackedCodes
@@ -11,6 +12,9 @@ from dkfeat.maps._sampled import SampledMap
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.io.shards.reader import ShardReader
+
+_ROWS = 65_536  # rows of a shard that are compared at a time
 
 
 def sampled_map(data: ShardDataset) -> SampledMap:
@@ -40,3 +44,17 @@ def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
 def first_row(data: ShardDataset, split: Split) -> int:
     """Return the number of the first row of a shard, a split of `ShardSource`."""
     return sum(entry.rows for entry in data.manifest.shards[: split.number])
+
+
+def code_blocks(data: ShardDataset, split: Split, index: ShardReader | None) -> Iterator[tuple[int, PackedCodes]]:
+    """Yield blocks of a shard's rows: the number of the first row, and the codes, from an index if there is one."""
+    if index is None:
+        first, codes = numbered_codes(data, split)
+        for at in range(0, split.stop, _ROWS):
+            yield first + at, PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
+        return
+    first = first_row(data, split)
+    for entry in index.manifest.shards:
+        if entry.source == split.file.name:
+            for position, codes in index.map_index(entry):
+                yield first + entry.range[0] + position, codes

@@ -19,6 +19,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
 from dkfeat.io.storage.urls import is_url
 from dkfeat.neighbors.codes import sampled_map
+from dkfeat.neighbors.index import open_index
 from dkfeat.neighbors.queries import batches, checked_queries, is_location, source_like
 from dkfeat.neighbors.rerank import Rows, RowsInMemory, rows_of
 from dkfeat.neighbors.result import Neighbors
@@ -103,7 +104,8 @@ def search(
         If queries have another number of columns, or a value is NaN or infinite.
     dkfeat.errors.SpecConflictError
         If queries are shards of another map, a source is not that of the shards, or the target holds something else,
-        such as neighbours among the rows before a batch was added.
+        such as neighbours among the rows before a batch was added; or if the data set's index lacks some of its
+        shards.
     dkfeat.errors.ShardError
         If a shard is not as committed.
     dkfeat.errors.DkfeatError
@@ -112,7 +114,8 @@ def search(
     Notes
     -----
     Every query is compared with every row: 512 codes of 8 bits take about 10 ns of a core. A task reads one shard for
-    up to 4,096 queries; with a target these are from one shard of the queries.
+    up to 4,096 queries; with a target these are from one shard of the queries. If `dkfeat.neighbors.index` was called,
+    its files are read instead of the shards: results are the same, but a single query takes a fraction of the time.
 
     The table has a row for each query and neighbour, in this order: ``query``, the number of the query from 0;
     ``rank`` from 1; ``neighbor``, the number of the row; ``similarity``; ``standard_error``, 0 if the similarity is
@@ -144,6 +147,7 @@ def search(
         shards = open_shards(shards, storage_options=storage_options if remote else None)
     data = shards
     fitted = sampled_map(data)
+    mapped = open_index(data)
     check_integer(n_neighbors, "n_neighbors", low=1)
     without_self = queries is None
     n_available = data.n_rows - without_self
@@ -187,6 +191,7 @@ def search(
         scan = Scan(
             data=data,
             fitted=fitted,
+            index=mapped,
             n_neighbors=n_neighbors,
             n_candidates=n_neighbors if rerank is None else min(rerank, n_available),
             rows=rows,

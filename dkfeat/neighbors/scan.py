@@ -14,7 +14,7 @@ from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.io.sources.shards import ShardSource
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.neighbors.codes import numbered_codes
+from dkfeat.neighbors.codes import code_blocks
 from dkfeat.neighbors.rerank import Rows, ordered
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner
-
-_ROWS = 65_536  # rows of a shard that are in memory as codes at a time
+    from dkfeat.io.shards.reader import ShardReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,8 @@ class Scan:
     n_neighbors: int
     n_candidates: int
     """Number of rows with the most equal codes that are kept for each query."""
+    index: ShardReader | None = None
+    """Index of the data set, which is read instead of its shards."""
     rows: Rows | None = None
     """The rows of the data set, for exact comparisons; None: similarities are estimates."""
     queries: Rows | None = None
@@ -94,7 +95,7 @@ class Scan:
             heaps[:] = merged(heaps, best)
             self.count(split, advance)
 
-        runner.run(_Task(self.data, codes, own, self.n_candidates), self.splits, done)
+        runner.run(_Task(self.data, self.index, codes, own, self.n_candidates), self.splits, done)
         counts, rows = best_rows(heaps)
         if self.rows is None or self.queries is None:
             similarities, rows = ordered(self.fitted.similarity_of_counts(counts), rows, self.n_neighbors)
@@ -110,6 +111,7 @@ class _Task:
     """Task that compares a batch of queries with the rows of a shard."""
 
     data: ShardDataset
+    index: ShardReader | None
     queries: PackedCodes
     own: NDArray[np.int64]
     n_kept: int
@@ -117,11 +119,9 @@ class _Task:
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> NDArray[np.int64]:
         """Return the heaps of the best rows of a shard."""
         heaps = empty_heaps(len(self.own), self.n_kept)
-        first, codes = numbered_codes(self.data, split)
-        for at in range(0, split.stop, _ROWS):
+        for first, codes in code_blocks(self.data, split, self.index):
             if stopped():
                 raise Stopped
-            some = PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
             fitted: Any = self.data.map
-            fitted.keep_most_similar(self.queries, some, first + at, self.own, heaps)
+            fitted.keep_most_similar(self.queries, codes, first, self.own, heaps)
         return heaps

@@ -223,7 +223,7 @@ class _TakeKept:
         """Return the columns."""
         entry, first = self.data.manifest.shards[split.number], first_row(self.data, split)
         begin, end = np.searchsorted(self.numbers, [first, first + entry.rows])
-        # "size": the scan has compared the SHA-256, and checksums of pages are compared here
+        # "size": a scan of shards has compared the SHA-256, and checksums of pages are compared here
         kept = self.data.shards.read(entry, "size", only=self.names).kept
         positions = pa.array(self.numbers[begin:end] - first)
         return {name: kept[name].take(positions) for name in self.names}

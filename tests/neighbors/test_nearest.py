@@ -120,7 +120,7 @@ def test_search__agrees_with_the_estimator(data, rows):
 @pytest.mark.parametrize("where", ["synchronous", "processes", "distributed"])
 def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 190)  # three batches of queries
-    monkeypatch.setattr("dkfeat.neighbors.scan._ROWS", 64)
+    monkeypatch.setattr("dkfeat.neighbors.codes._ROWS", 64)
     other = featurized(text, tmp_path / "shards", data.map.name, blocksize="30kB")
     expected = search(data, n_neighbors=6, progress=False)
     if where == "distributed":

@@ -8,7 +8,7 @@ footer; the seal detects any changed bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dkfeat
+from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
 from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry, check, check_tuples
@@ -24,6 +25,8 @@ from dkfeat.io.shards import columns
 from dkfeat.io.shards.bad_rows import BadRow, count_bad_rows
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkfeat.blocks import RowBlock, Split
     from dkfeat.io.manifest.batch_plan import BatchPlan
 
@@ -37,6 +40,7 @@ _LIMITS = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, MemoryError)
 _MAGIC = b"PAR1"
 _USUAL_FOOTER = 4096  # bytes
+_PAGE_HEADER = 40  # bytes in front of the values of a page, at most; two pages would have more
 # In Thrift's compact protocol a key-value pair is a length-prefixed key, then 0x18 (a string field), then the value.
 _PATTERN = bytes([len(KEY)]) + KEY.encode() + b"\x18" + bytes([len(BLANK)])
 
@@ -269,8 +273,9 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
     # no encoding makes data more than an eighth larger
     buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
     sink = pa.FixedSizeBufferWriter(buffer)
-    with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
-        writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
+    options, group_rows = columns.writer_options(layout)
+    with pq.ParquetWriter(sink, table.schema, **options, **settings) as writer:
+        writer.write_table(table, row_group_size=group_rows)
         writer.add_key_value_metadata({**metadata, KEY: BLANK})
     data = memoryview(buffer)[: sink.tell()].cast("B")
     return EncodedShard(data, seal(data), footer)
@@ -342,6 +347,62 @@ def decode(
         If footer, schema, rows or values are wrong.
     """
     what = entry.name
+    file = _open_listed(data, entry, spec_fp, schema, page_checksums=page_checksums)
+    table = _table(file, _select_columns(schema, only), what)
+    try:
+        return columns.from_table(table, n_columns)
+    except ShardError as fault:
+        raise ShardError(f"{what}: {fault}") from fault
+
+
+def index_blocks(
+    data: NDArray[np.uint8], entry: ShardEntry, *, spec_fp: str, schema: Mapping[str, str]
+) -> Iterator[tuple[int, PackedCodes]]:
+    """Iterate over the row groups of a shard of an index, without a copy of the codes.
+
+    Parameters
+    ----------
+    data : ndarray of shape (size,), uint8
+        The whole file, mapped into memory.
+    entry, spec_fp, schema
+        As in `decode`.
+
+    Yields
+    ------
+    first_row : int
+        Position of the block's first row in the shard.
+    codes : PackedCodes
+        Codes, a view of `data`.
+
+    Raises
+    ------
+    ShardError
+        If footer or schema are wrong, or the codes of a row group are not contiguous.
+    """
+    file = _open_listed(data.data, entry, spec_fp, schema, page_checksums=True)
+    packed, empty = columns.INDEX
+    is_empty = _table(file, [empty], entry.name)[empty].to_numpy()
+    position = file.schema_arrow.names.index(packed)
+    row_bytes = file.schema_arrow.field(packed).type.byte_width
+    first = 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        chunk, n_rows = group.column(position), group.num_rows
+        if not n_rows:
+            continue
+        stop = chunk.data_page_offset + chunk.total_compressed_size
+        start = stop - n_rows * row_bytes
+        if not 0 < start - chunk.data_page_offset <= _PAGE_HEADER or stop > len(data):
+            raise ShardError(f"{entry.name}: the codes of row group {number} are not contiguous; delete the index")
+        yield first, PackedCodes(data[start:stop].reshape(n_rows, row_bytes), is_empty[first : first + n_rows])
+        first += n_rows
+
+
+def _open_listed(
+    data: bytes | memoryview, entry: ShardEntry, spec_fp: str, schema: Mapping[str, str], *, page_checksums: bool
+) -> pq.ParquetFile:
+    """Open a shard, and compare its footer with the manifest."""
+    what = entry.name
     file = _open(data, what, page_checksums=page_checksums)
     footer = ShardFooter.from_metadata(file.metadata.metadata, what)
     if footer.spec_fp != spec_fp or footer.entry(what, entry.size, entry.sha256) != entry:
@@ -351,11 +412,7 @@ def decode(
     kinds = columns.kinds(file.schema_arrow)
     if kinds != dict(schema):
         raise ShardError(f"{what}: its columns are {kinds}, the manifest states {dict(schema)}")
-    table = _table(file, _select_columns(kinds, only), what)
-    try:
-        return columns.from_table(table, n_columns)
-    except ShardError as fault:
-        raise ShardError(f"{what}: {fault}") from fault
+    return file
 
 
 def _select_columns(kinds: Mapping[str, str], only: Sequence[str] | None) -> list[str] | None:

@@ -51,8 +51,13 @@ WRITER_OPTIONS: dict[str, Any] = {
     "store_schema": False,
 }
 
+INDEX = ("packed_codes", "empty")
+"""Columns of an index: packed codes, all zero in a row without features, and which rows have none."""
+
+_INDEX_ROWS, _INDEX_PAGE = 16_384, 1 << 30
+"""Rows in a row group of an index, few enough for one page, and the bytes after which a page would end."""
+
 _CODECS = {
-    "codes": ("NONE", None),
     "indices": ("ZSTD", 1),
     "values": ("ZSTD", 1),
     "features": ("ZSTD", 1),
@@ -116,6 +121,22 @@ def required_table(columns: Mapping[str, pa.Array]) -> pa.Table:
     """Make a table of columns without nulls."""
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     return pa.table(list(columns.values()), schema=schema)
+
+
+def writer_options(layout: str) -> tuple[dict[str, Any], int]:
+    """Return the options of ``ParquetWriter`` that all columns share, and the maximum number of rows in a row group.
+
+    In a row group of an index, the values of a column are one page, and so contiguous in the file.
+    """
+    if layout == "index":
+        return {**WRITER_OPTIONS, "data_page_size": _INDEX_PAGE}, _INDEX_ROWS
+    return WRITER_OPTIONS, ROW_GROUP_ROWS
+
+
+def index_table(packed: PackedCodes) -> pa.Table:
+    """Make the columns of an index from codes."""
+    codes = _codes_column(packed._replace(empty=np.zeros_like(packed.empty)))
+    return required_table(dict(zip(INDEX, (codes, pa.array(packed.empty)), strict=True)))
 
 
 def schema_of(
@@ -185,10 +206,11 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
         nested = pa.types.is_list(item.type)
         path = f"{item.name}.list.element" if nested else item.name
         kind = str(item.type.value_type if nested else item.type)
-        codecs[path], level = _CODECS.get(item.name, _OTHER_CODEC)
+        is_codes = pa.types.is_fixed_size_binary(item.type)
+        codecs[path], level = ("NONE", None) if is_codes else _CODECS.get(item.name, _OTHER_CODEC)
         if level is not None:
             levels[path] = level
-        encodings[path] = "PLAIN" if item.name == "codes" else _ENCODINGS.get(kind, _OTHER_ENCODING)
+        encodings[path] = "PLAIN" if is_codes else _ENCODINGS.get(kind, _OTHER_ENCODING)
     return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
 
 

@@ -6,11 +6,12 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import SEEK_END
 from typing import Any, Literal
 
 import numpy as np
 
-from dkfeat.blocks import RowBlock
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, ShardEntry
@@ -163,6 +164,25 @@ class ShardReader:
         for start in range(0, entry.rows, rows):
             yield rows_of_shard.take(slice(start, min(start + rows, entry.rows)))
 
+    def map_index(self, entry: ShardEntry) -> Iterator[tuple[int, PackedCodes]]:
+        """Iterate over blocks of a shard of an index in a local folder, mapped into memory; see `codec.index_blocks`.
+
+        Size and footer are checked, but not the SHA-256, because a search would take ten times as long.
+
+        Raises
+        ------
+        ShardError
+            If the shard is missing or a check fails; the message names it.
+        """
+        with (
+            faults_as(ShardError, f"{self._where(entry)}: cannot be read"),
+            self.storage.open(f"{DATA}/{entry.name}") as file,
+        ):
+            self._check_size(entry, file.seek(0, SEEK_END))
+            # private pages are writeable, so that no loop copies them
+            data = np.asarray(np.memmap(file, np.uint8, "c"))
+        return decoding.index_blocks(data, entry, spec_fp=self.manifest.spec_fp, schema=self.manifest.schema)
+
     def unlisted(self) -> list[str]:
         """Return the files under ``data/`` that the manifest does not list."""
         listed = {entry.name for entry in self.manifest.shards}
@@ -175,14 +195,16 @@ class ShardReader:
     def _load(self, entry: ShardEntry) -> memoryview:
         path = f"{DATA}/{entry.name}"
         with faults_as(ShardError, f"{self._where(entry)}: cannot be read"):
-            size = self.storage.size(path)
-            if size != entry.size:
-                got = "it is missing" if size is None else f"it has {size:,}"
-                raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
+            self._check_size(entry, self.storage.size(path))
             data = self.storage.load(path)
         if len(data) != entry.size:
             raise ShardError(f"{self._where(entry)}: changed while it was read")
         return data
+
+    def _check_size(self, entry: ShardEntry, size: int | None) -> None:
+        if size != entry.size:
+            got = "it is missing" if size is None else f"it has {size:,}"
+            raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
 
 
 def open_reader(storage: Storage) -> ShardReader:
