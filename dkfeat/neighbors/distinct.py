@@ -95,8 +95,9 @@ def drop_duplicates(
 
     Notes
     -----
-    Each new shard has the kept rows of one shard, in their order, and may be empty. Labels are not compared: of rows
-    that are duplicates the first one is kept, whatever the labels of the others.
+    Each new shard has the kept rows of one shard, in their order, and may be empty. Labels are not compared: the first
+    row of a group is kept, whatever the labels of the others. Rows that a chain of pairs connects are one group, so a
+    low threshold may leave few rows: look at ``n_kept`` of the result first, or find copies alone with ``threshold=1``.
 
     The spec of the new data set has that of `shards` and the key ``drop_duplicates``, with the hashes of the shards and
     of the kept rows. Therefore nothing can be added to it: after new rows are added to `shards`, find duplicates again,

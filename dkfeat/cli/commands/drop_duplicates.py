@@ -9,7 +9,7 @@ import click
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.shared import break_lock_first, output_options, run_arguments, run_options
 from dkfeat.cli.options.storage import options_at, storage_option, target_option
-from dkfeat.cli.output import summary_of
+from dkfeat.cli.output import note, summary_of
 
 
 @click.command("drop-duplicates", cls=DkfeatCommand)
@@ -51,4 +51,6 @@ def drop_duplicates(
     break_lock_first(out, options)
     to = options["target_options"]
     manifest = run(data, duplicates, out, target_options=to, **run_arguments(ctx, options))
-    summary_of(manifest, "target", out, dropped=data.n_rows - manifest.rows)
+    dropped = data.n_rows - manifest.rows
+    summary_of(manifest, "target", out, dropped=dropped)
+    note(f"{dropped:,} of the {data.n_rows:,} rows of {shards} are left out")
