@@ -24,7 +24,7 @@ from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
 from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
 from dkfeat.cli.commands.folders.report import report
 from dkfeat.cli.commands.folders.verify import verify
-from dkfeat.cli.commands.neighbors import neighbors
+from dkfeat.cli.commands.neighbors import index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.settings import complete_paths, completion, config
 from dkfeat.cli.commands.train import train
@@ -87,7 +87,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "From rows to features": (plan, featurize, compare),
     "Near neighbours and duplicates": (drop_duplicates,),
     "Models": (train, predict, evaluate),
-    "Neighbours": (neighbors,),
+    "Neighbours": (neighbors, index),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (config, completion),

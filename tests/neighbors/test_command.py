@@ -1,6 +1,7 @@
 """``dkfeat neighbors`` from text to a table, what other commands say of the table, and mistakes."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -88,6 +89,27 @@ def test_the_graph_of_all_rows_has_no_row_itself(folder, tmp_path):
     table = pq.read_table(tmp_path / "graph" / "data")
     assert table.num_rows == OTHERS * 10
     assert not (table["query"].to_numpy() == table["neighbor"].to_numpy()).any()
+
+
+def test_an_index_is_used_until_shards_are_added(folder, tmp_path):
+    (tmp_path / "rows").mkdir()
+    features, command = (
+        tmp_path / "features",
+        ("featurize", tmp_path / "rows" / "*.svm", "--out", tmp_path / "features"),
+    )
+    shutil.copy(folder / "rows.svm", tmp_path / "rows" / "a.svm")
+    run(*command, "--n-components", 64)
+    search = ("neighbors", features, folder / "queries.svm", "--out")
+    run(*search, tmp_path / "scanned")
+    assert f"target  {features}-index\n" in run("index", features).stdout
+    run(*search, tmp_path / "indexed")
+    tables = [pq.read_table(tmp_path / name / "data") for name in ("scanned", "indexed")]
+    assert tables[0].equals(tables[1])
+    shutil.copy(folder / "queries.svm", tmp_path / "rows" / "b.svm")
+    run(*command)
+    assert "dkfeat index" in run(*search, tmp_path / "found", status=4).stderr
+    run("index", features)
+    assert "of 43 rows" in run(*search, tmp_path / "found").stdout
 
 
 @pytest.mark.parametrize(

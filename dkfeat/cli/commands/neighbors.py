@@ -1,4 +1,4 @@
-"""``dkfeat neighbors``: the rows of shards that are most similar to queries."""
+"""``dkfeat neighbors`` and ``dkfeat index``: the rows of shards that are most similar to queries, and faster reads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from dkfeat.cli.options.from_settings import option_of, options_of
 from dkfeat.cli.options.shared import (
     bad_row_options,
     break_lock_first,
+    execution_options,
     output_options,
     run_arguments,
     run_options,
     source_options,
 )
 from dkfeat.cli.options.storage import target_option
-from dkfeat.cli.output import summary
+from dkfeat.cli.output import summary, summary_of
 from dkfeat.config import NeighborsConfig
 
 if TYPE_CHECKING:
@@ -102,3 +103,25 @@ def _summary(found: Neighbors, out: str, *, is_exact: bool) -> None:
         shown["median similarity"] = f"{first:.3f} at rank 1, {last:.3f} at rank {n:,}"
         shown["standard error"] = "0, compared exactly" if is_exact else f"{error:.3f} at rank {n:,}"
     summary(record, shown)
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("shards")
+@execution_options
+@output_options
+@click.pass_context
+def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
+    """Write an index of SHARDS, with which few queries are answered faster.
+
+    The index is a copy of the codes in the folder SHARDS-index, which `dkfeat
+    neighbors` maps into memory; its results are the same. The same command
+    continues an interrupted run, and adds shards that SHARDS got later. Until then
+    searches end with an error; to go back, remove the folder.
+
+    For example:
+      dkfeat index features
+      dkfeat neighbors features query.svm --out found
+    """
+    from dkfeat.neighbors import index as run
+
+    summary_of(run(shards, **run_arguments(ctx, options)), "target", f"{shards.rstrip('/')}-index")
