@@ -85,9 +85,8 @@ def cli(traceback: bool) -> None:
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "First steps": (demo, datasets, doctor),
     "From rows to features": (plan, featurize, compare),
-    "Near neighbours and duplicates": (drop_duplicates,),
     "Models": (train, predict, evaluate),
-    "Neighbours": (neighbors, index),
+    "Neighbours and duplicates": (neighbors, index, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (config, completion),
