@@ -55,14 +55,14 @@ def neighbors(
 
     DIR/data gets Parquet files with query, rank, neighbor, similarity and
     standard_error, and the columns that the shards keep, such as id and
-    neighbor_id. The same command continues an interrupted run, adds the neighbours
-    of new queries, and does nothing when all is done.
+    neighbor_id. The same command continues an interrupted run, adds the
+    neighbours of new queries, and does nothing when all is done.
 
     For example:
       dkfeat neighbors features --n-neighbors 15 --out graph
       dkfeat neighbors features new.svm --out found
       dkfeat neighbors features 'new-*.parquet' --id name --out found
-      dkfeat neighbors features new.svm --rerank 100 --source train.svm --out found
+      dkfeat neighbors features new.svm --rerank 100 --source old.svm --out found
 
     `dkfeat.neighbors.Neighbors.open("found")` reads the result as arrays, or as a
     graph for scikit-learn.
@@ -115,8 +115,8 @@ def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
 
     The index is a copy of the codes in the folder SHARDS-index, which `dkfeat
     neighbors` maps into memory; its results are the same. The same command
-    continues an interrupted run, and adds shards that SHARDS got later. Until then
-    searches end with an error; to go back, remove the folder.
+    continues an interrupted run, and adds shards that SHARDS got later. Until
+    then searches end with an error; to go back, remove the folder.
 
     For example:
       dkfeat index features
