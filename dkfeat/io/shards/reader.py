@@ -167,7 +167,7 @@ class ShardReader:
     def map_index(self, entry: ShardEntry) -> Iterator[tuple[int, PackedCodes]]:
         """Iterate over blocks of a shard of an index in a local folder, mapped into memory; see `codec.index_blocks`.
 
-        Size and footer are checked, but not the SHA-256, because a search would take ten times as long.
+        Size and footer are checked, but not the SHA-256: that takes several times as long as a query.
 
         Raises
         ------
