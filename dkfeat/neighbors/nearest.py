@@ -24,7 +24,7 @@ from dkfeat.neighbors.queries import batches, checked_queries, is_location, sour
 from dkfeat.neighbors.rerank import Rows, RowsInMemory, rows_of
 from dkfeat.neighbors.result import Neighbors
 from dkfeat.neighbors.scan import Scan
-from dkfeat.neighbors.table import write_neighbors
+from dkfeat.neighbors.table import check_target_among, write_neighbors
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -164,6 +164,13 @@ def search(
         rows = rows_of(data, source, storage_options)
     elif source is not None or query_source is not None:
         raise ConfigError("a source is given, but without rerank nothing is read from it; pass rerank, such as 100")
+    if target is not None:
+        if not (queries is None or is_location(queries) or isinstance(queries, ShardDataset)):
+            raise ConfigError(
+                "queries in memory give a result in memory; leave out the target, or store the queries as text or "
+                "Parquet and give their path"
+            )
+        check_target_among(data, target, target_options)
     with ExitStack() as stack:
         if is_location(queries):
             reader = dataset_reader(queries, storage_options)
@@ -199,11 +206,7 @@ def search(
         )
         if target is None:
             return _in_memory(scan, queries, without_self, client, Progress(progress))
-        if not isinstance(queries, ShardDataset):
-            raise ConfigError(
-                "queries in memory give a result in memory; leave out the target, or store the queries as text or "
-                "Parquet and give their path"
-            )
+        assert isinstance(queries, ShardDataset)
         write_neighbors(
             scan,
             queries,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dkfeat.canonical import fingerprint
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.resolve import binding_spec
@@ -18,7 +19,8 @@ from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.shards.columns import KEPT_TYPES
+from dkfeat.io.commit.target import check_target
+from dkfeat.io.shards.columns import KEPT_TYPES, TABLES
 from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors.codes import first_row
 from dkfeat.neighbors.queries import own_rows
@@ -73,19 +75,17 @@ def write_neighbors(
     ConfigError
         If kept columns of queries and rows have equal names.
     SpecConflictError
-        If the target holds something else, or neighbours among other rows.
+        If the target holds something else.
     """
     schema = _schema(scan.data, queries)
-    rows = scan.data.manifest
     spec = TableSpec(
         layout="neighbors",
         schema=schema,
-        settings={**settings, "n_rows": rows.rows, "rows_spec_fp": rows.spec_fp, "rows_manifest": rows.sha256},
+        settings={**settings, "n_rows": scan.data.n_rows, "rows": _rows_fingerprint(scan.data)},
         piece_rows=batch_rows,
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *ShardSource.of(queries.shards).kept),
     )
-    _check_rows(scan.data, target, spec, target_options)
     job = partial(
         _NeighborsJob,
         scan=scan,
@@ -125,16 +125,36 @@ def _schema(data: ShardDataset, queries: ShardDataset) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _check_rows(data: ShardDataset, target: object, spec: TableSpec, options: Mapping[str, Any] | None) -> None:
-    """Raise an error if the target holds neighbours among other rows; the usual message does not explain it."""
+def check_target_among(data: ShardDataset, target: object, options: Mapping[str, Any] | None) -> None:
+    """Check, before any work, that neighbours among the rows of a data set can be written to a target.
+
+    Raises
+    ------
+    SpecConflictError
+        If it holds something else, or neighbours among other rows.
+    CommitError
+        If another run holds it, or it holds other files.
+    """
     storage = open_location(as_path(target, "target"), options)
-    found = (binding_spec(storage)[0] or {}).get("neighbors", {})
-    if found and found["rows_manifest"] != spec.settings["rows_manifest"]:
+    check_target(storage)
+    spec = binding_spec(storage)[0]
+    if spec is None:
+        return
+    if (layout := spec["output"]["layout"]) != "neighbors":
+        kind = layout if layout in TABLES else "features"
+        raise SpecConflictError(f"{storage.url} holds {kind}, not neighbours; choose another target")
+    found = spec["neighbors"]
+    if found["rows"] != _rows_fingerprint(data):
         raise SpecConflictError(
             f"{storage.url} holds neighbours among {found['n_rows']:,} rows, but {data.shards.storage.url} has "
             f"{data.n_rows:,} rows now, or other ones; neighbours of all queries may have changed, so choose another "
             "target, or remove this one"
         )
+
+
+def _rows_fingerprint(data: ShardDataset) -> str:
+    """Return a hash of the bytes of a data set's shards, which does not depend on when and where they were made."""
+    return fingerprint([entry.sha256 for entry in data.manifest.shards])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

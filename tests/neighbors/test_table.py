@@ -171,6 +171,9 @@ def test_a_data_set_that_moved_on_is_refused(folder, tmp_path):
         featurize(tmp_path / "rows" / "*.parquet", tmp_path / "features")
         if number == 0:
             search(tmp_path / "features", folder / "features", 2, target=tmp_path / "found", progress=False)
+    (tmp_path / "rows" / "1.parquet").rename(tmp_path / "1.parquet")
+    featurize(tmp_path / "rows" / "*.parquet", tmp_path / "again")  # the same shards, made at another time
+    assert search(tmp_path / "again", folder / "features", 2, target=tmp_path / "found", progress=False).n_rows == 9
     with pytest.raises(SpecConflictError, match=r"among 9 rows, but .* has 18 rows now.* choose another target"):
         search(tmp_path / "features", folder / "features", 2, target=tmp_path / "found", progress=False)
 
@@ -189,7 +192,8 @@ def test_what_is_refused(folder, tmp_path):
     for error, message, arguments in [
         (SpecConflictError, "n_neighbors: 2 there, 3 asked", {"queries": path, "n_neighbors": 3}),
         (SpecConflictError, "choose another target", {"n_neighbors": 2}),
-        (SpecConflictError, "another", {"queries": path, "n_neighbors": 2, "target": tmp_path / "kept"}),
+        (SpecConflictError, "holds features, not neighbours", {"queries": path, "target": tmp_path / "kept"}),
+        (ConfigError, "target=''", {"queries": path, "target": ""}),
         (ConfigError, "leave out the target", {"queries": make_rows(2, 3)}),
         (ConfigError, "column 'rank', but a table of neighbours", {"queries": rank, "target": tmp_path / "rank"}),
         (
@@ -207,6 +211,7 @@ def test_what_is_refused(folder, tmp_path):
     ]:
         with pytest.raises(error, match=message):
             search(features, **{"target": tmp_path / "found", "progress": False, **arguments})
+    assert not (tmp_path / "kept-queries").exists()
     with pytest.raises(ConfigError, match="holds neighbors, but near rows are found by equal codes"):
         search(tmp_path / "found", progress=False)
     with pytest.raises(ShardError, match="not a data set of dkfeat"):
