@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 from collections import Counter, defaultdict
@@ -19,6 +18,7 @@ from distributed.scheduler import KilledWorker
 
 import dkfeat
 from dkfeat.engine.resolve.defaults import read_defaults
+from dkfeat.engine.runners.batches import Batches
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
@@ -47,15 +47,6 @@ GATHER_SECONDS = 30.0
 
 MOST_GATHERED = 64
 """Maximum number of results of the scheduler's tasks that are gathered at a time, which bounds the driver's memory."""
-
-BATCH_SECONDS = 0.25
-"""Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""
-
-BATCHES_PER_SECOND = 200
-"""Rate of tasks to which the duration is raised on many workers, well below what a scheduler can handle."""
-
-MOST_IN_BATCH = 64
-"""Maximum number of splits in one task of the scheduler."""
 
 MOST_TRIES = 10
 """Maximum number of submissions of a task whose workers were all lost."""
@@ -188,7 +179,7 @@ class ClientRunner:
         self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
     ) -> None:
         tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
-        batches = _Batches(splits, most=1 if home is not None else MOST_IN_BATCH)
+        batches = Batches(splits) if home is None else Batches(splits, most=1)
         window, read = self._window(), time.monotonic()
         try:
             while True:
@@ -209,49 +200,6 @@ class ClientRunner:
 
     def _window(self) -> int:
         return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
-
-
-class _Batches:
-    """Splits of a run, cut into batches: short splits are joined, because a task of the scheduler has its own cost.
-
-    Batches grow as long as they take less than `BATCH_SECONDS`, or on many workers less than the time in which the
-    scheduler handles a batch for each of them. They shrink towards the end, so that no worker gets the last one late.
-
-    Parameters
-    ----------
-    splits : sequence of Split
-        In the order in which they start.
-    most : int
-        Maximum number of splits in a batch.
-
-    Examples
-    --------
-    >>> batches = _Batches(range(100), most=64)
-    >>> batches.take(2, window=4)
-    [(0,), (1,)]
-    >>> batches.measured(1, seconds=0.01)
-    >>> batches.take(1, window=4)
-    [(2, 3)]
-    """
-
-    def __init__(self, splits: Sequence[Split], most: int) -> None:
-        self._splits, self._most = splits, most
-        self._start, self._size, self._seconds = 0, 1, math.inf
-
-    def measured(self, size: int, seconds: float) -> None:
-        """Set the size of the next batches by the duration of one."""
-        self._size, self._seconds = 2 * size, seconds / size
-
-    def take(self, count: int, window: int) -> list[tuple[Split, ...]]:
-        """Return the next batches, at most `count`, of which `window` are submitted at a time."""
-        seconds = max(BATCH_SECONDS, window / (2 * BATCHES_PER_SECOND))
-        taken: list[tuple[Split, ...]] = []
-        while len(taken) < count and (left := len(self._splits) - self._start):
-            size = min(self._size, self._most, int(seconds / max(self._seconds, 1e-9)), left // window)
-            stop = self._start + max(size, 1)
-            taken.append(tuple(self._splits[self._start : stop]))
-            self._start = stop
-        return taken
 
 
 class _Submissions:
