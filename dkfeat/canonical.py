@@ -127,13 +127,16 @@ def dumps(value: object) -> bytes:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=without_defaults)
+    return _ENCODER.encode(value)
 
 
 def without_defaults(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name, in order, without those that have their default value."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # classes can be hashed
     return {name: value for name, default in defaults if (value := getattr(record, name)) != default}
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=without_defaults)
 
 
 @cache

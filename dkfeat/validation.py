@@ -232,7 +232,7 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
 
 
 def _canonical(X: Any, name: str) -> sp.csr_matrix:
-    rows = sp.csr_matrix(X)  # shares the arrays of a CSR input
+    rows = X if type(X) is sp.csr_matrix else sp.csr_matrix(X)  # shares the arrays of a CSR input
     if rows.nnz and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
         raise InputError(
             f"{name} has {rows.shape[1]:,} columns, but its indices run from {rows.indices.min():,} to "

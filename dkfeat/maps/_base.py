@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,6 +23,8 @@ from dkfeat.messages import show_bytes
 from dkfeat.projections import Projection
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_columns, check_integer, check_rows
+
+_FLOATS = (np.float64, np.float32)
 
 
 class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -264,6 +267,8 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise InputError("X is a Dask array, but rows in memory are needed; call transform, or featurize a source")
         if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names are checked first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
+        if type(X) is csr_matrix and X.dtype in _FLOATS and not hasattr(self, "feature_names_in_"):
+            return X  # scikit-learn would return it too, but a tiny block takes longer to check than to transform
         return self._as_rows(X, reset=False)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
@@ -273,7 +278,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             X,
             reset=reset,
             accept_sparse="csr",
-            dtype=(np.float64, np.float32),
+            dtype=_FLOATS,
             ensure_all_finite=False,  # check_rows checks it, and names the cell
             ensure_min_samples=1 if reset else 0,  # blocks may have no rows
         )

@@ -225,7 +225,7 @@ class LocalStorage(Storage):
             message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
             raise ShardError(message) from fault
         try:
-            for part in Path(name).parts:
+            for part in filter(None, name.split("/")):
                 inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
