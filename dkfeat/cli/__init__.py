@@ -19,6 +19,7 @@ from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.doctor import doctor
 from dkfeat.cli.commands.drop_duplicates import drop_duplicates
+from dkfeat.cli.commands.duplicates import duplicates
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
 from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
@@ -86,7 +87,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "First steps": (demo, datasets, doctor),
     "From rows to features": (plan, featurize, compare),
     "Models": (train, predict, evaluate),
-    "Neighbours and duplicates": (neighbors, index, drop_duplicates),
+    "Neighbours and duplicates": (neighbors, index, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (config, completion),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dkfeat.config.duplicates import DuplicatesConfig
 from dkfeat.config.execution import (
     ClusterConfig,
     DefaultsConfig,
@@ -28,6 +29,7 @@ from dkfeat.config.train import TrainConfig
 __all__ = [
     "ClusterConfig",
     "DefaultsConfig",
+    "DuplicatesConfig",
     "EvaluateConfig",
     "ExecutionConfig",
     "FeaturizeConfig",

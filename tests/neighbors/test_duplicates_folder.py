@@ -2,16 +2,20 @@
 
 import json
 
+import dask
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.neighbors import Duplicates, duplicates
+from dkfeat.neighbors.buckets import BandFiles, FindPairs
+from dkfeat.neighbors.copies import exact as exact_module
 from dkfeat.neighbors.copies import groups as groups_module
+from dkfeat.neighbors.copies import search as search_module
 
 N_ROWS, N_COLUMNS = 300, 40
 
@@ -105,3 +109,81 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
         Duplicates.open(out)
+
+
+def data_files(out):
+    return {path.relative_to(out): path.read_bytes() for path in sorted(out.glob("*/data/*"))}
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stage", ["hash", "find copies", "compare", "group", "write groups", "write pairs"])
+def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
+    shards = dkfeat.open_shards(folder / "shards")
+    duplicates(shards, target=tmp_path / "whole", progress=False)
+
+    def interrupt(state):
+        if state.stage == stage:
+            raise Interrupted
+
+    with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
+        duplicates(shards, target=tmp_path / "out", progress=interrupt)
+    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.9"):
+        duplicates(shards, 0.9, target=tmp_path / "out", progress=False)
+    calls = []
+    add, find = BandFiles.add, FindPairs.find
+    monkeypatch.setattr(BandFiles, "add", lambda *given: (calls.append("add"), add(*given))[1])
+    monkeypatch.setattr(FindPairs, "find", lambda *given: (calls.append("find"), find(*given))[1])
+    found = duplicates(shards, target=tmp_path / "out", progress=False)
+    assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
+    assert (tmp_path / "out" / "duplicates.json").read_bytes() == (tmp_path / "whole" / "duplicates.json").read_bytes()
+    assert not (tmp_path / "out" / "work").exists()
+    left = {"hash": (shards.n_shards - 1, 13), "find copies": (0, 13), "compare": (0, 12)}.get(stage, (0, 0))
+    assert found.bands.n_bands == 13
+    assert (calls.count("add"), calls.count("find")) == left
+
+
+def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(search_module, "_EXACT_PAIRS", 100)
+    monkeypatch.setattr(exact_module, "_COMPARED", 7)
+    for module in (groups_module, search_module):
+        monkeypatch.setattr(module, "BLOCK_ROWS", 64)
+    shards = dkfeat.open_shards(folder / "shards")
+    options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}
+    X = sp.vstack([load_svmlight_file(folder / f"{name}.svm", **options)[0] for name in "ab"], format="csr")
+    of_codes = duplicates(shards, 0.8, progress=False)
+    source = str(folder / "*.svm")
+    found = duplicates(shards, 0.8, verify="exact", source=source, target=tmp_path / "out", progress=False)
+    in_memory = duplicates(shards, 0.8, verify="exact", source=X, progress=False)
+    kernel = shards.map.exact_kernel(X)
+    left, right = found.pairs.T
+    assert np.array_equal(found.similarities, kernel[left, right])
+    assert found.similarities.min() >= 0.8
+    assert set(map(tuple, found.pairs)) - set(map(tuple, of_codes.pairs))  # their estimates are too low
+    assert np.array_equal(in_memory.pairs, found.pairs)
+    assert np.array_equal(in_memory.similarities, found.similarities)
+    assert np.array_equal(in_memory.groups, found.groups)
+    with pytest.raises(SpecConflictError, match="verify='exact', not 'codes'"):
+        duplicates(shards, 0.8, target=tmp_path / "out", progress=False)
+
+
+def test_exact__bad_arguments(folder):
+    shards = folder / "shards"
+    with pytest.raises(ConfigError, match="verify='all', but"):
+        duplicates(shards, verify="all", progress=False)
+    with pytest.raises(ConfigError, match="needs the source of the shards; pass source, or verify='codes'"):
+        duplicates(shards, verify="exact", progress=False)
+    with pytest.raises(ConfigError, match="pass verify='exact', or no source"):
+        duplicates(shards, source=str(folder / "*.svm"), progress=False)
+    with pytest.raises(SpecConflictError):
+        duplicates(shards, verify="exact", source=str(folder / "a.svm"), progress=False)
+
+
+def test_expected_candidates__of_two_bands(folder, capsys):
+    found = duplicates(folder / "shards")
+    assert abs(found.expected_candidates - found.n_candidates) < 5 * found.expected_candidates_error
+    text = capsys.readouterr().err
+    assert f"{found.bands.n_bands} bands of {found.bands.n_codes} codes; 95.4% of pairs at the threshold 0.8" in text
+    assert text.index("pairs of other rows should share a band") < text.index("compare: done")

@@ -1,0 +1,59 @@
+"""``dkfeat duplicates``: its summary and JSON record, and bad options."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dkfeat
+from dkfeat.cli import cli
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:4 3:1\n1 2:3\n1 1:4 3:1.1\n1 2:3\n")
+    dart = dkfeat.DartFeatures(n_components=512, random_state=0)
+    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "features", dart, progress=False)
+    return tmp_path
+
+
+def run(folder, *options):
+    return CliRunner().invoke(cli, ["duplicates", str(folder / "features"), "--out", str(folder / "out"), *options])
+
+
+def test_duplicates__summary_record_and_the_same_command_again(folder):
+    result = run(folder, "--threshold", "0.9")
+    assert result.exit_code == 0, result.output
+    assert "bands of" in result.stderr
+    lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    assert lines["rows"].strip() == "4"
+    assert lines["copies"].strip().startswith("1 rows")
+    assert lines["rows kept"].strip() == "2, 50.00%"
+    record = json.loads(run(folder, "--threshold", "0.9", "--json").stdout)
+    assert (record["n_rows"], record["n_pairs"], record["n_groups"], record["n_kept"]) == (4, 2, 2, 2)
+    assert record["duplicates"] == str(folder / "out")
+    assert np.array_equal(dkfeat.neighbors.Duplicates.open(folder / "out").pairs, [[0, 2], [1, 3]])
+
+
+def test_duplicates__exact(folder):
+    options = ["--verify", "exact", "--source", str(folder / "rows.svm"), "--threshold", "0.9", "--json", "-q"]
+    result = run(folder, *options)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["verify"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--threshold", "1.5"], 2, "threshold=1.5"),
+        (["--verify", "all"], 2, "there is no 'all'"),
+        (["--verify", "exact"], 2, "needs the source of the shards"),
+        (["--threshold", "0.8"], 4, "threshold=0.9, not 0.8"),
+    ],
+)
+def test_duplicates__bad_options(options, status, message, folder):
+    assert run(folder, "--threshold", "0.9").exit_code == 0
+    result = run(folder, *options)
+    assert result.exit_code == status
+    assert message in result.stderr
