@@ -18,13 +18,14 @@ from tests.faults import kills
 
 ROOT = Path(dkfeat.__file__).parent.parent
 PROGRAM = """
-import sys, dask
+import sys
+from dkfeat.config import ExecutionConfig
 from dkfeat.neighbors import duplicates
 
 if __name__ == "__main__":
     shards, out, scheduler, n_workers = sys.argv[1:]
-    with dask.config.set({"scheduler": scheduler, "dkfeat.n-workers": int(n_workers)}):
-        duplicates(shards, target=out, progress=False)
+    where = ExecutionConfig(scheduler=scheduler, n_workers=int(n_workers))
+    duplicates(shards, target=out, client=where, progress=False)
 """
 
 pytestmark = pytest.mark.slow
