@@ -164,36 +164,35 @@ def search(
         rows = rows_of(data, source, storage_options)
     elif source is not None or query_source is not None:
         raise ConfigError("a source is given, but without rerank nothing is read from it; pass rerank, such as 100")
+    is_array = not (queries is None or is_location(queries) or isinstance(queries, ShardDataset))
     if target is not None:
-        if not (queries is None or is_location(queries) or isinstance(queries, ShardDataset)):
+        if is_array:
             raise ConfigError(
                 "queries in memory give a result in memory; leave out the target, or store the queries as text or "
                 "Parquet and give their path"
             )
         check_target_among(data, target, target_options)
+    reader = dataset_reader(queries, storage_options) if is_location(queries) else None
+    if reader is not None:
+        queries = ShardDataset(reader, data.verifies)
+    if query_source is not None and not isinstance(queries, ShardDataset):
+        raise ConfigError("query_source is for queries that are shards; leave it out")
     with ExitStack() as stack:
         if is_location(queries):
-            reader = dataset_reader(queries, storage_options)
-            if reader is None:
-                if query_source is not None:
-                    raise ConfigError(
-                        "query_source is for queries that are shards; the rows of files are read from them"
-                    )
-                queries = query_source = source_like(data, queries, storage_options)
-                folder = stack.enter_context(_folder_for_queries(target))
-                featurize(
-                    queries,
-                    folder,
-                    fitted,
-                    resume=resume,
-                    on_bad_row=on_bad_row,
-                    max_bad_rows=max_bad_rows,
-                    client=client,
-                    progress=progress,
-                    target_options=target_options,
-                )
-                reader = open_shards(folder, storage_options=target_options).shards
-            queries = ShardDataset(reader, data.verifies)
+            query_source = source_like(data, queries, storage_options)
+            folder = stack.enter_context(_folder_for_queries(target))
+            featurize(
+                query_source,
+                folder,
+                fitted,
+                resume=resume,
+                on_bad_row=on_bad_row,
+                max_bad_rows=max_bad_rows,
+                client=client,
+                progress=progress,
+                target_options=target_options,
+            )
+            queries = open_shards(folder, storage_options=target_options)
         queries = data if queries is None else checked_queries(data, fitted, queries)
         scan = Scan(
             data=data,
@@ -206,7 +205,6 @@ def search(
         )
         if target is None:
             return _in_memory(scan, queries, without_self, client, Progress(progress))
-        assert isinstance(queries, ShardDataset)
         write_neighbors(
             scan,
             queries,

@@ -216,6 +216,10 @@ def test_what_is_refused(folder, tmp_path):
         search(tmp_path / "found", progress=False)
     with pytest.raises(ShardError, match="not a data set of dkfeat"):
         search(tmp_path / "nowhere", progress=False)
+    sources = {"source": folder / "rows.parquet", "query_source": path}
+    for queries in (None, make_rows(2, 3)):
+        with pytest.raises(ConfigError, match="query_source is for queries that are shards"):
+            search(features, queries, 2, rerank=9, **sources, progress=False)
     with pytest.raises(ConfigError, match="holds features, not neighbours"):
         Neighbors.open(features)
     with pytest.raises(ConfigError, match="rank=3"):
