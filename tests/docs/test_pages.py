@@ -80,6 +80,14 @@ def test_read_shards_page__runs():
 
 
 @pytest.mark.usefixtures("folder")
+def test_neighbors_page__runs():
+    names = run_page("how-to/neighbors.md")
+    assert len(names["delete"]) == 80
+    assert dkfeat.open_shards("features-distinct").n_rows == 520
+    assert Path("duplicates.html").exists()
+
+
+@pytest.mark.usefixtures("folder")
 def test_serve_page__runs():
     names = run_page("how-to/serve.md")
     assert names["answer"].json == {"labels": [0, 1, 2]}
