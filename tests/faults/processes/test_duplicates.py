@@ -47,10 +47,10 @@ def folder(tmp_path_factory):
 
 
 def state(out):
-    """Bytes of the record and of the tables, without the logs of their runs."""
+    """Bytes of the record and of the tables, which are committed; manifests name their runs."""
     assert sorted(path.name for path in out.iterdir()) == ["duplicates.json", "groups", "pairs"]
-    paths = [out / "duplicates.json", *out.glob("*/data/*"), *out.glob("*/_SUCCESS")]
-    return {path.relative_to(out): path.read_bytes() for path in sorted(paths)}
+    assert len(list(out.glob("*/_SUCCESS"))) == 2
+    return {path.relative_to(out): path.read_bytes() for path in [out / "duplicates.json", *out.glob("*/data/*")]}
 
 
 def start(folder, out, scheduler="threads", n_workers=2, **environment):
@@ -75,7 +75,7 @@ def test_driver_killed_at_a_point__the_next_search_ends_with_equal_bytes(kill_at
 @pytest.mark.fault("P-01")
 def test_driver_killed_at_random__other_schedulers_and_workers_end_with_equal_bytes(folder, tmp_path):
     rng, out = random.Random(0), tmp_path / "out"
-    places = [("threads", 2), ("processes", 2), ("synchronous", 1), ("threads", 5), ("threads", 1)]
+    places = [("threads", 2), ("processes", 2), ("synchronous", 1), ("threads", 5)]
     with start(folder, tmp_path / "timed") as driver:
         begin = time.monotonic()
         assert driver.wait(timeout=240) == 0
