@@ -46,16 +46,17 @@ def duplicates(
     r"""Find the rows of a data set that are copies or near copies of others, under the min-max kernel of its map.
 
     The codes of a row are cut into bands. Rows with all codes of a band in common are compared by the number of equal
-    codes, which estimates their similarity.
+    codes, which estimates their similarity, or by the exact kernel.
 
     Parameters
     ----------
     shards : ShardDataset, str or path
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
     threshold : float, default=0.8
-        Estimated similarity from which two rows are duplicates, above 0 and at most 1.
+        Similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path or None, default=None
-        Folder for the result, which all workers see. An interrupted call continues. None: the result is in memory.
+        Folder for the result, which all workers see. An interrupted call continues, and a repeated one opens the
+        result. None: the result is in memory.
     verify : {"codes", "exact"}, default="codes"
         With "exact", the kernel of candidates is computed from their rows: of pairs whose estimate is at least the
         threshold minus three standard errors, those are duplicates whose exact similarity is at least the threshold.
@@ -67,18 +68,20 @@ def duplicates(
     progress : bool or callable, default=True
         Progress report, as in `dkfeat.featurize`.
     storage_options : mapping or None
-        Options of fsspec for `shards` given by URL.
+        Options of fsspec for `shards` and a source given by URL.
 
     Returns
     -------
     found : Duplicates
-        The same for any number of workers and any division into shards.
+        The same for any number of workers and any division into shards. ``Duplicates.open(target)`` opens it again.
 
     Raises
     ------
     dkfeat.errors.ConfigError
         For a threshold out of range, a map that does not sample, too few codes for the threshold, more than 2^32 rows,
-        or a worker that does not see the temporary folder.
+        a target that is a URL or holds something else, or a worker that does not see the folder.
+    dkfeat.errors.SpecConflictError
+        If the target holds a search with other settings or of other shards, or `source` is not that of the shards.
     dkfeat.errors.ShardError
         If a shard is not as committed.
 
@@ -95,9 +98,19 @@ def duplicates(
     share a band. Then those rows are compared that are closest in the order of the data set, and near copies far apart
     are left out, unless other bands or other rows connect them; `n_compared` shows how many pairs were compared.
 
-    The codes and 8 bytes for each row and band are written to a temporary folder, which is deleted at the end:
-    ``temporary-directory`` of Dask's configuration, else the system's. All workers must see it. A task holds a few
-    million rows of one band; the driver holds the pairs and some bytes for each row.
+    The target gets two tables of Parquet files and a record. ``pairs/data`` has the columns row, other (a higher row)
+    and similarity, sorted by other, then by row. ``groups/data`` has one line for each row of the data set, in order:
+    row, group (the lowest row of its group), keep (True if that is the row itself), source_file, source_split and
+    source_row as in `dkfeat.predict`, file_row, and the columns that the shards keep. file_row is the position of the
+    row among all rows of its file, from 0, not counting rows set aside: the line number - 1 in text without comments,
+    blank lines and bad rows. ``duplicates.json`` has the settings and numbers.
+
+    The codes and 8 bytes for each row and band are written to files, in the target until the tables are committed, or
+    in a temporary folder: ``temporary-directory`` of Dask's configuration, else the system's. With ``verify="exact"``,
+    so are the rows that are compared. A task holds a few million rows of one band, the driver 4 bytes for each row.
+
+    The numbers of candidates in two bands predict those of all before any are compared, with a standard error that is
+    rough.
 
     References
     ----------
