@@ -27,6 +27,7 @@ COMMANDS = (
     "demo",
     "doctor",
     "drop-duplicates",
+    "duplicates",
     "evaluate",
     "featurize",
     "index",

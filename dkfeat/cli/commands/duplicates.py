@@ -50,7 +50,7 @@ def duplicates(
 
     For example:
       dkfeat duplicates features --threshold 0.8 --out copies
-      dkfeat duplicates features --verify exact --source 'day-*.svm.gz' --out copies
+      dkfeat duplicates features --verify exact --source 'day-*.svm' --out copies
       dkfeat report copies --out copies.html
     """
     from dkfeat.neighbors import duplicates as run
