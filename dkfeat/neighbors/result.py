@@ -123,7 +123,8 @@ class Neighbors:
         """Make the graph of queries and their nearest rows, with the distances 1 - similarity.
 
         It has the form of scikit-learn's ``kneighbors_graph(mode="distance")``, which estimators with
-        ``metric="precomputed"`` take.
+        ``metric="precomputed"`` take. In the graph of all rows, no row is its own neighbour; for estimators that expect
+        it as the first one, such as ``TSNE``, call ``graph.setdiag(0)``.
 
         Returns
         -------

@@ -228,6 +228,7 @@ def test_what_is_refused(folder, tmp_path):
         search(features, np.full((1, N_COLUMNS), np.nan), progress=False)
 
 
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning", "ignore:Precomputed sparse input")
 def test_scikit_learn_takes_the_graph(folder, tmp_path):
     found = search(folder / "features", n_neighbors=20, target=tmp_path / "graph", progress=False)
     graph = found.to_graph()
@@ -236,6 +237,7 @@ def test_scikit_learn_takes_the_graph(folder, tmp_path):
     similar.data = 1 - similar.data
     clusters = SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict((similar + similar.T) / 2)
     assert set(clusters) == {0, 1, 2}
+    graph.setdiag(0)
     embedded = TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0).fit_transform(
         graph
     )
