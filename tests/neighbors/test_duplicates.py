@@ -9,7 +9,8 @@ from sklearn.datasets import dump_svmlight_file
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io.sources.shards import ShardSource
-from dkfeat.neighbors import buckets, duplicates
+from dkfeat.neighbors import duplicates
+from dkfeat.neighbors.copies import buckets
 from dkfeat.neighbors.copies.work import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 

@@ -12,10 +12,10 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.neighbors import Duplicates, duplicates
-from dkfeat.neighbors.buckets import BandFiles, FindPairs
 from dkfeat.neighbors.copies import exact as exact_module
 from dkfeat.neighbors.copies import groups as groups_module
 from dkfeat.neighbors.copies import search as search_module
+from dkfeat.neighbors.copies.buckets import BandFiles, FindPairs
 
 N_ROWS, N_COLUMNS = 300, 40
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.io.sources.shards import ShardSource
-from dkfeat.neighbors.buckets import MOST_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
+from dkfeat.neighbors.copies.buckets import MOST_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
 from dkfeat.neighbors.copies.exact import STANDARD_ERRORS, CompareExactly, StoredRows, StoreRows, ranges
 from dkfeat.neighbors.copies.groups import BLOCK_ROWS, Groups, count_in_blocks
 from dkfeat.neighbors.copies.pairs import Counts, PairFiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
     from dkfeat.maps._sampled import SampledMap
-    from dkfeat.neighbors.buckets import FindTask
+    from dkfeat.neighbors.copies.buckets import FindTask
     from dkfeat.neighbors.copies.work import WorkFolder
     from dkfeat.theory.bands import Bands
 

@@ -107,7 +107,8 @@ def duplicates(
 
     The codes and 8 bytes for each row and band are written to files, in the target until the tables are committed, or
     in a temporary folder: ``temporary-directory`` of Dask's configuration, else the system's. With ``verify="exact"``,
-    so are the rows that are compared. A task holds a few million rows of one band, the driver 4 bytes for each row.
+    so are the rows that are compared. A task holds a few million rows of one band; so does the driver for a moment, and
+    4 bytes for each row of the data set.
 
     The numbers of candidates in two bands predict those of all before any are compared, with a standard error that is
     rough.
