@@ -10,7 +10,9 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import dkfeat
-from dkfeat.errors import CommitError, ConfigError, SpecConflictError
+from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
+from dkfeat.io.commit.target import locked
+from dkfeat.io.storage.local import LocalStorage
 from dkfeat.neighbors import Duplicates, duplicates
 from dkfeat.neighbors.copies import exact as exact_module
 from dkfeat.neighbors.copies import groups as groups_module
@@ -93,7 +95,8 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     dkfeat.featurize(source, tmp_path / "b", like=shards, progress=False)
     with pytest.raises(SpecConflictError, match="rows were added to the shards, or they are other shards"):
         duplicates(tmp_path / "b", target=out, progress=False)
-    (tmp_path / "notes").mkdir()
+    for name in ("notes", "busy"):
+        (tmp_path / name).mkdir()
     (tmp_path / "notes" / "a.txt").touch()
     with pytest.raises(ConfigError, match="holds other files than duplicates; choose a new folder"):
         duplicates(shards, target=tmp_path / "notes", progress=False)
@@ -105,10 +108,18 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
         duplicates(shards, target=tmp_path / "no" / "folder", progress=False)
     with pytest.raises(ConfigError, match="is no folder of duplicates; make it"):
         Duplicates.open(tmp_path / "notes")
+    with (
+        locked(LocalStorage(str(tmp_path / "busy" / "work"))),
+        pytest.raises(TargetBusyError, match="is being written by"),
+    ):
+        duplicates(shards, target=tmp_path / "busy", progress=False)
     record = json.loads((out / "duplicates.json").read_text())
     (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
         Duplicates.open(out)
+    (out / "duplicates.json").write_text('{"format": 2}')
+    with pytest.raises(ShardError, match="not as this version of dkfeat writes it; choose another folder"):
+        duplicates(shards, target=out, progress=False)
 
 
 def data_files(out):

@@ -62,7 +62,8 @@ class Target:
         check_outside(path)
         made = cls(path, settings)
         made.check()
-        LocalStorage(str(path) if Path(text).is_absolute() else text).check_writable()
+        if not made.is_complete:
+            LocalStorage(str(path) if Path(text).is_absolute() else text).check_writable()
         return made
 
     def check(self) -> None:
