@@ -1,6 +1,7 @@
 """Duplicates in a folder: the tables, what is refused, and the same bytes after an interruption."""
 
 import json
+from functools import partial
 
 import dask
 import numpy as np
@@ -130,24 +131,30 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("stage", ["hash", "find copies", "compare", "group", "write groups", "write pairs"])
+EXACT = ["read rows", "compare exactly"]
+
+
+@pytest.mark.parametrize("stage", ["hash", "find copies", "compare", *EXACT, "group", "write groups", "write pairs"])
 def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
     shards = dkfeat.open_shards(folder / "shards")
-    duplicates(shards, target=tmp_path / "whole", progress=False)
+    search = partial(
+        duplicates, shards, **({"verify": "exact", "source": str(folder / "*.svm")} if stage in EXACT else {})
+    )
+    search(target=tmp_path / "whole", progress=False)
 
     def interrupt(state):
         if state.stage == stage:
             raise Interrupted
 
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
-        duplicates(shards, target=tmp_path / "out", progress=interrupt)
+        search(target=tmp_path / "out", progress=interrupt)
     with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.9"):
-        duplicates(shards, 0.9, target=tmp_path / "out", progress=False)
+        search(0.9, target=tmp_path / "out", progress=False)
     calls = []
     add, find = BandFiles.add, FindPairs.find
     monkeypatch.setattr(BandFiles, "add", lambda *given: (calls.append("add"), add(*given))[1])
     monkeypatch.setattr(FindPairs, "find", lambda *given: (calls.append("find"), find(*given))[1])
-    found = duplicates(shards, target=tmp_path / "out", progress=False)
+    found = search(target=tmp_path / "out", progress=False)
     assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
     assert (tmp_path / "out" / "duplicates.json").read_bytes() == (tmp_path / "whole" / "duplicates.json").read_bytes()
     assert not (tmp_path / "out" / "work").exists()
