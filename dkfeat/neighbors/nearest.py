@@ -255,4 +255,4 @@ def _in_memory(scan: Scan, queries: Any, without_self: bool, client: Client | No
         for first, codes, own in batches(scan.fitted, queries, QUERIES, without_self=without_self):
             found.append(scan.best(first, codes, own, runner, stage.advance))
     similarities, rows, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Neighbors(scan.data.n_rows, (similarities, rows, errors))
+    return Neighbors(scan.data.n_rows, (similarities, rows, errors), without_self=without_self)

@@ -32,12 +32,19 @@ class Neighbors:
         Number of rows among which neighbours were searched.
     arrays : tuple of three ndarrays, or ShardDataset
         Similarities, rows and errors, or a table of them.
+    without_self : bool, default=False
+        True if the queries are the rows, and no row is its own neighbour.
     """
 
     def __init__(
-        self, n_rows: int, arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset
+        self,
+        n_rows: int,
+        arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset,
+        *,
+        without_self: bool = False,
     ) -> None:
         self.n_rows = n_rows
+        self.without_self = without_self
         self._given = arrays
 
     @classmethod
@@ -64,7 +71,8 @@ class Neighbors:
                 f"{fspath(folder)} holds {'features' if table.has_features else table.layout}, not neighbours; "
                 "give the target of dkfeat.neighbors.search, or the folder after --out of `dkfeat neighbors`"
             )
-        return cls(table.spec["neighbors"]["n_rows"], table)
+        settings = table.spec["neighbors"]
+        return cls(settings["n_rows"], table, without_self=settings["without_self"])
 
     @property
     def folder(self) -> str | None:
@@ -122,18 +130,20 @@ class Neighbors:
     def to_graph(self) -> sp.csr_matrix:
         """Make the graph of queries and their nearest rows, with the distances 1 - similarity.
 
-        It has the form of scikit-learn's ``kneighbors_graph(mode="distance")``, which estimators with
-        ``metric="precomputed"`` take. In the graph of all rows, no row is its own neighbour; for estimators that expect
-        it as the first one, such as ``TSNE``, call ``graph.setdiag(0)``.
+        It has the form of scikit-learn's ``KNeighborsTransformer(mode="distance")``, which estimators with
+        ``metric="precomputed"`` take: in the graph of all rows, each row is its own first neighbour, at distance 0.
 
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_rows), float64
-            Rows of n_neighbors edges, in ascending order of distance.
+            Rows of n_neighbors edges, or of n_neighbors + 1 in the graph of all rows, in ascending order of distance.
         """
-        distances = np.clip(1.0 - self.similarities, 0.0, 1.0)
-        bounds = np.arange(len(self.rows) + 1) * self.rows.shape[1]
-        return sp.csr_matrix((distances.ravel(), self.rows.ravel(), bounds), shape=(len(self.rows), self.n_rows))
+        distances, rows = np.clip(1.0 - self.similarities, 0.0, 1.0), self.rows
+        if self.without_self:
+            distances = np.column_stack([np.zeros(len(rows)), distances])
+            rows = np.column_stack([np.arange(len(rows)), rows])
+        bounds = np.arange(len(rows) + 1) * rows.shape[1]
+        return sp.csr_matrix((distances.ravel(), rows.ravel(), bounds), shape=(len(rows), self.n_rows))
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.cluster import DBSCAN, SpectralClustering
 from sklearn.manifold import TSNE
+from sklearn.neighbors import NearestNeighbors
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
@@ -237,11 +238,10 @@ def test_scikit_learn_takes_the_graph(folder, tmp_path):
     similar.data = 1 - similar.data
     clusters = SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict((similar + similar.T) / 2)
     assert set(clusters) == {0, 1, 2}
-    graph.setdiag(0)
-    embedded = TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0).fit_transform(
-        graph
-    )
-    assert embedded.shape == (N_ROWS, 2)
+    tsne = TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0)
+    assert tsne.fit_transform(graph).shape == (N_ROWS, 2)
+    nearest = NearestNeighbors(n_neighbors=20, metric="precomputed").fit(graph).kneighbors(return_distance=False)
+    assert np.array_equal(nearest, found.rows)
 
 
 @pytest.mark.slow
