@@ -1,6 +1,7 @@
-"""Draws the figures of the pages on feature maps: theory as lines, what the maps give as dots.
+"""Draws the figures of the pages of explanations: theory as lines, what the maps give as dots.
 
-The times of "Which map" are those in the table of that page; all other dots are computed.
+The times of "Which map" and the workers of "Sizing" are those in the tables of these pages; all other dots are
+computed.
 
     python docs/explanation/figures.py              # all, into docs/explanation/images
     python docs/explanation/figures.py fourier      # one
@@ -34,6 +35,7 @@ from dkfeat import (
     plot,
 )
 from dkfeat.engine.resolve.map_costs import MapCosts
+from dkfeat.engine.runners.batches import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
 from dkfeat.theory.darts import dart_variance
 
@@ -373,6 +375,25 @@ def _equal_costs(uses: float, k: int) -> float:
     return none.dart_us / slope if slope > 0 else math.nan
 
 
+def workers() -> None:
+    """Share of time that workers are busy, measured, and how many of them one driver feeds."""
+    left, right = plt.subplots(1, 2)[1]
+    text = (Path(__file__).parent / "sizing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    counts, _, busy, milliseconds = np.array(rows, dtype=float).T
+    left.plot(counts, busy, "o-", color=BLUE)
+    left.set(xlabel="workers of one thread", ylabel="share of time that they are busy", ylim=(0, 1.05))
+    left.set(xlim=(0, None), title="Tasks of 0.5 to 1 s; dots: measured")
+    seconds = np.geomspace(0.05, 10, 100)
+    rate = 1000 / milliseconds[-1]
+    right.plot(seconds, rate * seconds, color=ORANGE, label=f"one core of the driver: {rate:,.0f} tasks/s")
+    right.plot(seconds, 2 * BATCHES_PER_SECOND * seconds, color=GREEN, label="beyond this line tasks are joined")
+    right.plot(np.full(len(counts), 0.75), counts, "o", color=BLUE, label="measured")
+    right.set(xscale="log", yscale="log", xlabel="seconds of a task", ylabel="workers of one thread")
+    right.set_title("Workers that one driver feeds")
+    right.legend()
+
+
 FIGURES: dict[str, Callable[[], None]] = {
     "choosing": choosing,
     "gcws": gcws,
@@ -382,6 +403,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "maclaurin": maclaurin_features,
     "nystroem": nystroem_features,
     "pictures": pictures,
+    "workers": workers,
 }
 
 

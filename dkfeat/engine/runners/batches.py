@@ -10,21 +10,22 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
 
 
-BATCH_SECONDS = 0.25
+BATCH_SECONDS = 0.5
 """Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""
 
 BATCHES_PER_SECOND = 200
-"""Rate to which batches of many workers are limited by a longer duration, well below what a scheduler can handle."""
+"""Rate that sets the longer duration of batches on many workers; as splits are whole, up to twice as many are done. A
+scheduler can handle more."""
 
-MOST_IN_BATCH = 64
+MOST_IN_BATCH = 256
 """Maximum number of splits in a batch."""
 
 
 class Batches:
     """Splits of a run, cut into batches: short splits are joined, because a task of the scheduler has its own cost.
 
-    Batches grow as long as they take less than `BATCH_SECONDS`, or on many workers less than the time in which the
-    scheduler handles a batch for each of them. They shrink towards the end, so that no worker gets the last one late.
+    Batches grow as long as they take less than `BATCH_SECONDS`, or on many workers less than the time in which
+    `BATCHES_PER_SECOND` make one for each thread. They shrink towards the end, so that no worker gets a long one last.
 
     Parameters
     ----------
