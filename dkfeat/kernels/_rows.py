@@ -143,8 +143,8 @@ def largest_magnitudes(rows: Rows) -> NDArray[np.float64]:
     """Compute the largest magnitude of each row; 0 for an all-zero row."""
     if not sp.issparse(rows):
         return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
-    largest = np.zeros(rows.shape[0])
-    np.maximum.at(largest, row_numbers(rows), np.abs(rows.data))
+    largest, held = np.zeros(rows.shape[0]), np.diff(rows.indptr) > 0
+    largest[held] = np.maximum.reduceat(np.abs(rows.data), rows.indptr[:-1][held]) if rows.nnz else 0
     return largest
 
 

@@ -12,8 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower
-from dkfeat.kernels._rows import check_widths, inner_products, largest_magnitudes, paired_rows, row_numbers, row_sums
+from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
+from dkfeat.compiled.products.rows import sum_magnitudes
+from dkfeat.kernels._rows import check_widths, inner_products, paired_rows, row_numbers
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
 _TILE = 64
@@ -152,7 +153,7 @@ def gmm_pairs(
     check_widths(x.shape[1], y.shape[1])
     similarities = np.empty(len(left))
     pairs = owned(left, np.int64), owned(right, np.int64)
-    minmax_of_pairs(*_split(x, p), *_split(y, p), *pairs, _powers_of_two(), similarities)
+    minmax_of_pairs(*_split(x, p), *_split(y, p), *pairs, 2 * x.shape[1], _powers_of_two(), similarities)
     return similarities
 
 
@@ -244,19 +245,20 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
 
 
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
-    row_of, magnitudes = row_numbers(rows), np.abs(rows.data.astype(np.float64))
-    exponents = np.frexp(largest_magnitudes(rows))[1].astype(np.int64)
-    # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n = floor(pe)
-    whole = np.floor(p * exponents)
-    values = np.ldexp(magnitudes, -exponents[row_of]) ** p * np.exp2(p * exponents - whole)[row_of]
+    indptr, exponents, totals = rows.indptr.astype(np.int64), np.empty(rows.shape[0], np.int64), np.empty(rows.shape[0])
+    coordinates, values = np.empty(rows.nnz, np.int64), np.empty(rows.nnz)
+    split_rows(indptr, owned(rows.indices), owned(rows.data), coordinates, values, exponents)
+    if p != 1:
+        # (w * 2^e)^p = w^p * 2^(pe - n) * 2^n with n = floor(pe)
+        whole = np.floor(p * exponents)
+        values = values**p * np.exp2(p * exponents - whole)[row_numbers(rows)]
+        exponents = whole.astype(np.int64)
+    sum_magnitudes(indptr, values, totals)
     kept = values > 0  # a power may underflow
-    return _SplitRows(
-        indptr=np.searchsorted(row_of[kept], np.arange(rows.shape[0] + 1)),
-        coordinates=(2 * rows.indices.astype(np.int64) + (rows.data < 0))[kept],
-        values=values[kept],
-        exponents=whole.astype(np.int64),
-        totals=row_sums(rows, values),  # added in order
-    )
+    if not kept.all():
+        indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
+        coordinates, values = coordinates[kept], values[kept]
+    return _SplitRows(indptr, coordinates, values, exponents, totals)
 
 
 def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArray[np.int64]:

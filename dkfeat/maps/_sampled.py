@@ -327,7 +327,10 @@ class SampledMap(FeatureMap):
         return KernelFacts(name=name, exact=exact, variance_at=variance_at, note=note)
 
     def _prepared(self, X: Any) -> sp.csr_matrix:
-        return sp.vstack(list(self._fitted.preparation.blocks(X)), format="csr")
+        blocks = list(self._fitted.preparation.blocks(X))
+        rows = sp.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+        rows.has_canonical_format = True  # which scipy would check again
+        return rows
 
     def _transform_rows(self, X: Any) -> sp.csr_matrix:
         return self.decode(self._encode_rows(X))

@@ -59,7 +59,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Notes
     -----
     Time is proportional to the pairs of rows, about 10 ns for each pair and 512 codes of 8 bits, and the exact kernel
-    takes about 300 ns for each candidate of 30 nonzeros. Of equally similar rows the lower one comes first. An all-zero
+    takes about 500 ns for each candidate of 75 nonzeros. Of equally similar rows the lower one comes first. An all-zero
     row has the distance 1 to every row, itself included.
 
     References

@@ -262,8 +262,9 @@ class _Compare(_Task):
         """Return positions in the numbers, and the similarities of their pairs."""
         positions, values = [np.empty(0, np.int64)], [np.empty(0)]
         for some, X, first in self.read(split, stopped):
-            held, right = np.unique(self.numbers[some] - first, return_inverse=True)
-            queries, left = np.unique(self.left[some], return_inverse=True)
-            positions.append(np.arange(some.start, some.stop))
+            by_query = some.start + np.argsort(self.left[some])  # the kernel is fast on consecutive pairs of a query
+            held, right = np.unique(self.numbers[by_query] - first, return_inverse=True)
+            queries, left = np.unique(self.left[by_query], return_inverse=True)
+            positions.append(by_query)
             values.append(self.fitted.exact_pairs(self.queries[queries], X[held], left, right))
         return np.concatenate(positions), np.concatenate(values)

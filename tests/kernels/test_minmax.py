@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import egmm, gmm, resemblance
+from dkfeat.kernels.minmax import gmm_pairs
 from tests.reference import kernels as kernels_oracle
 from tests.reference import minmax as oracle
 
@@ -115,6 +116,37 @@ def test_gmm__width_costs_nothing():
     X = sp.csr_array((np.array([1.0, 2.0]), np.array([0, last]), np.array([0, 2])), shape=(1, last + 1))
     Y = sp.csr_array((np.array([1.0, 2.0]), np.array([5, last]), np.array([0, 2])), shape=(1, last + 1))
     assert gmm(X, Y).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("width", [3, 60, 40_000, 2**31 - 1, 2**40])
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_gmm_pairs__have_the_bits_of_the_block_in_any_order(width, p):
+    rng = np.random.default_rng(width)
+    # equal low bits and equal low halves of columns, which a hash may put in one place
+    columns = np.unique(np.concatenate([np.arange(0, width, max(1, width // 300)), rng.integers(0, width, 300)]))
+    parts = []
+    for size in (0, 1, 2, 40, 300):
+        for _ in range(4):
+            held = np.sort(rng.permutation(columns)[:size])
+            values = (
+                rng.lognormal(sigma=3, size=len(held)) * rng.choice([-1, 1], len(held)) * 2.0 ** rng.integers(-9, 9)
+            )
+            parts.append(sp.csr_matrix((values, held, [0, len(held)]), shape=(1, width)))
+    X = sp.vstack(parts[::2], format="csr")
+    Y = sp.vstack(parts, format="csr")
+    left, right = (indices.ravel() for indices in np.indices((X.shape[0], Y.shape[0])))
+    expected = gmm(X, Y, p)
+    for order in (np.arange(len(left)), rng.permutation(len(left))):
+        found = gmm_pairs(X, Y, left[order], right[order], p)
+        assert np.array_equal(found, expected[left[order], right[order]])
+    assert len(gmm_pairs(X, Y, left[:0], right[:0], p)) == 0
+
+
+def test_gmm_pairs__extremes_have_the_bits_of_the_block():
+    X = np.array([[5e-324, 0, 1e-310], [1e308, -1e308, 0], [1e-308, 3, 1e308], [2, 1, -4], [0, 0, 0]])
+    left, right = (indices.ravel() for indices in np.indices((5, 5)))
+    assert np.array_equal(gmm_pairs(X, X, left, right).reshape(5, 5), gmm(X))
+    assert gmm(X[:1], np.array([[5e-324, 0, 0.0]]))[0, 0] == 5e-324 / (1e-310 + 5e-324)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -5,10 +5,56 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import kernel
+from dkfeat.compiled.jit import inlined, kernel
+
+_SPARSITY = 8
+"""Minimum number of slots for each value of a row that is spread over a table."""
+_LOW_HALF, _GOLDEN = np.uint64(0xFFFFFFFF), np.uint64(0x9E3779B9)
+_EMPTY = -2
+
+
+@kernel
+def split_rows(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.integer],
+    data: NDArray[np.floating],
+    coordinates: NDArray[np.int64],
+    magnitudes: NDArray[np.float64],
+    exponents: NDArray[np.int64],
+) -> None:
+    """Split rows by sign, and scale each by a power of two, so that its largest magnitude is in [0.5, 1).
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_rows + 1,), int64
+    indices : ndarray of shape (nnz,), int32 or int64
+    data : ndarray of shape (nnz,), float32 or float64
+        Finite, without zeros.
+    coordinates : ndarray of shape (nnz,), int64
+        Result: ``2 * index``, plus 1 for a negative value.
+    magnitudes : ndarray of shape (nnz,), float64
+        Result: magnitudes divided by ``2^exponent``. A value below about 1e-308 of the row's largest may become zero.
+    exponents : ndarray of shape (n_rows,), int64
+        Result; 0 for a row without values.
+    """
+    for i in range(indptr.shape[0] - 1):
+        largest = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            magnitude = abs(np.float64(data[at]))
+            largest = magnitude if magnitude > largest else largest
+        exponent = math.frexp(largest)[1]
+        half = exponent // 2  # one factor of 2^-exponent might overflow
+        scale, other = math.ldexp(1.0, -half), math.ldexp(1.0, half - exponent)
+        for at in range(indptr[i], indptr[i + 1]):
+            value = np.float64(data[at])
+            coordinates[at] = 2 * np.int64(indices[at]) + (value < 0.0)
+            magnitudes[at] = abs(value) * scale * other
+        exponents[i] = exponent
 
 
 @kernel
@@ -82,6 +128,12 @@ def minmax_similarities(
                 sums[j] = min(sums[j] / (total - sums[j]), 1.0)
 
 
+@inlined
+def _slot_of(coordinate, multiplier, shift, mask):
+    """Compute the slot in which a coordinate belongs."""
+    return (((np.uint64(coordinate) & _LOW_HALF) * multiplier) >> shift) & mask
+
+
 @kernel
 def minmax_of_pairs(
     indptr: NDArray[np.int64],
@@ -96,37 +148,78 @@ def minmax_of_pairs(
     y_totals: NDArray[np.float64],
     left: NDArray[np.int64],
     right: NDArray[np.int64],
+    n_coordinates: int,
     powers_of_two: NDArray[np.float64],
     similarities: NDArray[np.float64],
 ) -> None:
     """Fill `similarities` with sum(min) / sum(max) of pairs of an x row and a y row, with the bits of the Gram block.
 
+    An x row is spread over a table, in which the values of each y row are looked up in order. So pairs with the same x
+    row should be consecutive.
+
     Parameters
     ----------
     indptr, coordinates, values, exponents, totals : ndarray
-        Rows x, as in `minmax_similarities`; coordinates ascend in a row.
+        Rows x, as in `minmax_similarities`; coordinates are distinct in a row, and below 2^62.
     y_indptr, y_coordinates, y_values, y_exponents, y_totals : ndarray
-        Rows y.
+        Rows y; coordinates ascend in a row.
     left, right : ndarray of shape (n_pairs,), int64
         Row x and row y of each pair.
+    n_coordinates : int
+        Number of possible coordinates.
     powers_of_two : ndarray of shape (2 * span + 1,), float64
         As in `minmax_similarities`.
     similarities : ndarray of shape (n_pairs,), float64
+
+    Notes
+    -----
+    The table has a slot for each coordinate, if there are few; else at least 8 for each value of the row, in which
+    coordinates are found by a hash. The key of a slot is twice the coordinate that the slot holds, plus 1 if another
+    one belongs in it but is in one of the next slots. The value of an empty slot is 0, and adds nothing.
     """
     span = powers_of_two.shape[0] // 2
+    longest = 0
+    for pair in range(left.shape[0]):
+        longest = max(longest, indptr[left[pair] + 1] - indptr[left[pair]])
+    n_slots = 1
+    while n_slots < min(n_coordinates, _SPARSITY * longest):
+        n_slots *= 2
+    keys, held = np.full(n_slots, _EMPTY, np.int64), np.zeros(n_slots, np.float64)
+    row, mask, multiplier, shift = -1, np.uint64(0), np.uint64(1), np.uint64(0)
     for pair in range(left.shape[0]):
         i, j = left[pair], right[pair]
+        if i != row:
+            if row >= 0:
+                keys[: np.int64(mask) + 1] = _EMPTY
+                held[: np.int64(mask) + 1] = 0.0
+            row, bits = i, 0
+            wanted = min(n_coordinates, _SPARSITY * (indptr[i + 1] - indptr[i]))
+            while 1 << bits < wanted:
+                bits += 1
+            mask = np.uint64((1 << bits) - 1)
+            is_hashed = wanted < n_coordinates
+            multiplier, shift = (_GOLDEN, np.uint64(max(32 - bits, 0))) if is_hashed else (np.uint64(1), np.uint64(0))
+            for at in range(indptr[i], indptr[i + 1]):
+                slot = home = _slot_of(coordinates[at], multiplier, shift, mask)
+                while keys[slot] != _EMPTY:
+                    slot = (slot + np.uint64(1)) & mask
+                if slot != home:
+                    keys[home] |= 1
+                keys[slot], held[slot] = 2 * coordinates[at], values[at]
         scale = powers_of_two[span + min(max(y_exponents[j] - exponents[i], -span), span)]
-        at, stop = indptr[i], indptr[i + 1]
-        y_at, y_stop = y_indptr[j], y_indptr[j + 1]
         common = 0.0
-        while at < stop and y_at < y_stop:
-            coordinate, other = coordinates[at], y_coordinates[y_at]
-            if coordinate == other:
-                x, y = values[at], y_values[y_at] * scale
-                common += x if x < y else y
-            at += coordinate <= other
-            y_at += other <= coordinate
+        for at in range(y_indptr[j], y_indptr[j + 1]):
+            coordinate = y_coordinates[at]
+            slot = _slot_of(coordinate, multiplier, shift, mask)
+            key = keys[slot]
+            x = held[slot] * np.float64(key >> 1 == coordinate)  # a product, because a branch is often mispredicted
+            if key & 1:
+                while key != _EMPTY and key >> 1 != coordinate:
+                    slot = (slot + np.uint64(1)) & mask
+                    key = keys[slot]
+                x = held[slot]
+            y = y_values[at] * scale
+            common += x if x < y else y
         total = totals[i] + y_totals[j] * scale
         similarities[pair] = min(common / (total - common), 1.0) if total > 0.0 else 0.0
 

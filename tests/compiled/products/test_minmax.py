@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.products.minmax import minmax_similarities, mirror_lower
+from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
 
 
 def similarities(x_exponents, *, lower_only=False):
@@ -49,6 +49,26 @@ def test_minmax_similarities__coordinates_that_y_lacks_count_in_the_total_only()
         np.ones(1), False, out,
     )  # fmt: skip
     assert out.tolist() == [[0.25]]
+
+
+@pytest.mark.parametrize("n_coordinates", [8, 2**40])  # a slot for each coordinate, or hashed slots
+def test_minmax_of_pairs__coordinates_of_one_slot(n_coordinates):
+    step = 1 if n_coordinates == 8 else 2**32  # equal low halves: all belong in one slot
+    indptr, coordinates = np.array([0, 3, 5]), np.array([0, 2, 5, 2, 7]) * step
+    values, totals = np.array([1.0, 1.5, 0.5, 1.0, 1.0]), np.array([3.0, 2.0])
+    rows = indptr, coordinates, values, np.zeros(2, np.int64), totals
+    out = np.empty(4)
+    minmax_of_pairs(*rows, *rows, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), n_coordinates, np.ones(1), out)
+    assert out.tolist() == [1.0, 0.25, 0.25, 1.0]
+
+
+def test_split_rows__scales_by_powers_of_two():
+    coordinates, magnitudes, exponents = np.empty(4, np.int64), np.empty(4), np.empty(4, np.int64)
+    data = np.array([3.0, -0.75, 5e-324, -(2.0**1023)])
+    split_rows(np.array([0, 2, 2, 3, 4]), np.array([1, 4, 2, 0]), data, coordinates, magnitudes, exponents)
+    assert coordinates.tolist() == [2, 9, 4, 1]
+    assert magnitudes.tolist() == [0.75, 0.1875, 0.5, 0.5]
+    assert exponents.tolist() == [2, 0, -1073, 1024]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 8, 9])
