@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dkfeat.config.duplicates import DuplicatesConfig
 from dkfeat.config.execution import (
     ClusterConfig,
     DefaultsConfig,
@@ -23,7 +22,7 @@ from dkfeat.config.job import (
     SourceConfig,
     load_config,
 )
-from dkfeat.config.neighbors import NeighborsConfig
+from dkfeat.config.neighbors import DuplicatesConfig, NeighborsConfig
 from dkfeat.config.train import TrainConfig
 
 __all__ = [
