@@ -43,7 +43,7 @@ def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
 
 def first_row(data: ShardDataset, split: Split) -> int:
     """Return the number of the first row of a shard, a split of `ShardSource`."""
-    return sum(entry.rows for entry in data.manifest.shards[: split.number])
+    return int(data.first_rows[split.number])
 
 
 def code_blocks(data: ShardDataset, split: Split, index: ShardReader | None) -> Iterator[tuple[int, PackedCodes]]:

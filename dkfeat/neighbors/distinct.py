@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.canonical import fingerprint
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.resolve import DROPPED
@@ -121,8 +120,7 @@ def drop_duplicates(
     kept = hashlib.sha256()
     for split in source.splits():
         kept.update(keep(split).tobytes())
-    contents = fingerprint([entry.sha256 for entry in data.manifest.shards])
-    dropped = {"shards": contents, "rows": data.n_rows, "kept": kept.hexdigest()}
+    dropped = {"shards": data.manifest.shards_sha256, "rows": data.n_rows, "kept": kept.hexdigest()}
     labels = data.spec["input"].get("labels")
     with LazyRunner(client) as runners:
         return write_from_shards(

@@ -126,10 +126,8 @@ class RowsOfSource:
         storage, manifest = data.shards.storage, data.manifest
         resolved, files = resolved_source(storage, data.spec, manifest, source, storage_options)
         pieces: dict[int, list[tuple[int, ShardEntry]]] = {}
-        first = 0
-        for entry in manifest.shards:
+        for first, entry in zip(data.first_rows.tolist(), manifest.shards, strict=False):
             pieces.setdefault(entry.split, []).append((first, entry))
-            first += entry.rows
         plans = (read_plan(storage, number) for number in range(1, manifest.number + 1))
         splits = [split for plan in plans for split in plan.splits if split.number in pieces]
         missing = [file.name for split in splits for file in split.files if file.name not in files]

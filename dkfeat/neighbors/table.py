@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dkfeat.canonical import fingerprint
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.resolve import binding_spec
@@ -81,7 +80,7 @@ def write_neighbors(
     spec = TableSpec(
         layout="neighbors",
         schema=schema,
-        settings={**settings, "n_rows": scan.data.n_rows, "rows": _rows_fingerprint(scan.data)},
+        settings={**settings, "n_rows": scan.data.n_rows, "shards": scan.data.manifest.shards_sha256},
         piece_rows=batch_rows,
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *ShardSource.of(queries.shards).kept),
@@ -144,17 +143,12 @@ def check_target_among(data: ShardDataset, target: object, options: Mapping[str,
         kind = layout if layout in TABLES else "features"
         raise SpecConflictError(f"{storage.url} holds {kind}, not neighbours; choose another target")
     found = spec["neighbors"]
-    if found["rows"] != _rows_fingerprint(data):
+    if found["shards"] != data.manifest.shards_sha256:
         raise SpecConflictError(
             f"{storage.url} holds neighbours among {found['n_rows']:,} rows, but {data.shards.storage.url} has "
             f"{data.n_rows:,} rows now, or other ones; neighbours of all queries may have changed, so choose another "
             "target, or remove this one"
         )
-
-
-def _rows_fingerprint(data: ShardDataset) -> str:
-    """Return a hash of the bytes of a data set's shards, which does not depend on when and where they were made."""
-    return fingerprint([entry.sha256 for entry in data.manifest.shards])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +212,7 @@ class _NeighborsJob(TableJob):
 def _kept(scan: Scan, names: Sequence[str], rows: NDArray[np.int64], workers: Runner) -> dict[str, pa.Array]:
     """Read kept columns of rows, each shard with any of the rows by a task."""
     numbers, positions = np.unique(rows, return_inverse=True)
-    ends = np.cumsum([entry.rows for entry in scan.data.manifest.shards])
-    with_rows = np.unique(np.searchsorted(ends, numbers, side="right")).tolist()
+    with_rows = np.unique(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()
     found: dict[int, dict[str, pa.Array]] = {}
 
     def done(split: Split, result: dict[str, pa.Array]) -> None:

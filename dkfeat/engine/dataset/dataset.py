@@ -189,6 +189,11 @@ class ShardDataset:
         """Number of shards."""
         return len(self.manifest.shards)
 
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """Number of the first row of each shard among all rows, and at the end the number of rows."""
+        return np.cumsum([0, *(entry.rows for entry in self.manifest.shards)])
+
     @property
     def shape(self) -> tuple[int, int]:
         """Rows, and columns of the decoded features."""

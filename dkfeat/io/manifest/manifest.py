@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, parse_object, typed
+from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes, show_label
@@ -244,6 +244,11 @@ class Manifest:
     def n_splits(self) -> int:
         """Number of splits; they are numbered from 0."""
         return self.shards[-1].split + 1 if self.shards else 0
+
+    @property
+    def shards_sha256(self) -> str:
+        """Hash of the bytes of all shards in order; it does not depend on when and where they were made."""
+        return fingerprint([entry.sha256 for entry in self.shards])
 
     @property
     def numeric_envs(self) -> tuple[str, ...]:
