@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from dask.distributed import Client
 
 QUERIES = 4096
-"""Number of queries whose codes and best rows a task holds."""
+"""Maximum number of queries whose codes and best rows a task holds."""
+_KEPT = 1 << 23  # best rows of all queries that a task holds
 
 
 def search(
@@ -159,11 +160,14 @@ def search(
         check_integer(rerank, "rerank", low=n_neighbors)
         if source is None:
             raise ConfigError(
-                "rerank compares rows exactly, so it needs the source of the shards; pass source, or no rerank"
+                "rerank compares rows exactly, so it needs the source of the shards; pass source (--source), or no "
+                "rerank"
             )
         rows = rows_of(data, source, storage_options)
     elif source is not None or query_source is not None:
-        raise ConfigError("a source is given, but without rerank nothing is read from it; pass rerank, such as 100")
+        raise ConfigError(
+            "a source is given, but without rerank nothing is read from it; pass rerank, such as 100 (--rerank 100)"
+        )
     is_array = not (queries is None or is_location(queries) or isinstance(queries, ShardDataset))
     if target is not None:
         if is_array:
@@ -176,7 +180,7 @@ def search(
     if reader is not None:
         queries = ShardDataset(reader, data.verifies)
     if query_source is not None and not isinstance(queries, ShardDataset):
-        raise ConfigError("query_source is for queries that are shards; leave it out")
+        raise ConfigError("query_source (--query-source) is for queries that are shards; leave it out")
     with ExitStack() as stack:
         if is_location(queries):
             query_source = source_like(data, queries, storage_options)
@@ -210,7 +214,7 @@ def search(
             queries,
             target,
             {"n_neighbors": n_neighbors, "rerank": rerank, "without_self": without_self},
-            batch_rows=QUERIES,
+            batch_rows=_batch_rows(scan),
             resume=resume,
             client=client,
             reporter=Progress(progress),
@@ -236,15 +240,21 @@ def _raw_queries(
         return RowsInMemory(queries)
     if query_source is None:
         raise ConfigError(
-            "rerank compares rows exactly, but the queries are shards; pass query_source, from which they were made, "
-            "or no rerank"
+            "rerank compares rows exactly, but the queries are shards; pass query_source (--query-source), from which "
+            "they were made, or no rerank"
         )
     return rows_of(queries, query_source, storage_options)
 
 
+def _batch_rows(scan: Scan) -> int:
+    """Return the number of queries of a batch, whose best rows fit in memory."""
+    return max(1, min(QUERIES, _KEPT // scan.n_candidates))
+
+
 def _in_memory(scan: Scan, queries: Any, without_self: bool, client: Client | None, reporter: Progress) -> Neighbors:
     """Search for all queries, and hold the results."""
-    n_neighbors, n_batches = scan.n_neighbors, -(-queries.shape[0] // QUERIES)
+    n_neighbors, size = scan.n_neighbors, _batch_rows(scan)
+    n_batches = -(-queries.shape[0] // size)
     none = np.empty((0, n_neighbors))
     found = [(none, none.astype(np.int64), none)]
     n_tasks, n_bytes = n_batches * len(scan.splits), n_batches * scan.n_bytes
@@ -252,7 +262,7 @@ def _in_memory(scan: Scan, queries: Any, without_self: bool, client: Client | No
         open_runner(client) as runner,
         reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes) as stage,
     ):
-        for first, codes, own in batches(scan.fitted, queries, QUERIES, without_self=without_self):
+        for first, codes, own in batches(scan.fitted, queries, size, without_self=without_self):
             found.append(scan.best(first, codes, own, runner, stage.advance))
     similarities, rows, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Neighbors(scan.data.n_rows, (similarities, rows, errors), without_self=without_self)

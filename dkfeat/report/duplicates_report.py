@@ -72,7 +72,7 @@ class DuplicatesReport:
             "duplicates": f"{dropped:,} ({dropped / max(1, found.n_rows):.1%})",
             "rows kept": f"{found.n_kept:,}",
             "groups": f"{found.n_groups:,}",
-            "largest group": f"{self.sizes[-1][0]:,} rows" if self.sizes else "–",  # noqa: RUF001 - a missing value
+            "largest group": counted(found.largest_group, "row"),
         }
 
     @property

@@ -116,8 +116,8 @@ def test_an_index_is_used_until_shards_are_added(folder, tmp_path):
     ("arguments", "status", "words"),
     [
         (["features", "--n-neighbors", "40"], 2, "n_neighbors=40, but there are 39 other rows; ask for fewer"),
-        (["features", "--rerank", "20"], 2, "pass source"),
-        (["features", "--source", "rows.svm"], 2, "pass rerank, such as 100"),
+        (["features", "--rerank", "20"], 2, "pass source (--source)"),
+        (["features", "--source", "rows.svm"], 2, "such as 100 (--rerank 100)"),
         (["features", "--rerank", "5", "--source", "rows.svm"], 2, "rerank=5"),
         (["features", "features", "--label", "y"], 2, "leave out --label"),
         (["features", "nowhere.svm"], 2, "no file matches nowhere.svm"),

@@ -125,6 +125,9 @@ def test_duplicates_of_other_shards__are_refused(tmp_path):
     whole = featurized(tmp_path, names="c")
     with pytest.raises(SpecConflictError, match=r"find them again, with `dkfeat duplicates .*features --out` and"):
         drop(whole, tmp_path / "duplicates", tmp_path / "other")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(SpecConflictError, match="has the duplicates of other shards"):
+        drop(featurized(tmp_path / "elsewhere", names="ac"), tmp_path / "duplicates", tmp_path / "other")
     with pytest.raises(SpecConflictError, match="choose another target"):
         drop(whole, np.array(KEPT), tmp_path / "distinct")
     with pytest.raises(InputError, match=r"shape \(3,\) and type bool, but .* has 12 rows"):

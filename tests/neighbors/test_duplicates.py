@@ -217,6 +217,16 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
+def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(buckets, "_BLOCK_ROWS", 5)
+    files = buckets.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    codes = data.codes()
+    files.add(0, codes.codes[:5], codes.empty[:5])
+    assert files.has(0, 5)
+    assert not files.has(0, 10)
+
+
+@pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
     files = buckets.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
     task = buckets.WriteKeys(data, files)

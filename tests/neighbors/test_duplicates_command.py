@@ -30,10 +30,26 @@ def test_duplicates__summary_record_and_the_same_command_again(folder):
     assert lines["rows"].strip() == "4"
     assert lines["copies"].strip().startswith("1 rows")
     assert lines["rows kept"].strip() == "2, 50.00%"
+    assert lines["groups"].strip() == "2, the largest of 2 rows"
+    assert "chains" not in result.stdout
     record = json.loads(run(folder, "--threshold", "0.9", "--json").stdout)
+    assert record["largest_group"] == 2
     assert (record["n_rows"], record["n_pairs"], record["n_groups"], record["n_kept"]) == (4, 2, 2, 2)
     assert record["duplicates"] == str(folder / "out")
     assert np.array_equal(dkfeat.neighbors.Duplicates.open(folder / "out").pairs, [[0, 2], [1, 3]])
+
+
+def test_duplicates__says_that_chains_join_most_rows(tmp_path):
+    (tmp_path / "rows.svm").write_text("".join(f"1 1:{1.1**step:.4f}\n" for step in range(20)))
+    dart = dkfeat.DartFeatures(n_components=512, random_state=0)
+    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "features", dart, progress=False)
+    result = run(tmp_path)
+    assert "1, the largest of 20 rows" in result.stdout
+    assert "20 of the 20 rows are one group: chains of pairs connect rows" in result.stdout
+    assert "20 of the 20 rows are one group" in dkfeat.duplicates_report(tmp_path / "out").to_html()
+    (tmp_path / "rows.svm").write_text("1 1:4\n" * 20)
+    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "equal", dart, progress=False)
+    assert not dkfeat.neighbors.duplicates(tmp_path / "equal", progress=False).chain_note
 
 
 def test_duplicates__exact(folder):

@@ -1,5 +1,6 @@
 """Duplicates in a folder: the tables, what is refused, and the same bytes after an interruption."""
 
+import gzip
 import json
 from functools import partial
 
@@ -19,6 +20,8 @@ from dkfeat.neighbors.copies import exact as exact_module
 from dkfeat.neighbors.copies import groups as groups_module
 from dkfeat.neighbors.copies import search as search_module
 from dkfeat.neighbors.copies.buckets import BandFiles, FindPairs
+from dkfeat.neighbors.copies.result import Facts
+from dkfeat.neighbors.copies.target import Target
 
 N_ROWS, N_COLUMNS = 300, 40
 
@@ -58,6 +61,7 @@ def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, mo
     assert found.to_mapping() == expected.to_mapping()
     assert (found.n_pairs, found.n_kept) == (len(pairs), groups["keep"].sum())
     assert found.n_groups == (np.unique(expected.groups, return_counts=True)[1] > 1).sum()
+    assert found.largest_group == groups["group"].value_counts().max()
     assert found.n_copies == (expected.similarities == 1).sum() >= 3
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["duplicates.json", "groups", "pairs"]
 
@@ -77,6 +81,42 @@ def test_groups__keep_the_columns_of_the_shards(tmp_path):
     assert (found["id"].to_pylist(), found["group"].to_pylist()) == (["x", None, "z"], [0, 1, 0])
     with pytest.raises(ConfigError, match=r"keeps a column 'row', .* featurize with another name"):
         duplicates(tmp_path / "taken", target=tmp_path / "other", progress=False)
+
+
+def test_file_row__counts_the_rows_of_each_file_in_groups_of_files_and_pieces(tmp_path):
+    lines = [f"1 1:{number + 1} 2:3\n" for number in range(300)]
+    (tmp_path / "rows").mkdir()
+    for name, some in {"a": lines[:3], "b": lines[3:5], "c": ["1 1:1 1:2\n", *lines[5:9]]}.items():
+        (tmp_path / "rows" / f"{name}.svm").write_text("".join(some))
+    with gzip.open(tmp_path / "rows" / "d.svm.gz", "wt") as file:
+        file.write("".join(lines[9:]))
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows" / "*"), n_features=3, zero_based=True, blocksize=1024)
+    manifest = dkfeat.featurize(
+        source,
+        tmp_path / "shards",
+        dkfeat.DartFeatures(64, random_state=0),
+        on_bad_row="quarantine",
+        max_bad_rows=1,
+        progress=False,
+    )
+    assert any(entry.rows_by_file for entry in manifest.shards)
+    assert any(entry.piece > 1 for entry in manifest.shards)
+    duplicates(tmp_path / "shards", target=tmp_path / "out", progress=False)
+    groups = pq.read_table(tmp_path / "out" / "groups" / "data").to_pandas()
+    files = ["a.svm"] * 3 + ["b.svm"] * 2 + ["c.svm"] * 4 + ["d.svm.gz"] * 291
+    assert groups["source_file"].tolist() == files
+    assert groups["file_row"].tolist() == [*range(3), *range(2), *range(4), *range(291)]
+
+
+def test_equal_shards__made_again_elsewhere_give_the_same_tables(folder, tmp_path):
+    duplicates(folder / "shards", target=tmp_path / "out", progress=False)
+    again = dkfeat.featurize(str(folder / "*.svm"), tmp_path / "again", like=folder / "shards", progress=False)
+    assert again.sha256 != dkfeat.open_shards(folder / "shards").manifest.sha256
+    duplicates(tmp_path / "again", target=tmp_path / "of-again", progress=False)
+    assert data_files(tmp_path / "of-again") == data_files(tmp_path / "out")
+    stages = []
+    duplicates(tmp_path / "again", target=tmp_path / "out", progress=stages.append)
+    assert stages == []
 
 
 def test_complete_search__is_opened_again(folder, tmp_path):
@@ -187,13 +227,62 @@ def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
         duplicates(shards, 0.8, target=tmp_path / "out", progress=False)
 
 
+def test_exact__of_an_array_continues_a_search_that_read_the_source(folder, tmp_path):
+    options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}
+    X = sp.vstack([load_svmlight_file(folder / f"{name}.svm", **options)[0] for name in "ab"], format="csr")
+    search = partial(duplicates, folder / "shards", target=tmp_path / "out", verify="exact")
+
+    def interrupt(state):
+        if state.stage == "compare exactly":
+            raise Interrupted
+
+    with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
+        search(source=str(folder / "*.svm"), progress=interrupt)
+    found = search(source=X, progress=False)
+    expected = duplicates(folder / "shards", verify="exact", source=X, progress=False)
+    assert np.array_equal(found.pairs, expected.pairs)
+    assert np.array_equal(found.similarities, expected.similarities)
+
+
+def test_exact__a_pair_at_the_threshold_is_one(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 0:4\n1 0:5\n1 0:1\n")
+    source = dkfeat.LibsvmSource(tmp_path / "rows.svm", n_features=1, zero_based=True)
+    dkfeat.featurize(source, tmp_path / "shards", dkfeat.DartFeatures(256, random_state=0), progress=False)
+    found = duplicates(tmp_path / "shards", 0.8, verify="exact", source=source, progress=False)
+    assert (found.pairs.tolist(), found.similarities.tolist()) == ([[0, 1]], [0.8])
+
+
+def test_target__that_another_run_has_ended_or_begun_meanwhile(folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".duplicates.json.0.tmp").touch()  # of a run that was killed while it wrote its record
+    expected = duplicates(folder / "shards", progress=False)
+    settings = {"shards": "", "threshold": 0.8, "bands": list(expected.bands), "verify": "codes"}
+    first, second, other = (Target.of(tmp_path / "out", {**settings, "threshold": t}) for t in (0.8, 0.8, 0.7))
+    with first.working() as work:
+        assert work is not None
+        assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["duplicates.json", "work"]
+        with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7"):
+            other.check()
+        first.complete(Facts(**{name: getattr(expected, name) for name in Facts.__slots__}))
+    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7"), other.working():
+        pass
+    with second.working() as work:
+        assert work is None
+        first.clean()  # leaves what the other one holds
+    second.clean()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["duplicates.json"]
+    assert first.is_complete
+
+
 def test_exact__bad_arguments(folder):
     shards = folder / "shards"
     with pytest.raises(ConfigError, match="verify='all', but"):
         duplicates(shards, verify="all", progress=False)
-    with pytest.raises(ConfigError, match="needs the source of the shards; pass source, or verify='codes'"):
+    with pytest.raises(
+        ConfigError, match=r"needs the source of the shards; pass source \(--source\), or verify='codes'"
+    ):
         duplicates(shards, verify="exact", progress=False)
-    with pytest.raises(ConfigError, match="pass verify='exact', or no source"):
+    with pytest.raises(ConfigError, match=r"pass verify='exact' \(--verify exact\), or no source"):
         duplicates(shards, source=str(folder / "*.svm"), progress=False)
     with pytest.raises(SpecConflictError):
         duplicates(shards, verify="exact", source=str(folder / "a.svm"), progress=False)
@@ -201,6 +290,7 @@ def test_exact__bad_arguments(folder):
 
 def test_expected_candidates__of_two_bands(folder, capsys):
     found = duplicates(folder / "shards")
+    assert found.expected_candidates_error < found.n_candidates
     assert abs(found.expected_candidates - found.n_candidates) < 5 * found.expected_candidates_error
     text = capsys.readouterr().err
     assert f"{found.bands.n_bands} bands of {found.bands.n_codes} codes; 95.4% of pairs at the threshold 0.8" in text

@@ -78,6 +78,8 @@ def test_table_of_the_graph(folder, tmp_path):
     assert table["neighbor"].to_pylist() == found.rows.ravel().tolist()
     assert table["id"].to_pylist() == [f"row {query}" for query in range(N_ROWS) for _ in range(3)]
     assert table["neighbor_id"].to_pylist() == [f"row {row}" for row in found.rows.ravel()]
+    with pytest.raises(SpecConflictError, match="without_self: true there, false asked"):
+        search(folder / "features", folder / "features", 3, target=tmp_path / "graph", progress=False)
     assert [field.name for field in table.schema if field.nullable] == ["id", "neighbor_id"]
     assert not dkfeat.open_shards(tmp_path / "graph").verify().problems
 
@@ -193,13 +195,18 @@ def test_what_is_refused(folder, tmp_path):
     for error, message, arguments in [
         (SpecConflictError, "n_neighbors: 2 there, 3 asked", {"queries": path, "n_neighbors": 3}),
         (SpecConflictError, "choose another target", {"n_neighbors": 2}),
+        (
+            SpecConflictError,
+            "rerank: null there, 20 asked",
+            {"queries": path, "n_neighbors": 2, "rerank": 20, "source": folder / "rows.parquet"},
+        ),
         (SpecConflictError, "holds features, not neighbours", {"queries": path, "target": tmp_path / "kept"}),
         (ConfigError, "target=''", {"queries": path, "target": ""}),
         (ConfigError, "leave out the target", {"queries": make_rows(2, 3)}),
         (ConfigError, "column 'rank', but a table of neighbours", {"queries": rank, "target": tmp_path / "rank"}),
         (
             ConfigError,
-            "query_source is for queries that are shards",
+            "--query-source.* is for queries that are shards",
             {"queries": path, "rerank": 20, "source": folder / "rows.parquet", "query_source": path},
         ),
         (
@@ -219,7 +226,7 @@ def test_what_is_refused(folder, tmp_path):
         search(tmp_path / "nowhere", progress=False)
     sources = {"source": folder / "rows.parquet", "query_source": path}
     for queries in (None, make_rows(2, 3)):
-        with pytest.raises(ConfigError, match="query_source is for queries that are shards"):
+        with pytest.raises(ConfigError, match=r"--query-source.* is for queries that are shards"):
             search(features, queries, 2, rerank=9, **sources, progress=False)
     with pytest.raises(ConfigError, match="holds features, not neighbours"):
         Neighbors.open(features)

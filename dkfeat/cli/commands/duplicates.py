@@ -10,8 +10,9 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options.from_settings import LOCAL_FOLDER, option_of
 from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
 from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.output import summary
+from dkfeat.cli.output import note, summary
 from dkfeat.config import DuplicatesConfig
+from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from dkfeat.neighbors import Duplicates
@@ -65,6 +66,8 @@ def duplicates(
         **run_arguments(ctx, where),
     )
     summary({**found.to_mapping(), "duplicates": out}, {**_shown(found), "duplicates": out})
+    if found.chain_note:
+        note(found.chain_note)
 
 
 def _shown(found: Duplicates) -> dict[str, str]:
@@ -72,7 +75,7 @@ def _shown(found: Duplicates) -> dict[str, str]:
         "rows": f"{found.n_rows:,}",
         "copies": f"{found.n_copies:,} rows with the codes of an earlier one",
         "pairs": f"{found.n_pairs:,} of similarity {found.threshold:g} and above, copies included",
-        "groups": f"{found.n_groups:,}",
+        "groups": f"{found.n_groups:,}, the largest of {counted(found.largest_group, 'row')}",
         "rows kept": f"{found.n_kept:,}, {found.n_kept / max(1, found.n_rows):.2%}",
         "expected recall": f"{found.expected_recall:.1%} of pairs at the threshold",
         "candidates": f"{found.n_candidates:,}, {found.n_compared:,} of them compared",

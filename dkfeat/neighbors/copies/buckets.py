@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -84,12 +85,9 @@ class BandFiles:
 
     def first_rows(self, data: ShardDataset) -> list[int]:
         """Return the number of the first row of each block."""
-        found: list[int] = []
-        first = 0
-        for entry in data.manifest.shards:
-            found += self._firsts(first, entry.rows)
-            first += entry.rows
-        return found
+        return [
+            first for start, stop in pairwise(data.first_rows.tolist()) for first in self._firsts(start, stop - start)
+        ]
 
     def mark_copies(self, copies: NDArray[np.bool_]) -> None:
         """Write which rows are copies of a lower row."""
@@ -272,7 +270,7 @@ def _count_pairs(hashes: NDArray[np.uint64]) -> int:
 
 
 def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield positions of pairs with equal hashes, of sorted ones: neighbours, then those farther apart, at most `most`.
+    """Yield positions of pairs with equal hashes, of sorted ones: neighbours, then farther pairs up to `most` in all.
 
     Examples
     --------
@@ -280,12 +278,14 @@ def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[
     ...     print(left.tolist(), right.tolist())
     [1, 2] [2, 3]
     [1] [3]
+    >>> len(list(_neighbors(np.array([2, 2, 2, 2]), most=1)))  # neighbours always
+    1
     """
     left = np.arange(len(hashes))
     for distance in range(1, len(hashes)):
         left = left[: np.searchsorted(left, len(hashes) - distance)]
         left = left[hashes[left] == hashes[left + distance]]
         most -= len(left)
-        if not len(left) or most < 0:
+        if not len(left) or (most < 0 and distance > 1):
             return
         yield left, left + distance

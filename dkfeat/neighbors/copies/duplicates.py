@@ -146,10 +146,12 @@ def duplicates(
     place = Target.of(target, search.settings)
     if not place.is_complete:
         groups_spec(search.settings, ShardSource.of(data.shards))  # raises an error before any work
-        with place.working() as work, open_runner(client) as runner:
-            found = search.run(work, runner)
-            n_pairs = write_tables(data, place.folder, search.settings, found, runner, search.report)
-            place.complete(search.facts(found, n_pairs))
+        with place.working() as work:
+            if work is not None:
+                with open_runner(client) as runner:
+                    found = search.run(work, runner)
+                    n_pairs = write_tables(data, place.folder, search.settings, found, runner, search.report)
+                place.complete(search.facts(found, n_pairs))
     place.clean()
     return Duplicates.open(place.folder)
 
@@ -167,11 +169,14 @@ def _raw_rows(
     """Return the rows for exact comparisons, None if there are none."""
     if check_choice(verify, "verify", ("codes", "exact")) == "codes":
         if source is not None:
-            raise ConfigError("source is given, but nothing is read from it; pass verify='exact', or no source")
+            raise ConfigError(
+                "source is given, but nothing is read from it; pass verify='exact' (--verify exact), or no source"
+            )
         return None
     if source is None:
         raise ConfigError(
-            "verify='exact' compares rows exactly, so it needs the source of the shards; pass source, or verify='codes'"
+            "verify='exact' compares rows exactly, so it needs the source of the shards; pass source (--source), or "
+            "verify='codes'"
         )
     return rows_of(data, source, storage_options)
 

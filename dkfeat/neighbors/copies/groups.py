@@ -47,15 +47,13 @@ class Groups:
         """Return the lowest row of the group of each row in a range."""
         return self.work.values(_FILE, self._dtype)[first:stop].astype(np.int64)
 
-    def count(self) -> tuple[int, int]:
-        """Return the number of groups of several rows, and the number of rows that are the lowest of their group."""
-        n_kept, has_others = 0, np.zeros(self.n_rows, np.bool_)
+    def count(self) -> tuple[int, int, int]:
+        """Return the number of groups of several rows, the number of all groups, and the size of the largest one."""
+        sizes = np.zeros(self.n_rows, self._dtype)
         for first in range(0, self.n_rows, PIECE_ROWS):
-            lowest = self.of(first, first + PIECE_ROWS)
-            is_other = lowest != np.arange(first, first + len(lowest))
-            has_others[lowest[is_other]] = True
-            n_kept += len(lowest) - int(np.count_nonzero(is_other))
-        return int(np.count_nonzero(has_others)), n_kept
+            lowest, counts = np.unique(self.of(first, first + PIECE_ROWS), return_counts=True)
+            sizes[lowest] += counts.astype(sizes.dtype)
+        return int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(sizes)), int(sizes.max(initial=0))
 
     @property
     def _dtype(self) -> type[np.signedinteger]:

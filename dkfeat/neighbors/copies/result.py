@@ -54,10 +54,22 @@ class Facts:
     """Number of groups of several rows."""
     n_kept: int
     """Number of rows that are left if only the lowest row of each group is kept."""
+    largest_group: int
+    """Number of rows of the largest group; 1 if no row has a duplicate, 0 if there are no rows."""
     n_candidates: int
     """Number of pairs of rows with different codes that share a band, counted for each band."""
     n_compared: int
     """Number of these that were compared; it is lower if very many rows share a band."""
+
+    @property
+    def chain_note(self) -> str:
+        """Note if most rows, copies not counted, are one group, which below the threshold 1 are joined by chains."""
+        if self.largest_group < 3 or 2 * (self.largest_group - self.n_copies) <= self.n_rows:
+            return ""
+        return (
+            f"{self.largest_group:,} of the {self.n_rows:,} rows are one group: chains of pairs connect rows that are "
+            "less similar than the threshold; a higher threshold gives smaller groups"
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return settings and numbers as plain values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 
 _EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly
-_MEMORY_ROWS = 1 << 16  # rows of a block of a matrix
 
 
 class Expected(NamedTuple):
@@ -75,7 +75,7 @@ class Search:
     def settings(self) -> dict[str, Any]:
         """Plain values that determine the result."""
         return {
-            "manifest": self.data.manifest.sha256,
+            "shards": self.data.manifest.shards_sha256,
             "threshold": self.threshold,
             "bands": list(self.bands),
             "verify": self.verify,
@@ -83,7 +83,7 @@ class Search:
 
     def facts(self, found: Found, n_pairs: int) -> Facts:
         """Return the settings and numbers of a search that has ended, with the number of different pairs."""
-        n_groups, n_kept = found.groups.count()
+        n_groups, n_kept, largest_group = found.groups.count()
         return Facts(
             shards=self.data.shards.storage.url,
             threshold=self.threshold,
@@ -95,6 +95,7 @@ class Search:
             n_pairs=n_pairs,
             n_groups=n_groups,
             n_kept=n_kept,
+            largest_group=largest_group,
             expected_candidates=found.expected.n_candidates,
             expected_candidates_error=found.expected.error,
             n_candidates=found.near.n_candidates,
@@ -172,11 +173,11 @@ class Search:
         """Store the rows that are compared, in a stage over the source, or from memory."""
         source, n_features = self.source, self.fitted.n_features_in_
         if isinstance(source, RowsInMemory):
-            firsts = np.arange(0, self.data.n_rows, _MEMORY_ROWS)
-            rows = StoredRows(work, n_features, firsts)
+            bounds = np.unique(self.data.first_rows)  # the same blocks as from the source
+            rows = StoredRows(work, n_features, bounds[:-1])
             rows.want(wanted)
-            for first in firsts.tolist():
-                rows.add(first, source.X[first : first + _MEMORY_ROWS])
+            for first, stop in pairwise(bounds.tolist()):
+                rows.add(first, source.X[first:stop])
             return rows
         assert source is not None
         blocks = [(first, entry.rows) for split in source.splits for first, entry in source.pieces[split.number]]

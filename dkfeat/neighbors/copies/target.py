@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dkfeat.engine.resolve.arguments import as_path
-from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.io.commit.target import locked
 from dkfeat.io.outputs import check_outside, write_output
 from dkfeat.io.storage.base import DATA, META, SET_ASIDE, TMP
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WORK = "work"
 _SETTINGS = {
-    "manifest": "rows were added to the shards, or they are other shards",
+    "shards": "rows were added to the shards, or they are other shards",
     "threshold": "threshold={old}, not {new}",
     "bands": "bands {old}, not {new}",
     "verify": "verify={old!r}, not {new!r}",
@@ -70,7 +70,7 @@ class Target:
         """Check what the folder holds, as `of` does."""
         record = read_record(self.folder)
         if record is None:
-            if self.folder.exists() and {path.name for path in self.folder.iterdir()} - {_WORK}:
+            if self.folder.exists() and {path.name for path in self.folder.iterdir()} - {_WORK, *self._unfinished()}:
                 raise ConfigError(f"target {self.folder} holds other files than duplicates; choose a new folder")
             return
         old, new = record["settings"], self.settings
@@ -92,11 +92,16 @@ class Target:
         return record is not None and record["results"] is not None
 
     @contextmanager
-    def working(self) -> Iterator[WorkFolder]:
-        """Create the folder and lock it; yield the one for work files, which stay until `clean`."""
+    def working(self) -> Iterator[WorkFolder | None]:
+        """Create the folder and lock it; yield the one for work files, or None if another run has ended the search."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(LocalStorage(str(self.folder / _WORK))):
             self.check()
+            for name in self._unfinished():
+                Path(self.folder, name).unlink(missing_ok=True)
+            if self.is_complete:
+                yield None
+                return
             write_output(self.folder / RECORD, record_of(self.settings, None))
             yield WorkFolder.of(self.folder / _WORK)
 
@@ -105,13 +110,17 @@ class Target:
         write_output(self.folder / RECORD, record_of(self.settings, facts))
 
     def clean(self) -> None:
-        """Remove the work files of a search that has ended."""
+        """Remove the work files of a search that has ended, unless another run looks at them."""
         work = self.folder / _WORK
         if not work.exists():
             return
-        with locked(LocalStorage(str(work))):
+        with suppress(CommitError), locked(LocalStorage(str(work))):
             for name in (DATA, TMP, SET_ASIDE):
                 shutil.rmtree(work / name, ignore_errors=True)
         for folder in (work / META, work):
             with suppress(OSError):  # another run holds the lock
                 folder.rmdir()
+
+    def _unfinished(self) -> list[str]:
+        """Return the names of records that a killed run has not finished."""
+        return [path.name for path in self.folder.glob(f".{RECORD}.*.tmp")]
