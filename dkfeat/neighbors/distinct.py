@@ -141,7 +141,7 @@ def drop_duplicates(
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:
     found = Duplicates.open(duplicates) if isinstance(duplicates, str | PathLike) else duplicates
     if isinstance(found, Duplicates) and found.folder is not None:
-        return _keep_of_folder(found.folder, source)
+        return _keep_of_folder(found.folder, data)
     mask = np.asarray(found.kept if isinstance(found, Duplicates) else found)
     if mask.dtype != np.bool_ or mask.shape != (data.n_rows,):
         raise InputError(
@@ -157,20 +157,19 @@ def _rows_of_mask(mask: NDArray[np.bool_], source: ShardSource, split: Split) ->
     return mask[first : first + split.stop]
 
 
-def _keep_of_folder(folder: str, source: ShardSource) -> Keep:
-    groups = open_shards(Path(folder, GROUPS)).shards
-    searched = [(file.name, file.etag) for file in groups.manifest.sources]
-    if searched != [(file.name, file.etag) for file in source.files()]:
+def _keep_of_folder(folder: str, data: ShardDataset) -> Keep:
+    groups, url = open_shards(Path(folder, GROUPS)).shards, data.shards.storage.url
+    if groups.spec[GROUPS]["shards"] != data.manifest.shards_sha256:
         raise SpecConflictError(
-            f"{folder} has the duplicates of other shards than {source.urlpath} has now; find them again, with `dkfeat "
-            f"duplicates {source.urlpath} --out` and another folder"
+            f"{folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
+            f"duplicates {url} --out` and another folder"
         )
-    entries: dict[str, list[ShardEntry]] = {}
-    for entry in groups.manifest.shards:
-        entries.setdefault(entry.source, []).append(entry)
+    entries: dict[int, list[ShardEntry]] = {}
+    for entry in groups.manifest.shards:  # splits are the shards of the data set
+        entries.setdefault(entry.split, []).append(entry)
     return partial(_rows_of_groups, groups, entries)
 
 
-def _rows_of_groups(groups: ShardReader, entries: Mapping[str, list[ShardEntry]], split: Split) -> NDArray[np.bool_]:
-    parts = [groups.read(entry, only=("keep",)).kept["keep"] for entry in entries[split.file.name]]
+def _rows_of_groups(groups: ShardReader, entries: Mapping[int, list[ShardEntry]], split: Split) -> NDArray[np.bool_]:
+    parts = [groups.read(entry, only=("keep",)).kept["keep"] for entry in entries[split.number]]
     return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])

@@ -172,8 +172,7 @@ def _shards_of(found: Duplicates, groups: ShardDataset) -> ShardDataset:
     if is_url(found.shards):
         raise ConfigError(f"the shards are at {printable(found.shards)}, not on this machine")
     data = open_shards(found.shards, verify="size")
-    listed = [(entry.name, entry.etag) for entry in groups.manifest.sources]
-    if [(entry.name, entry.sha256) for entry in data.manifest.shards] != listed:
+    if data.manifest.shards_sha256 != groups.spec[groups.layout]["shards"]:
         raise ConfigError(f"{data.shards.storage.url} has changed since the search")
     return data
 

@@ -15,7 +15,7 @@ import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.io.commit.target import locked
 from dkfeat.io.storage.local import LocalStorage
-from dkfeat.neighbors import Duplicates, duplicates
+from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.copies import exact as exact_module
 from dkfeat.neighbors.copies import groups as groups_module
 from dkfeat.neighbors.copies import search as search_module
@@ -114,9 +114,14 @@ def test_equal_shards__made_again_elsewhere_give_the_same_tables(folder, tmp_pat
     assert again.sha256 != dkfeat.open_shards(folder / "shards").manifest.sha256
     duplicates(tmp_path / "again", target=tmp_path / "of-again", progress=False)
     assert data_files(tmp_path / "of-again") == data_files(tmp_path / "out")
+    for name in "ab":
+        (tmp_path / f"{name}.svm").write_bytes((folder / f"{name}.svm").read_bytes())  # with another time
+    dkfeat.featurize(str(tmp_path / "*.svm"), tmp_path / "copied", like=folder / "shards", progress=False)
     stages = []
-    duplicates(tmp_path / "again", target=tmp_path / "out", progress=stages.append)
+    found = duplicates(tmp_path / "copied", target=tmp_path / "out", progress=stages.append)
     assert stages == []
+    left = drop_duplicates(tmp_path / "copied", tmp_path / "out", tmp_path / "distinct", progress=False)
+    assert left.rows == found.n_kept
 
 
 def test_complete_search__is_opened_again(folder, tmp_path):
