@@ -82,6 +82,8 @@ def duplicates(
         a target that is a URL or holds something else, or a worker that does not see the folder.
     dkfeat.errors.SpecConflictError
         If the target holds a search with other settings or of other shards, or `source` is not that of the shards.
+    dkfeat.errors.CommitError
+        If the target cannot be written, or another run is writing it.
     dkfeat.errors.ShardError
         If a shard is not as committed.
 

@@ -15,6 +15,7 @@ import numpy as np
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io.storage.urls import local_path
+from dkfeat.messages import counted
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Duplicates(Facts):
         return self.groups == np.arange(len(self.groups))
 
     def __repr__(self) -> str:
-        return f"Duplicates({self.n_rows:,} rows, {self.n_pairs:,} pairs, {self.n_kept:,} rows kept)"
+        counts = f"{counted(self.n_rows, 'row')}, {counted(self.n_pairs, 'pair')}, {counted(self.n_kept, 'row')} kept"
+        return f"Duplicates({counts})"
 
     def _column(self, table: str, name: str) -> NDArray[Any]:
         if self.folder is None:
