@@ -10,7 +10,7 @@ import dkfeat
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.copies import buckets
+from dkfeat.neighbors.copies import buckets, groups
 from dkfeat.neighbors.copies.work import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 
@@ -214,6 +214,13 @@ def test_duplicates__zeros_or_one_row(tmp_path):
         found = duplicates(data, progress=False)
         assert (found.pairs.shape, found.similarities.shape) == ((0, 2), (0,))
         assert found.kept.all()
+
+
+def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(groups, "PIECE_ROWS", 4)
+    found = groups.Groups(WorkFolder.of(tmp_path / "work"), 12)
+    found.work.replace("groups", np.array([0, 1, 1, 3, 1, 5, 1, 5, 8, 1, 10, 11], np.int32))
+    assert found.count() == (2, 7, 5)
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)

@@ -163,9 +163,10 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
         Duplicates.open(out)
-    (out / "duplicates.json").write_text('{"format": 2}')
-    with pytest.raises(ShardError, match="not as this version of dkfeat writes it; choose another folder"):
-        duplicates(shards, target=out, progress=False)
+    for other in ({"format": 2}, {**record, "results": {"n_rows": 3}}):
+        (out / "duplicates.json").write_text(json.dumps(other))
+        with pytest.raises(ShardError, match="not as this version of dkfeat writes it; choose another folder"):
+            duplicates(shards, target=out, progress=False)
 
 
 def data_files(out):
@@ -238,7 +239,7 @@ def test_exact__of_an_array_continues_a_search_that_read_the_source(folder, tmp_
     search = partial(duplicates, folder / "shards", target=tmp_path / "out", verify="exact")
 
     def interrupt(state):
-        if state.stage == "compare exactly":
+        if state.stage == "read rows":
             raise Interrupted
 
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):

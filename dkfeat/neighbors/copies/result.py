@@ -155,7 +155,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(text)
-        if record["format"] == 1 and {"settings", "results"} <= record.keys():
+        results = record["results"]
+        is_known = record["format"] == 1 and isinstance(record["settings"], dict)
+        if is_known and (results is None or {*results} == {*Facts.__slots__}):
             return dict(record)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
