@@ -219,7 +219,7 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(groups, "PIECE_ROWS", 4)
     found = groups.Groups(WorkFolder.of(tmp_path / "work"), 12)
-    found.work.replace("groups", np.array([0, 1, 1, 3, 1, 5, 1, 5, 8, 1, 10, 11], np.int32))
+    found.work.write("groups", np.array([0, 1, 1, 3, 1, 5, 1, 5, 8, 1, 10, 11], np.int32))
     assert found.count() == (2, 7, 5)
 
 

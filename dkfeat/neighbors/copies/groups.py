@@ -40,7 +40,7 @@ class Groups:
             join_pairs(parents, lower, higher)
             count_in_blocks(n_pairs, higher)
         find_lowest(parents)
-        self.work.replace(_FILE, parents)
+        self.work.write(_FILE, parents)
         return _piece_rows(n_pairs)
 
     def of(self, first: int, stop: int) -> NDArray[np.int64]:

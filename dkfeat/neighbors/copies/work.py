@@ -60,11 +60,6 @@ class WorkFolder:
         with suppress(FileExistsError):
             self.storage.create(f"{DATA}/{name}", values.data.cast("B") if values.size else b"")
 
-    def replace(self, name: str, values: NDArray[Any]) -> None:
-        """Create a file with these bytes, or replace the one of an earlier run."""
-        self.path(name).unlink(missing_ok=True)
-        self.write(name, values)
-
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
         """Return the values in a file after `offset` bytes, which are read when they are used."""
         with self.path(name).open("rb") as file:
