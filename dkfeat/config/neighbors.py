@@ -35,6 +35,6 @@ class DuplicatesConfig(Settings):
     threshold: float = 0.8
     """Similarity from which two rows are duplicates, above 0 and at most 1."""
     verify: Literal["codes", "exact"] = "codes"
-    """Compare candidates by their codes, or by the exact kernel of their rows, which are read again from `source`."""
+    """Compare candidates by their codes, or by the exact kernel of their rows, which are read again from SOURCE."""
     source: tuple[str, ...] = ()
-    """Source from which the shards were made: a path, glob or URL; for ``verify: exact``. Repeatable."""
+    """Source from which the shards were made: a path, glob or URL; with ``--verify exact``. Repeatable."""
