@@ -16,9 +16,16 @@ from tests.cli.test_commands import SMALL, run
 OBJECTS = {
     "abort": {"target", "batch", "removed", "dry_run"},
     "clean": {"target", "removed", "size", "refused", "dry_run"},
+    "drop-duplicates": {"target", "rows", "dropped", "shards", "size", "manifest"},
+    "duplicates": {"duplicates", "shards", "threshold", "verify", "bands", "expected_recall", "expected_candidates"}
+    | {"expected_candidates_error", "n_rows", "n_copies", "n_pairs", "n_groups", "n_kept", "largest_group"}
+    | {"n_candidates", "n_compared"},
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
+    "index": {"target", "rows", "shards", "size", "manifest"},
     "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
+    "neighbors": {"neighbors", "queries", "n_neighbors", "rows", "first_similarity", "last_similarity"}
+    | {"standard_error"},
     "plan": {"target", "files", "source_size", "tasks", "task_memory", "blocksize", "rows", "size", "needs_scan"}
     | {"map_costs"},
     "predict": {"predictions", "rows", "bad_rows", "shards", "size", "manifest"},
@@ -27,7 +34,8 @@ OBJECTS = {
     "verify": {"kind", "target", "shards", "size", "problems", "not_listed", "inputs"},
 }
 """Keys of each command's object, on which programs may rely; others may come."""
-SILENT = {"abort", "clean", "evaluate", "featurize", "predict", "status", "train", "verify"}
+SILENT = {"drop-duplicates", "duplicates", "index", "neighbors"}
+SILENT |= {"abort", "clean", "evaluate", "featurize", "predict", "status", "train", "verify"}
 """Commands that have nothing to say but what they did."""
 
 
@@ -44,6 +52,10 @@ def words(tmp_path_factory):
         "plan": (rows, *SMALL, "--out", target, "--scan"),
         "predict": (model, rows, "--out", folder / "predictions"),
         "evaluate": (model, target),
+        "neighbors": (target, "--n-neighbors", 2, "--out", folder / "neighbors"),
+        "duplicates": (target, "--threshold", 0.9, "--out", folder / "duplicates"),
+        "drop-duplicates": (target, folder / "duplicates", "--out", folder / "distinct"),
+        "index": (target,),
         "inspect": (target,),
         "status": (target,),
         "verify": (target, "--inputs", rows),

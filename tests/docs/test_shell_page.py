@@ -19,7 +19,7 @@ DEFAULTS = (DOCS / "how-to" / "defaults.md").read_text(encoding="utf-8")
 
 
 def test_shell_page__tells_the_keys_that_are_promised():
-    rows = re.findall(r"^\| `([a-z]+)` \| (`.*`) \|$", SHELL, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (`.*`) \|$", SHELL, re.MULTILINE)
     assert {name: set(re.findall(r"`(\w+)`", keys)) for name, keys in rows} == OBJECTS
 
 

@@ -325,7 +325,8 @@ def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monk
     ):
         run(runner, HoldAndFail(tmp_path), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["marker"]
-    assert set(multiprocessing.active_children()) <= set(before)
+    while not set(multiprocessing.active_children()) <= set(before):  # the pool's thread may be taking an exit status
+        time.sleep(0.01)
 
 
 @pytest.mark.fault("P-05")
