@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.dataset
@@ -39,7 +40,7 @@ def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed
         assert (root / "_SUCCESS").exists() == committed
         assert bool(manifests) or not committed
     if manifests:
-        newest = json.loads(manifests[-1].read_bytes())
+        newest = listed(manifests[-1].read_bytes(), lambda name: (meta / name).read_bytes())
         _assert_listed(root, newest)
         report = reader.verify(open_storage(root))
         assert report.problems == []
@@ -64,6 +65,49 @@ def dataset_state(target: str | Path) -> tuple[dict[str, str], list[dict]]:
         if manifest["previous"]:
             del manifest["previous"]["sha256"]  # it covers the former run block
     return shards, manifests
+
+
+def listed(manifest: bytes, read: Callable[[str], bytes]) -> dict:
+    """Values of a manifest with its shards and sources as lists of records, which `read` reads from their segments."""
+    values = json.loads(manifest)
+    values |= {"shards": [], "sources": []}
+    split = 0
+    for entry in values["segments"]:
+        text = read(f"segment-{entry['sha256']}.json")
+        assert (len(text), hashlib.sha256(text).hexdigest()) == (entry["size"], entry["sha256"])
+        segment = json.loads(text)
+        n_before = len(values["shards"])
+        for place, pieces in enumerate(segment["splits"]["pieces"]):
+            source = segment["sources"]["name"][segment["splits"]["source"][place]]
+            for piece in range(pieces):
+                at = len(values["shards"]) - n_before
+                values["shards"].append(_shard(segment["shards"], at, split, piece, piece == pieces - 1, source))
+            split += 1
+        columns = segment["sources"]
+        for place, name in enumerate(columns["name"]):
+            found = {key: column[place] for key, column in columns.items() if isinstance(column, list)}
+            bad_rows = columns.get("bad_rows", {}).get(str(place))
+            values["sources"].append(found | {"name": name} | ({"bad_rows": bad_rows} if bad_rows else {}))
+        for key, total in (("shards", len(values["shards"]) - n_before), ("sources", len(columns["name"]))):
+            assert entry[key] == total
+        assert entry["rows"] == sum(each["rows"] for each in values["shards"][n_before:])
+    return values
+
+
+def _shard(columns: dict, at: int, split: int, piece: int, last: bool, source: str) -> dict:
+    name = f"part-{split:06d}-{piece:04d}-{columns['name'][12 * at : 12 * at + 12]}.parquet"
+    hashes = {key: columns[key][64 * at : 64 * at + 64] for key in ("sha256", "source_sha256")}
+    counts = {key: columns[key][at] for key in ("size", "rows", "nnz", "n_empty")}
+    sparse = ("rows_by_file", "bad_rows", "lines")
+    few = {key: columns[key][str(at)] for key in sparse if str(at) in columns.get(key, {})}
+    place = {"split": split, "piece": piece, "last": last, "name": name, "source": source}
+    return place | hashes | counts | few | {"range": [columns["start"][at], columns["stop"][at]]}
+
+
+def listed_in(target: str | Path, number: int = 1) -> dict:
+    """Values of a manifest on a local disk, as from `listed`."""
+    meta = Path(target) / "_dkfeat"
+    return listed((meta / f"manifest-{number:06d}.json").read_bytes(), lambda name: (meta / name).read_bytes())
 
 
 def _assert_listed(root: Path, manifest: dict) -> None:

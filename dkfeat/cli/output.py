@@ -58,7 +58,7 @@ def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:
 
 def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
     """Print the totals of a manifest, and the target under the key `name`; `more` is added to the JSON object."""
-    size = sum(entry.size for entry in manifest.shards)
+    size = manifest.size
     record = {"rows": manifest.rows, "bad_rows": manifest.n_bad_rows, "shards": len(manifest.shards), "size": size}
     shown = {"rows": f"{manifest.rows:,}"}
     if manifest.n_bad_rows:

@@ -91,7 +91,7 @@ def featurize(
     on_changed_source : {"raise", "keep"}, default="raise"
         Action if a committed source file has changed or is gone. "raise" ends the run before it begins. "keep" leaves
         the rows of that file as committed, whatever its content now, and continues with new files; use it for sources
-        that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name such files.
+        that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name some of them.
         Features are never replaced: to featurize a changed file, give it another name or choose another target. If a
         new file has the content of a committed one that has changed or is gone, by the SHA-256 of its ranges, the run
         ends with an error, because its rows would be added twice. Tiny files that were read as a group have one hash;
@@ -152,8 +152,9 @@ def featurize(
         if costs is not None and costs.cheaper not in (None, draft.map.name):
             reporter.note(f"{costs.cheaper} estimates the same kernel in less time: {costs.describe()}")
         resolved, scan = _resolve(draft, runners, limit, reporter)
-        plan = make_plan(resolved, storage.url, scan)
+        plan = None
         if existing.target is None:  # nothing is written yet, so an impossible plan leaves no files
+            plan = make_plan(resolved, storage.url, scan)
             plan.check(runners.get().memory_limit)
         return run_plan(
             plan,

@@ -242,12 +242,21 @@ def plan(
 
 def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None = None) -> Plan:
     """Plan a run from its settings, resolved or not; `scan` is of the same files."""
-    source, files = settings.source, settings.files
-    _warn_of_sizes(files)
-    splits = source.splits(files)
-    rows: Sequence[int | None] = [source.rows_of(split) for split in splits]
+    warn_of_sizes(settings.files)
+    splits = settings.source.splits(settings.files)
+    rows = None
     if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
         rows = scan.rows_per_split
+    return plan_splits(settings, target, splits, rows)
+
+
+def plan_splits(
+    settings: Draft | Resolved, target: str | None, splits: Sequence[Split], rows: Sequence[int | None] | None = None
+) -> Plan:
+    """Plan a run that has these splits of the source, with their numbers of rows if a scan has counted them."""
+    source, files = settings.source, settings.files
+    if rows is None:
+        rows = [source.rows_of(split) for split in splits]
     spec_fp = row_bytes = None
     working = 0
     if isinstance(settings, Resolved):
@@ -282,7 +291,7 @@ def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
             raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")
 
 
-def _warn_of_sizes(files: Sequence[SourceFile]) -> None:
+def warn_of_sizes(files: Sequence[SourceFile]) -> None:
     """Warn of files that are known by name and size alone."""
     vague = [file.name for file in files if file.mtime_ns is None and file.etag is None]
     if vague:

@@ -15,6 +15,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError
 from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.record_lists import planned_splits
 from dkfeat.io.sources.base import Source
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import Storage
@@ -105,10 +106,8 @@ def verify_inputs(
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
     resolved, files = resolved_source(storage, spec, manifest, source, storage_options)
     problems, touched = _changes(manifest, files)
-    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    splits = [
-        split.with_files(files) for plan in plans for split in plan.splits if all(f.name in files for f in split.files)
-    ]
+    planned = planned_splits(manifest.records)
+    splits = [split.with_files(files) for split in planned if all(file.name in files for file in split.files)]
     found: dict[int, _Found] = {}
 
     def done(split: Split, result: _Found) -> int:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
@@ -131,7 +130,7 @@ def predict(
     resolved = Resolved(source=rows, files=files, map=model.map, spec=spec)
     with LazyRunner(client) as runners:
         return run_plan(
-            make_plan(resolved, storage.url),
+            None,
             resolved,
             storage,
             runners,

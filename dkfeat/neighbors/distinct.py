@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.reader import ShardReader
     from dkfeat.io.sources.base import Piece
 

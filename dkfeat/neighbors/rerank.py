@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.manifest.metadata import read_plan
+from dkfeat.io.manifest.record_lists import planned_splits
 from dkfeat.io.sources.base import Source
 from dkfeat.validation import rows_as_csr
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner, SplitTask
-    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.maps._sampled import SampledMap
 
 _COMPARED = 64
@@ -128,8 +128,7 @@ class RowsOfSource:
         pieces: dict[int, list[tuple[int, ShardEntry]]] = {}
         for first, entry in zip(data.first_rows.tolist(), manifest.shards, strict=False):
             pieces.setdefault(entry.split, []).append((first, entry))
-        plans = (read_plan(storage, number) for number in range(1, manifest.number + 1))
-        splits = [split for plan in plans for split in plan.splits if split.number in pieces]
+        splits = [*planned_splits(manifest.records, pieces)]
         missing = [file.name for split in splits for file in split.files if file.name not in files]
         if missing:
             raise SpecConflictError(

@@ -13,7 +13,7 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.record_lists import planned_splits
 from dkfeat.io.shards.bad_rows import REFUSED
 from dkfeat.io.sources.base import join_blocks
 from dkfeat.io.storage.urls import is_url
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.io.commit.run_log import RunLog
-    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap
     from dkfeat.maps._kernel_estimates import KernelPairs
@@ -132,11 +132,8 @@ def sample_rows(
     if unchanged:
         stated = [entry.identity for entry in data.manifest.sources]
         files = {name: file for name, file in files.items() if file.identity in stated}
-    numbers = range(1, data.manifest.number + 1)
-    plans = [metadata.read_plan(reader.storage, number) for number in numbers]
-    splits = {
-        split.number: split for plan in plans for split in plan.splits if all(f.name in files for f in split.files)
-    }
+    planned = planned_splits(data.manifest.records)
+    splits = {split.number: split for split in planned if all(file.name in files for file in split.files)}
     firsts = [entry for entry in data.manifest.shards if entry.piece == 0 and entry.rows and entry.split in splits]
     able = [entry for entry in firsts if all(reason != REFUSED for _, reason, _ in entry.bad_rows)]
     rng = np.random.default_rng(random_state)

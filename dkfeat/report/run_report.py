@@ -80,7 +80,7 @@ class RunReport:
         figures = {}
         if self.data is not None:
             manifest = self.data.manifest
-            size = sum(entry.size for entry in manifest.shards)
+            size = manifest.size
             figures["rows"] = f"{manifest.rows:,}"
             if self.data.has_features:
                 figures["features"] = f"{self.data.shape[1]:,}"
@@ -108,7 +108,7 @@ class RunReport:
                 "bad_rows": manifest.n_bad_rows,
                 "bad_rows_by_reason": manifest.bad_rows,
                 "shards": len(manifest.shards),
-                "size": sum(entry.size for entry in manifest.shards),
+                "size": manifest.size,
                 "features": self.data.shape[1] if self.data.has_features else None,
                 "map": dict(self.data.spec["map"]),
                 "sources": len(manifest.sources),

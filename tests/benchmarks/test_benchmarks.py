@@ -34,6 +34,7 @@ def records_of(name, arguments, **variables):
         pytest.param("job", "ratio", marks=pytest.mark.slow),
         pytest.param("sizing", "ratio", marks=pytest.mark.slow),
         pytest.param("workers", "command_seconds", marks=pytest.mark.slow),
+        pytest.param("nights", "ratio", marks=pytest.mark.slow),
     ],
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):

@@ -21,7 +21,8 @@ from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.errors import DkfeatError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.publish import existing_entry, publish
-from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+from dkfeat.io.manifest.manifest import Manifest
+from dkfeat.io.manifest.records import ShardEntry
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards.columns import schema_of
 from dkfeat.io.storage import open_storage

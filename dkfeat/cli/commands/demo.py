@@ -243,7 +243,7 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
         "accuracy": model.history[-1]["test_accuracy"],
         "rows_per_second": (data.n_rows + held_out.n_rows) / max(seconds, 1e-3),
         "rows_per_second_of_a_core": _encoding_speed(model, source),
-        "bytes_per_row": sum(entry.size for entry in data.manifest.shards) / max(1, data.n_rows),
+        "bytes_per_row": data.manifest.size / max(1, data.n_rows),
         "shards": train_shards,
         "model": model_folder,
     }

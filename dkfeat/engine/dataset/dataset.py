@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike, fspath
@@ -14,6 +14,7 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, with_indicator
+from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
@@ -31,10 +32,14 @@ from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
     import dask.array as da
+    from distributed import Client
     from numpy.typing import NDArray
 
     from dkfeat.blocks import RowBlock
-    from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+    from dkfeat.config import ExecutionConfig
+    from dkfeat.engine.progress import ProgressState
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.bad_rows import QuarantinedRow
     from dkfeat.maps import FeatureMap
 
@@ -367,8 +372,7 @@ class ShardDataset:
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
         spec, manifest = self.spec, self.manifest
         groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
-        empty = replace(manifest, shards=(), sources=(), rows=0, nnz=0, n_empty_rows=0)  # tasks need no list of shards
-        light = ShardDataset(reader.ShardReader(self._reader.storage, spec, empty), self._verify)
+        light = ShardDataset(reader.ShardReader(self._reader.storage, spec, manifest.without_records()), self._verify)
         metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
         if self.layout == "dense":
             metas["dkfeat-X"] = np.empty((0, self.shape[1]), np.float32)
@@ -421,9 +425,34 @@ class ShardDataset:
         """Read and join several shards: decoded features, labels and the other parts."""
         return self._as_batch(join_blocks([self._rows(entry, parts) for entry in entries]), parts)
 
-    def verify(self) -> reader.Report:
-        """Read every shard in full and report every problem, and every file that no manifest lists."""
-        return reader.verify(self._reader.storage)
+    def verify(
+        self,
+        *,
+        client: Client | ExecutionConfig | None = None,
+        progress: bool | Callable[[ProgressState], object] = False,
+    ) -> reader.Report:
+        """Read every shard of the newest manifest in full, and report every problem and every file that it lists not.
+
+        Parameters
+        ----------
+        client : distributed.Client or None, default=None
+            See `dkfeat.featurize`.
+        progress : bool or callable, default=False
+            See `dkfeat.featurize`.
+
+        Returns
+        -------
+        report : Report
+            ``problems`` is empty if everything is as committed.
+
+        Raises
+        ------
+        dkfeat.errors.ShardError
+            If the spec or the manifest cannot be read.
+        dkfeat.errors.ClusterError
+            If workers or the scheduler were lost.
+        """
+        return verify_shards(self._reader.storage, client, progress)
 
 
 def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> reader.ShardReader | None:

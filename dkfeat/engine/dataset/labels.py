@@ -12,7 +12,7 @@ import numpy as np
 from dkfeat.messages import show_label
 
 if TYPE_CHECKING:
-    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.reader import ShardReader
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dkfeat.engine.plan import plan_splits, warn_of_sizes
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import run_stage, warn_unterminated
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from dkfeat.engine.resolve.resolve import Resolved
     from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.io.commit.batch import Batch
-    from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.bad_rows import BadRow
     from dkfeat.io.sources.base import Source
     from dkfeat.io.storage.base import Lock, Storage
@@ -40,7 +42,7 @@ MAX_PATTERN_CHARS = 20_000
 
 
 def run_plan(
-    plan: Plan,
+    plan: Plan | None,
     settings: Resolved,
     storage: Storage,
     runners: LazyRunner,
@@ -55,12 +57,12 @@ def run_plan(
     stage: str = "featurize",
     lock: Lock | None = None,
 ) -> Manifest:
-    """Lock the target, run the tasks of a plan that are not done and commit their shards.
+    """Lock the target, run the tasks that are not done and commit their shards.
 
     Parameters
     ----------
-    plan : Plan
-        Made from `settings`.
+    plan : Plan or None
+        Made from `settings`, for a new target; None: only the files that are not committed are planned.
     settings : Resolved
     storage : Storage
         The target.
@@ -83,10 +85,12 @@ def run_plan(
     dkfeat.errors.DkfeatError
         Errors of `begin`, `Plan.check`, the tasks, the limit and the commit; after an error nothing is committed.
     """
+    if plan is None:
+        warn_of_sizes(settings.files)
     held = commit.begin(
         storage,
         settings.spec,
-        plan.files,
+        settings.files,
         partial(_cut, plan, settings.source),
         sidecars=sidecars,
         resume=resume,
@@ -99,7 +103,8 @@ def run_plan(
             reporter.note(f"{storage.url} is complete already: {batch.manifest.rows:,} rows; nothing to do")
             return batch.manifest
         runner = runners.get()
-        plan.check(runner.memory_limit)
+        planned = plan if plan is not None else plan_splits(settings, storage.url, batch.splits)
+        planned.check(runner.memory_limit)
         task = job(
             source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
         )
@@ -117,9 +122,9 @@ def run_plan(
         )
 
 
-def _cut(plan: Plan, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
+def _cut(plan: Plan | None, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
     """Return the splits of the plan if it has exactly these files; else split these (others are committed)."""
-    return plan.splits if tuple(files) == plan.files else source.splits(files)
+    return plan.splits if plan is not None and tuple(files) == plan.files else source.splits(files)
 
 
 def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tuple[int, int, str]]:
@@ -229,7 +234,7 @@ class _Environments:
 
     def __init__(self, storage: Storage, batch: int) -> None:
         self._own: set[str] = set()
-        self._earlier = {name for log in read_logs(storage) if log.batch == batch for name in log.environments}
+        self._earlier = {name for log in read_logs(storage, batch=batch) for name in log.environments}
         self._found = 0
 
     def add(self, result: SplitResult) -> bool:

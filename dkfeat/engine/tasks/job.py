@@ -27,7 +27,7 @@ from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from dkfeat.blocks import RowBlock, Split
-    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.bad_rows import BadRow
     from dkfeat.io.sources.base import Piece, Source
     from dkfeat.io.storage.base import Storage

@@ -18,16 +18,12 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.io.commit.run_log import RUNNING, RunLog, first_line, keep_log
+from dkfeat.io.commit.superseded import remove_superseded
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, plan_name
-from dkfeat.io.manifest.manifest import (
-    SHARD_NAME,
-    Manifest,
-    PreviousManifest,
-    ShardEntry,
-    SourceEntry,
-    check_shard_name,
-)
+from dkfeat.io.manifest.manifest import SEGMENTS, Head, Manifest, PreviousManifest, parse_head
+from dkfeat.io.manifest.records import SHARD_NAME, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.io.manifest.segment import Segment, SegmentEntry, to_merge
 from dkfeat.io.shards.codec import planned_shards
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
@@ -46,6 +42,8 @@ BAD_INPUT = ConfigError.exit_code
 """Exit status of errors in data or settings, which would occur again in the same run."""
 STORAGE = ShardError.exit_code
 """Exit status of storage errors."""
+MOST_CHANGED = 100
+"""Maximum number of names of changed sources in a manifest, which must not grow with the number of batches."""
 LOG_SECONDS = 60.0
 """Interval at which the log of a run in progress is replaced."""
 
@@ -229,7 +227,6 @@ class Batch:
                 self.is_committed = True
                 return former
         assert self.plan is not None  # without a plan, the batch has repairs, and so a manifest
-        shards = (*(former.shards if former else ()), *new)
         run = {
             "id": self.id,
             "host": socket.gethostname(),
@@ -238,27 +235,34 @@ class Batch:
             "versions": dict(versions),
             "numeric_env": numeric_env,
             "source_root": self.source_root,
-            **({"changed_sources": list(self.changed)} if self.changed else {}),
+            **({"changed_sources": list(self.changed[:MOST_CHANGED])} if self.changed else {}),
+            **({"n_changed_sources": len(self.changed)} if len(self.changed) > MOST_CHANGED else {}),
             **self._numeric_envs(numeric_envs),
         }
         try:
-            manifest = Manifest(
+            sources = _sources(self.plan, new, final_newlines)
+            added = Segment.of(new, sources, self.plan.splits, self.plan.files, f"batch {self.number}")
+            former_records = [] if former is None else [former.records]
+            kept, merged = _merged(former, added)
+            text = merged.to_json()
+            head = Head(
+                requires=(SEGMENTS,),
                 number=self.plan.number,
                 spec_fp=self.spec_fp,
                 schema=dict(schema),
                 n_features=n_features,
                 labels=None if labels is None else tuple(labels),
-                rows=sum(entry.rows for entry in shards),
-                nnz=sum(entry.nnz for entry in shards),
-                n_empty_rows=sum(entry.n_empty for entry in shards),
-                shards=shards,
-                sources=(*(former.sources if former else ()), *_sources(self.plan, new, final_newlines)),
+                rows=sum(entry.rows for entry in new) + (former.rows if former else 0),
+                nnz=sum(entry.nnz for entry in new) + (former.nnz if former else 0),
+                n_empty_rows=sum(entry.n_empty for entry in new) + (former.n_empty_rows if former else 0),
+                segments=(*kept, merged.entry(text)),
                 previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
                 run=run,
             )
+            manifest = Manifest.of(head, Segment.joined([*former_records, added]))
         except ShardError as fault:
             raise CommitError(f"{self.storage.url}: the batch is not complete: {fault}") from fault
-        return self._publish(manifest)
+        return self._publish(manifest, text)
 
     def _numeric_envs(self, added: Sequence[str]) -> dict[str, list[str]]:
         """Key of the run block with the numeric environments of all shards, if there is more than one."""
@@ -268,7 +272,7 @@ class Batch:
 
     def _check_equal(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
         """Raise an error for shards that were made again with other bytes than committed, and set them aside."""
-        listed = {entry.name: entry for entry in manifest.shards}
+        listed = {entry.name: entry for entry in manifest.shards} if entries else {}
         others = [entry.name for entry in entries if listed.get(entry.name) != entry]
         with faults_as(CommitError, f"{self.storage.url}: cannot repair {manifest.name}"):
             for name in others:
@@ -289,21 +293,23 @@ class Batch:
                 f"were reported; the first splits that differ are {wrong}"
             )
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
-            sizes = self.storage.list(DATA)
+            sizes = self.storage.list(DATA, sized={entry.name for entry in entries})
         self._warn_of_strays(sizes, entries)
         repaired = {split.number for split in self.repairs}  # their shards are in `entries`
-        kept = [entry for entry in (self.manifest.shards if self.manifest else ()) if entry.split not in repaired]
-        for entry in (*kept, *entries):
-            if sizes.get(check_shard_name(entry.name)) != entry.size:
-                raise CommitError(
-                    f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
-                    f"but {sizes.get(entry.name, 'none')} were found; run again"
-                )
+        lost = [] if self.manifest is None else self.manifest.missing(sizes)
+        made = [entry for entry in entries if sizes.get(check_shard_name(entry.name)) != entry.size]
+        for entry in (*(entry for entry in lost if entry.split not in repaired), *made):
+            raise CommitError(
+                f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
+                f"but {sizes.get(entry.name, 'none')} were found; run again"
+            )
 
     def _check_metadata(self) -> None:
         """Raise an error if the spec was changed, or if a file was deleted that readers of the shards need."""
         with faults_as(CommitError, f"{self.storage.url}: cannot commit"):
-            names = [SPEC, *([] if self.manifest is None else [f"{META}/{self.manifest.name}"])]
+            names = [SPEC]
+            if self.manifest is not None:
+                names += [f"{META}/{self.manifest.name}", *(f"{META}/{each.name}" for each in self.manifest.segments)]
             if self.storage.size(SPEC) is not None:
                 spec = metadata.read_spec(self.storage)
                 if fingerprint(spec) != self.spec_fp:
@@ -314,7 +320,8 @@ class Batch:
                 landmarks = metadata.landmarks_of(spec)
                 if landmarks is not None:
                     names.append(f"{META}/{metadata.sidecar_name('landmarks', landmarks)}")
-            gone = next((name for name in names if self.storage.size(name) is None), None)
+            present = {f"{META}/{name}" for name in self.storage.list(META, sized=())}
+            gone = next((name for name in names if name not in present), None)
         if gone is not None:
             raise CommitError(
                 f"{self.storage.url}/{gone} was deleted during the run, and nothing was committed; restore it from a "
@@ -323,7 +330,8 @@ class Batch:
 
     def _warn_of_strays(self, names: Iterable[str], entries: Iterable[ShardEntry]) -> None:
         """Log a warning if ``data/`` has shards that neither a manifest nor the batch lists."""
-        listed = {entry.name for entry in (*(self.manifest.shards if self.manifest else ()), *entries)}
+        listed = {entry.name for entry in entries}
+        listed |= self.manifest.sizes().keys() if self.manifest else set()
         unlisted = [name for name in names if name not in listed and SHARD_NAME.fullmatch(name)]
         planned = planned_shards(self.plan, unlisted) if self.plan else {}
         strays = [name for name in unlisted if name not in planned]
@@ -358,10 +366,23 @@ class Batch:
                 "copy or delete it, and run again"
             )
 
-    def _publish(self, manifest: Manifest) -> Manifest:
+    def _write_segment(self, name: str, text: bytes) -> None:
+        """Create the segment of the next manifest; keep an equal one of a run that died before its commit."""
+        try:
+            self.storage.create(name, text)
+        except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
+            if self.storage.size(name) is None:
+                raise
+            if self.storage.read(name) != text:
+                aside = self.storage.set_aside(name)
+                logger.warning("%s/%s was damaged; set aside as %s", self.storage.url, name, aside)
+                self.storage.create(name, text)
+
+    def _publish(self, manifest: Manifest, segment: bytes) -> Manifest:
         assert self.plan is not None
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
-            self._check_plan(self.plan)  # before the text of the manifest is made, because both texts may be large
+            self._check_plan(self.plan)
+            self._write_segment(f"{META}/{manifest.segments[-1].name}", segment)
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
@@ -373,12 +394,12 @@ class Batch:
             except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file
                 if self.storage.size(name) is None:
                     raise
-                there = Manifest.from_json(self.storage.read(name), name)
+                there, _ = parse_head(self.storage.read(name), name)
                 if there.run.get("id") != self.id:
                     raise CommitConflictError(
                         f"{self.storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
                     ) from None
-                manifest = there
+                manifest = metadata.read_numbered(self.storage, there.number, there.sha256)
         crash_points.passed("after_manifest")
         self.manifest, self.is_committed = manifest, True
         with faults_as(
@@ -387,7 +408,19 @@ class Batch:
             mark_success(self.storage, manifest)
             crash_points.passed("after_success")
             self.storage.sweep()
+        remove_superseded(self.storage, manifest)
         return manifest
+
+
+def _merged(former: Manifest | None, added: Segment) -> tuple[tuple[SegmentEntry, ...], Segment]:
+    """Return the segments that stay as they are, and the segment of this batch, to which the others are joined."""
+    if former is None:
+        return (), added
+    if not former.segments:  # an earlier version listed the records in the manifest
+        return (), Segment.joined([former.records, added])
+    n_kept = len(former.segments) - to_merge(former.segments, added.n_sources + added.n_shards)
+    tail = former.records.last(former.segments[n_kept:])
+    return former.segments[:n_kept], Segment.joined([tail, added])
 
 
 def mark_success(storage: Storage, manifest: Manifest) -> None:

@@ -23,8 +23,8 @@ from dkfeat.io.commit.run_log import close_log
 from dkfeat.io.commit.target import check_unused, hold
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name
-from dkfeat.io.manifest.manifest import check
 from dkfeat.io.manifest.metadata import SIDECAR_NAME
+from dkfeat.io.manifest.records import check
 from dkfeat.io.storage import crash_points
 from dkfeat.io.storage.base import META, SPEC, SUCCESS, Lock, Storage, faults_as
 
@@ -132,7 +132,7 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
     storage, manifest = batch.storage, batch.manifest
     listed: set[str] = set()
     if manifest is not None:
-        listed = {source.name for source in manifest.sources}
+        listed = set(manifest.records.sources["name"])
         batch.repairs = splits_to_repair(storage, manifest, files)
     number, batch.plan = metadata.next_batch(storage, manifest)
     new = [file for file in files if file.name not in listed]

@@ -20,7 +20,8 @@ from dkfeat.io.commit.run_log import log_batch
 from dkfeat.io.commit.target import hold, locked
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import plan_name
-from dkfeat.io.manifest.manifest import SHARD_NAME
+from dkfeat.io.manifest.records import SHARD_NAME
+from dkfeat.io.manifest.segment import SEGMENT_NAME
 from dkfeat.io.shards.codec import planned_shards
 from dkfeat.io.storage import crash_points, open_storage
 from dkfeat.io.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
@@ -146,8 +147,8 @@ def clean(
 
     dkfeat does not read these files, but they take disk space, and other Parquet readers of ``data/`` would find the
     shards. Shards of an interrupted batch stay, so that a run can resume it; see `abort`. Logs of runs are deleted if
-    their batch was aborted. Foreign files, links and folders of any name stay. If the call is interrupted, the same
-    call continues.
+    their batch was aborted, and segments that no manifest lists, which a run leaves if it is killed right before its
+    commit. Foreign files, links and folders of any name stay. If the call is interrupted, the same call continues.
 
     Parameters
     ----------
@@ -191,13 +192,15 @@ def clean(
         number, plan = metadata.next_batch(storage, manifest)
         first = _delete(storage, dict.fromkeys(storage.leftovers(), True), dry_run)  # before the list, as in `abort`
         sizes = storage.list(DATA)
-        kept = {entry.name for entry in manifest.shards} if manifest else set()
-        kept |= set(planned_shards(plan, sizes)) if plan else set()
+        kept = {*(manifest.sizes() if manifest else ()), *(planned_shards(plan, sizes) if plan else ())}
         found = {f"{DATA}/{name}": SHARD_NAME.fullmatch(name) is not None for name in sizes if name not in kept}
         if set_aside:
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
         last = number if plan else number - 1
-        found |= {f"{META}/{name}": True for name in storage.list(META) if log_batch(name) > last}
+        names = storage.list(META)
+        found |= {f"{META}/{name}": True for name in names if log_batch(name) > last}
+        listed = {entry.name for entry in metadata.listed_segments(storage)}
+        found |= {f"{META}/{name}": True for name in names if SEGMENT_NAME.fullmatch(name) and name not in listed}
         second = _delete(storage, found, dry_run)
         return Cleaned(
             removed=(*first.removed, *second.removed),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dkfeat.errors import CommitConflictError, DkfeatError, ShardError, cause_of
-from dkfeat.io.manifest.manifest import ShardEntry, check_shard_name
+from dkfeat.io.manifest.records import ShardEntry, check_shard_name
 from dkfeat.io.shards.codec import EncodedShard, check_whole
 from dkfeat.io.storage.base import DATA, LOCK, SPEC, Storage, parse_holder
 

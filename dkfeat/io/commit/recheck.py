@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import InputError, ParquetError, ParseError, SpecConflictError
 from dkfeat.io.manifest.batch_plan import check_pinned
-from dkfeat.io.manifest.manifest import Manifest, SourceEntry
+from dkfeat.io.manifest.manifest import Manifest
+from dkfeat.io.manifest.records import SourceEntry
 from dkfeat.io.storage.base import Storage
 from dkfeat.io.storage.urls import shown_url
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkfeat.blocks import SourceFile
 
     Checksum = tuple[int, int, str]
@@ -38,17 +42,24 @@ def changed_sources(
         name.
     """
     found = {file.name: file for file in files}
-    changed = []
     remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
-    for source in manifest.sources:
+    columns = manifest.records.sources
+    names, sizes, times, tags = columns["name"], columns["size"].tolist(), columns["mtime_ns"], columns["etag"]
+    changed = [place for place, name in enumerate(names) if name not in found] if keep else []
+    untagged = False
+    for place in [place for place, name in enumerate(names) if name in found] if keep else range(len(names)):
+        file = found.get(names[place])
+        untagged = untagged or (file is not None and tags[place] is None)
+        if file is not None and (file.size, file.mtime_ns, file.etag) == (sizes[place], times[place], tags[place]):
+            continue  # nearly all of up to a million files are unchanged
         try:
-            check_pinned(source.identity, found.get(source.name), f"since {manifest.name} was committed", remedy)
+            check_pinned(manifest.sources[place].identity, file, f"since {manifest.name} was committed", remedy)
         except SpecConflictError:
             if not keep:
                 raise
-            changed.append(source.name)
+            changed.append(place)
+    changed.sort()
     root = manifest.run.get("source_root")
-    untagged = any(source.etag is None and source.name in found for source in manifest.sources)
     if untagged and root not in (None, fingerprint_of_root(files)):
         logger.warning(
             "%s: the sources are in another folder than when %s was committed. Files of the same names, sizes and "
@@ -62,10 +73,10 @@ def changed_sources(
             "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
             storage.url,
             len(changed),
-            len(manifest.sources),
-            changed[0],
+            len(names),
+            names[changed[0]],
         )
-    return tuple(changed)
+    return tuple(names[place] for place in changed)
 
 
 def fingerprint_of_root(files: Sequence[SourceFile]) -> str:
@@ -74,18 +85,24 @@ def fingerprint_of_root(files: Sequence[SourceFile]) -> str:
 
 
 def _check_moved(
-    manifest: Manifest, files: Sequence[SourceFile], changed: Sequence[str], checksums: Checksums | None
+    manifest: Manifest, files: Sequence[SourceFile], changed: Sequence[int], checksums: Checksums | None
 ) -> None:
-    """Raise an error if the committed content of a changed or vanished source is among `files` under another name."""
-    listed = {source.name for source in manifest.sources}
+    """Raise an error if the content of a source that changed or vanished is among `files` under another name.
+
+    `changed` are the places of such sources in the manifest.
+    """
+    columns = manifest.records.sources
+    listed = set(columns["name"])
     found = {file.name: file for file in files}
     new: dict[int, list[SourceFile]] = {}
     for file in files:
         if file.name not in listed:
             new.setdefault(file.size, []).append(file)
-    wanted = set(changed)
+    places = np.array(changed)
+    places = places[np.isin(columns["size"][places], list(new)) & (columns["rows"][places] > 0)]
+    wanted = {columns["name"][place] for place in changed} if len(places) else set()
     alone: dict[int, list[_Content]] = {}
-    for content in _contents(manifest, wanted):
+    for content in _contents(manifest, places):
         if len(content.sources) == 1:
             alone.setdefault(content.sources[0].size, []).append(content)
             continue
@@ -114,15 +131,16 @@ class _Content(NamedTuple):
     pieces: tuple[Checksum, ...]
 
 
-def _contents(manifest: Manifest, names: Container[str]) -> Iterator[_Content]:
-    """Yield the committed content of the sources of these names that have rows, with the rest of their groups."""
-    positions = {source.name: position for position, source in enumerate(manifest.sources)}
-    for first, shards in groupby(manifest.shards, key=lambda entry: entry.source):
-        entries = tuple(shards)
-        position, n_files = positions[first], max(len(entries[0].rows_by_file), 1)
-        sources = manifest.sources[position : position + n_files]
-        if any(source.name in names and source.rows for source in sources):
-            yield _Content(sources, tuple((*entry.range, entry.source_sha256) for entry in entries))
+def _contents(manifest: Manifest, places: NDArray[np.int64]) -> Iterator[_Content]:
+    """Yield the committed content of the sources at some places, which have rows, with the rest of their groups."""
+    splits = manifest.records.splits
+    ends = np.cumsum(splits["pieces"])
+    of_places = np.searchsorted(splits["source"], places, side="right") - 1  # the last split of each
+    for first in np.unique(splits["source"][of_places]).tolist():
+        begin, end = np.searchsorted(splits["source"], [first, first + 1])
+        entries = manifest.shards[int(ends[begin] - splits["pieces"][begin]) : int(ends[end - 1])]
+        sources = manifest.sources[first : first + int(splits["n_files"][begin])]
+        yield _Content(sources, tuple((*entry.range, entry.source_sha256) for entry in entries))
 
 
 def _choices(lost: Sequence[SourceEntry], new: Mapping[int, list[SourceFile]]) -> Iterator[tuple[SourceFile, ...]]:

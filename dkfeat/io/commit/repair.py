@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dkfeat.io.manifest import metadata
+import numpy as np
+
 from dkfeat.io.manifest.batch_plan import check_pinned
-from dkfeat.io.manifest.manifest import Manifest, ShardEntry
+from dkfeat.io.manifest.manifest import Manifest
+from dkfeat.io.manifest.record_lists import planned_splits
+from dkfeat.io.manifest.records import ShardEntry
 from dkfeat.io.shards.codec import footer_part, holds_identity
 from dkfeat.io.storage.base import DATA, Storage
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkfeat.blocks import SourceFile, Split
 
 
 logger = logging.getLogger(__name__)
 
-MOST_REMOTE = 1_000
-"""Maximum number of footers that a run reads from an object store before its work."""
-_THREADS = 16
+MOST_SIZES, MOST_FOOTERS = 4096, 256
+"""Maximum number of sizes that a run compares on a local disk, and of footers that it reads, before its work."""
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 leave no large gap
 _SHOWN = 5
 
 
@@ -49,8 +52,7 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
         names,
     )
     wanted = {entry.split for entry in damaged}
-    plans = [metadata.read_plan(storage, number) for number in range(1, manifest.number + 1)]
-    splits = [split for plan in plans for split in plan.splits if split.number in wanted]
+    splits = [*planned_splits(manifest.records, wanted)]
     found = {file.name: file for file in files}
     for file in (file for split in splits for file in split.files):
         when = f"since shards were committed that are now missing, truncated or exchanged ({names})"
@@ -63,22 +65,30 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
 def _damaged(storage: Storage, manifest: Manifest) -> list[ShardEntry]:
     """Return the entries of shards whose name, size or footer is not that of the manifest.
 
-    On a local disk all footers are read, about 50 microseconds each. An object store takes 30 milliseconds or more for
-    each: there only footers of shards are read whose size another shard has too, because only such shards can have
-    exchanged their names, and at most `MOST_REMOTE` of them.
+    A run costs what it adds, not what is there: names are compared for all shards, on a local disk sizes for at most
+    `MOST_SIZES`, and footers for at most `MOST_FOOTERS` of those that share their size with another one, because only
+    these can have exchanged their names. These shards follow one another, and begin at another place after each batch.
+    `verify` checks all.
     """
-    missing = manifest.missing(storage.list(DATA))
-    gone = {entry.name for entry in missing}
-    present = [entry for entry in manifest.shards if entry.name not in gone]
-    if storage.is_remote:
-        counts = Counter(entry.size for entry in present)
-        present = [entry for entry in present if counts[entry.size] > 1][:MOST_REMOTE]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            agree = list(pool.map(lambda entry: _is_itself(storage, entry), present))
-    else:
-        agree = [_is_itself(storage, entry) for entry in present]
-    gone |= {entry.name for entry, agrees in zip(present, agree, strict=True) if not agrees}
-    return [entry for entry in manifest.shards if entry.name in gone]
+    shards, sizes = manifest.shards, manifest.records.shards["size"]
+    places = _turn(np.arange(len(sizes)), manifest.number, MOST_SIZES)
+    sized = {shards.names[place] for place in places.tolist()}
+    missing = manifest.missing(storage.list(DATA, sized=sized))
+    _, which, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    alike = _turn(np.flatnonzero(counts[which] > 1), manifest.number, MOST_FOOTERS)
+    chosen = [shards[place] for place in alike.tolist()]
+    agree = storage.map(lambda entry: _is_itself(storage, entry), chosen)
+    found = {entry.name: entry for entry in missing}
+    found |= {entry.name: entry for entry, agrees in zip(chosen, agree, strict=True) if not agrees}
+    return [found[name] for name in sorted(found)]
+
+
+def _turn(places: NDArray[np.int64], number: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` places, those whose turn it is after batch `number`; all of them if they are few.
+
+    The beginnings of successive turns are spread evenly, however the number of places grows.
+    """
+    return np.roll(places, -int(number * _GOLDEN % 1 * len(places)))[:most]
 
 
 def _is_itself(storage: Storage, entry: ShardEntry) -> bool:

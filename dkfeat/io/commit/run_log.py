@@ -15,7 +15,7 @@ from typing import Self
 
 from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
 from dkfeat.errors import ShardError
-from dkfeat.io.manifest.manifest import check
+from dkfeat.io.manifest.records import check
 from dkfeat.io.storage.base import META, Storage
 
 LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
@@ -132,12 +132,12 @@ def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | No
         if name is not None:
             storage.replace(name, log.to_json())
             return name
-        logs = sorted((_log_numbers(each), each) for each in storage.list(META) if log_batch(each) == log.batch)
-        attempt = 1 + (logs[-1][0][1] if logs else 0)
+        logs = [name.removeprefix(f"{META}/") for name in _log_names(storage, f"log-{log.batch:06d}-")]
+        attempt = 1 + (_log_numbers(logs[-1])[1] if logs else 0)
         path = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
         storage.create(path, log.to_json())
         name = path
-        for _, old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
+        for old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
             storage.remove(f"{META}/{old}")
     return name
 
@@ -150,11 +150,11 @@ def close_log(storage: Storage) -> None:
             keep_log(storage, replace(log, outcome=KILLED), names[-1])
 
 
-def read_logs(storage: Storage, *, only_newest: bool = False) -> tuple[RunLog, ...]:
-    """Read the logs of a data set's runs, oldest first; damaged logs are left out."""
+def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None = None) -> tuple[RunLog, ...]:
+    """Read the logs of a data set's runs, or of those on one batch, oldest first; damaged logs are left out."""
     logs: list[RunLog] = []
     with suppress(OSError):
-        names = _log_names(storage)
+        names = _log_names(storage, "log-" if batch is None else f"log-{batch:06d}-")
         for name in names[-1:] if only_newest else names:
             with suppress(OSError, ShardError, ValueError):
                 logs.append(_read_log(storage, name))
@@ -167,8 +167,9 @@ def read_logs(storage: Storage, *, only_newest: bool = False) -> tuple[RunLog, .
     return tuple(logs)
 
 
-def _log_names(storage: Storage) -> list[str]:
-    return [f"{META}/{name}" for name in sorted(filter(LOG_NAME.fullmatch, storage.list(META)), key=_log_numbers)]
+def _log_names(storage: Storage, prefix: str = "log-") -> list[str]:
+    names = [name for name in storage.list(META, sized=()) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
+    return [f"{META}/{name}" for name in sorted(names, key=_log_numbers)]
 
 
 def _read_log(storage: Storage, name: str) -> RunLog:

@@ -170,7 +170,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             with suppress(FileNotFoundError):  # without the folder, all shards are missing
                 sizes = storage.list(DATA)
         marked = manifest is not None and metadata.read_success(storage) == (manifest.name, manifest.sha256)
-        listed = {entry.name for entry in manifest.shards} if manifest else set()
+        listed = manifest.sizes() if manifest else {}
         planned = planned_shards(plan, sizes) if plan else {}
         return Status(
             target=storage.url,
@@ -180,7 +180,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
                 number=manifest.number,
                 rows=manifest.rows,
                 shards=len(manifest.shards),
-                size=sum(entry.size for entry in manifest.shards),
+                size=manifest.size,
                 sources=len(manifest.sources),
                 at=str(manifest.run.get("ended", "")),
                 run_id=str(manifest.run.get("id", "")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, Self, TypedDict
@@ -10,8 +11,10 @@ from typing import Any, NotRequired, Self, TypedDict
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import Count, Name, Sha256, dumps, parse_object, typed
 from dkfeat.errors import SpecConflictError
-from dkfeat.io.manifest.manifest import FORMAT, GROUPS, check, check_format
+from dkfeat.io.manifest.manifest import FORMAT, GROUPS, check_format
+from dkfeat.io.manifest.records import check
 
+PLAN_NAME = re.compile(r"plan-([0-9]{6,12})\.json")
 OTHER_TARGET = "choose another target"
 """Default remedy in messages about a changed source; it is always possible."""
 

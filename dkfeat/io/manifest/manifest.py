@@ -7,19 +7,21 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from dkfeat.canonical import Count, Name, Sha256, check_fields, dumps, fingerprint, parse_object, typed
+import numpy as np
+
+from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
+from dkfeat.io.manifest.record_lists import Shards, Sources
+from dkfeat.io.manifest.records import ShardEntry, SourceEntry, check
+from dkfeat.io.manifest.segment import EMPTY, SUMS, Segment, SegmentEntry
+from dkfeat.io.storage.base import UNSIZED
 from dkfeat.messages import counted, show_bytes, show_label
 
-SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
-BadCount = tuple[Count, str, Count]
-"""Position of a file in its split, reason, and number of rows set aside."""
-_NO_BAD_ROWS: dict[str, int] = {}  # a shared default, since there may be a million sources
 
 
 def manifest_name(number: int) -> str:
@@ -31,116 +33,6 @@ def manifest_name(number: int) -> str:
     'manifest-000003.json'
     """
     return f"manifest-{number:06d}.json"
-
-
-def check_shard_name(name: object) -> str:
-    """Return `name` if it can be the name of a shard; a path, for example, cannot.
-
-    Raises
-    ------
-    ShardError
-        If `name` is not a name of the form that dkfeat gives to shards.
-
-    Examples
-    --------
-    >>> check_shard_name("part-000000-0000-3f9c2a71b0de.parquet")
-    'part-000000-0000-3f9c2a71b0de.parquet'
-    """
-    if not isinstance(name, str) or SHARD_NAME.fullmatch(name) is None:
-        raise ShardError(
-            f"{str(name)[:80]!a} is not a shard's name: expected part-<split>-<piece>-<12 hex digits>.parquet"
-        )
-    return name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardEntry:
-    """Record of one shard in the manifest."""
-
-    split: Count
-    """Number of the split that the shard was made from."""
-    piece: Count
-    """Position within the split, from 0."""
-    last: bool
-    """True for the split's last piece."""
-    name: str
-    """File name inside ``data/``."""
-    size: Count
-    """Size of the file in bytes."""
-    sha256: Sha256
-    """SHA-256 of the file, 64 lowercase hexadecimal digits."""
-    rows: Count
-    """Number of rows, empty ones included."""
-    nnz: Count
-    """Number of nonzeros of the source's rows."""
-    n_empty: Count
-    """Number of rows without features."""
-    source: str
-    """Name of the source file, the first of a group."""
-    range: tuple[Count, Count]
-    """First byte of the piece's rows, and the byte after the last, in the decompressed source or concatenated group."""
-    source_sha256: Sha256
-    """SHA-256 of those bytes."""
-    rows_by_file: tuple[Count, ...] = ()
-    """Number of rows of each file of a group; empty for a split of one file."""
-    bad_rows: tuple[BadCount, ...] = ()
-    """Numbers of rows set aside, by file and reason."""
-    lines: Count | None = field(default=None, compare=False)
-    """Number of lines of the piece's text if bad rows are set aside, to compute line numbers."""
-
-    def __post_init__(self) -> None:
-        check_shard_name(self.name)
-        where = f"shard {self.name}"
-        check_fields(self, where)
-        check_tuples(self, where)
-        split, piece = map(int, self.name.split("-")[1:3])
-        named = (split, piece) == (self.split, self.piece)
-        check(named, f"{where}: its name is not that of split {self.split}, piece {self.piece}")
-        check(self.n_empty <= self.rows, f"{where}: {self.n_empty:,} empty rows of {self.rows:,}")
-        check(self.range[0] <= self.range[1], f"{where}: range {self.range} runs backwards")
-        total = sum(self.rows_by_file)
-        check(not self.rows_by_file or total == self.rows, f"{where}: its files have {total:,} rows of {self.rows:,}")
-        n_files, last = max(len(self.rows_by_file), 1), max((file for file, _, _ in self.bad_rows), default=0)
-        check(last < n_files, f"{where}: bad_rows counts file {last:,} of {n_files:,}")
-
-    @property
-    def n_bad_rows(self) -> int:
-        """Number of rows of its text that were set aside."""
-        return sum(count for _, _, count in self.bad_rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEntry:
-    """A source file of the data set, with the values by which a change is detected."""
-
-    name: Name
-    """Path relative to the source's root."""
-    size: Count
-    """Stored size in bytes."""
-    mtime_ns: int | None
-    """Modification time in nanoseconds, or None on an object store."""
-    etag: str | None
-    """Version tag, or None on a file system."""
-    rows: Count
-    """Number of rows in shards."""
-    bad_rows: Mapping[str, Count] = field(default_factory=lambda: _NO_BAD_ROWS)
-    """Numbers of rows set aside, by reason."""
-    final_newline: bool | None = None
-    """True if the last line of a file of text has a line end, or the file is empty; None for other files, and in
-    manifests of versions that did not record it."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, f"source {str(self.name)[:80]!a}")
-
-    @property
-    def n_bad_rows(self) -> int:
-        """Number of rows set aside."""
-        return sum(self.bad_rows.values())
-
-    @property
-    def identity(self) -> dict[str, str | int | None]:
-        """Values that are equal as long as the file is unchanged; compare with ``SourceFile.identity``."""
-        return {"name": self.name, "size": self.size, "mtime_ns": self.mtime_ns, "etag": self.etag}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,27 +49,17 @@ class PreviousManifest:
         check(MANIFEST_NAME.fullmatch(self.name) is not None, f"previous: {self.name[:80]!a} is not a manifest's name")
 
 
-def check(holds: bool, message: str) -> None:
-    """Raise `ShardError` with `message` unless the condition is true."""
-    if not holds:
-        raise ShardError(message)
-
-
-def check_tuples(record: Any, where: str) -> None:
-    """Check that fields of a shard's record are tuples, which are hashable and immutable, and not lists."""
-    wrong = [key for key in ("range", "rows_by_file", "bad_rows") if not isinstance(getattr(record, key), tuple)]
-    check(not wrong, f"{where}: {wrong} are not tuples")
-
-
 FORMAT = 1
 GROUPS = "groups"
 """Feature that a plan requires of its reader if a split is a group of files."""
-KNOWN_REQUIREMENTS = frozenset({GROUPS})
+SEGMENTS = "segments"
+"""Feature that a manifest requires of its reader if its records are in segments."""
+KNOWN_REQUIREMENTS = frozenset({GROUPS, SEGMENTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """A committed state of a data set: all its shards, in the source's row order."""
+class Head:
+    """A manifest without its records: what its file states of the whole data set."""
 
     requires: tuple[str, ...] = ()
     """Features that a reader must support to read the shards."""
@@ -199,10 +81,8 @@ class Manifest:
     """Total over all shards."""
     n_empty_rows: Count
     """Total over all shards."""
-    shards: tuple[ShardEntry, ...]
-    """Ordered by split, then piece."""
-    sources: tuple[SourceEntry, ...]
-    """All source files of the data set, also those without rows, in plan order."""
+    segments: tuple[SegmentEntry, ...] = ()
+    """Segments with the records, in order; empty in a manifest of an earlier version, which lists them itself."""
     run: Mapping[str, Any]
     """Host, times and versions of the run that wrote the manifest, the only part that differs between equal runs."""
     sha256: str = field(default="", compare=False)
@@ -210,45 +90,92 @@ class Manifest:
 
     def __post_init__(self) -> None:
         where = f"manifest {str(self.number)[:20]}"
-        check_fields(self, where)
+        check_fields(self, where, Head)
         check(
             (self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: only number 1 has no previous"
         )
         if self.previous is not None:
             check(self.previous.name == manifest_name(self.number - 1), f"{where}: previous is {self.previous.name}")
         check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
-        self._check_shards(where)
+        if self.segments:
+            self._check_sums(where, {key: sum(getattr(entry, key) for entry in self.segments) for key in SUMS})
 
-    def _check_shards(self, where: str) -> None:
-        expected = (0, 0)
-        for entry in self.shards:
-            if (entry.split, entry.piece) != expected:
-                raise ShardError(
-                    f"{where}: expected split {expected[0]}, piece {expected[1]}, got split {entry.split}, piece "
-                    f"{entry.piece} ({entry.name}); a shard is missing, listed twice or out of order"
-                )
-            expected = (entry.split + 1, 0) if entry.last else (entry.split, entry.piece + 1)
-        check(expected[1] == 0, f"{where}: the last piece of split {expected[0]} is missing")
-        names = Counter(source.name for source in self.sources)
-        twice = [name for name, count in names.items() if count > 1]
-        check(not twice, f"{where}: source listed twice: {twice[:3]}")
-        for key, shard_key in (("rows", "rows"), ("nnz", "nnz"), ("n_empty_rows", "n_empty")):
-            total, stated = sum(getattr(entry, shard_key) for entry in self.shards), getattr(self, key)
-            check(total == stated, f"{where}: {key}={stated:,}, but its shards add up to {total:,}")
+    def _check_sums(self, where: str, sums: Mapping[str, int]) -> None:
+        for key, total in sums.items():
+            name = "n_empty_rows" if key == "n_empty" else key
+            stated = getattr(self, name)
+            check(total == stated, f"{where}: {name}={stated:,}, but its shards add up to {total:,}")
+
+    @property
+    def name(self) -> str:
+        """File name inside the metadata folder."""
+        return manifest_name(self.number)
+
+    def to_json(self) -> bytes:
+        """Return the text of the file, which `parse_head` reads."""
+        names = [item.name for item in fields(Head) if item.name != "sha256"]
+        return dumps({"format": FORMAT, **{name: getattr(self, name) for name in names}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Head):
+    """A committed state of a data set: all its shards, in the source's row order."""
+
+    shards: Shards
+    """Ordered by split, then piece."""
+    sources: Sources
+    """All source files of the data set, also those without rows, in plan order."""
+
+    def __post_init__(self) -> None:
+        Head.__post_init__(self)  # super() without arguments fails in a class that is made anew for its slots
+        where = f"manifest {self.number}"
+        self._check_sums(where, {key: int(self.records.shards[key].sum()) for key in SUMS})
+        names: list[str] = self.records.sources["name"]
+        if len(set(names)) < len(names):
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            raise ShardError(f"{where}: source listed twice: {twice[:3]}")
+
+    @classmethod
+    def of(cls, head: Head, records: Segment) -> Self:
+        """Make a manifest of its head and the records of all its segments."""
+        values = {item.name: getattr(head, item.name) for item in fields(Head)}
+        return cls(**values, shards=Shards(records), sources=Sources(records))
+
+    @property
+    def records(self) -> Segment:
+        """Columns of shards, splits and sources."""
+        return self.shards.segment
+
+    def without_records(self) -> Self:
+        """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
+        totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0, "segments": ()}
+        return replace(self, **totals, shards=Shards(EMPTY), sources=Sources(EMPTY))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all shards in bytes, by name."""
+        return dict(zip(self.shards.names, self.records.shards["size"].tolist(), strict=True))
+
+    @property
+    def size(self) -> int:
+        """Size of all shards in bytes."""
+        return int(self.records.shards["size"].sum())
 
     def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
-        """Return the shards that are missing or have another size in a listing of ``data/``."""
-        return [entry for entry in self.shards if sizes.get(entry.name) != entry.size]
+        """Return the shards that are missing or have another size in a listing of ``data/``; -1 is any size."""
+        found = np.array([sizes.get(name, -2) for name in self.shards.names], np.int64)
+        differ = (found != self.records.shards["size"]) & (found != UNSIZED)
+        return [self.shards[place] for place in np.flatnonzero(differ).tolist()]
 
     @property
     def n_splits(self) -> int:
         """Number of splits; they are numbered from 0."""
-        return self.shards[-1].split + 1 if self.shards else 0
+        return self.records.n_splits
 
     @property
     def shards_sha256(self) -> str:
         """Hash of the bytes of all shards in order; it does not depend on when and where they were made."""
-        return fingerprint([entry.sha256 for entry in self.shards])
+        digits = self.records.shards["sha256"]
+        return fingerprint([digits[at : at + 64] for at in range(0, len(digits), 64)])
 
     @property
     def numeric_envs(self) -> tuple[str, ...]:
@@ -264,33 +191,30 @@ class Manifest:
     def bad_rows(self) -> dict[str, int]:
         """Numbers of rows set aside in all sources, by reason."""
         counts: Counter[str] = Counter()
-        for source in self.sources:
-            counts.update(source.bad_rows)
+        for each in self.records.sources["bad_rows"].values():
+            counts.update(each)
         return dict(sorted(counts.items()))
 
     @property
     def n_bad_rows(self) -> int:
         """Number of rows set aside in all sources."""
-        return sum(source.n_bad_rows for source in self.sources)
+        return sum(self.bad_rows.values())
 
     @property
     def unterminated(self) -> list[str]:
         """Names of the files of text whose last line has no line end."""
-        return [source.name for source in self.sources if source.final_newline is False]
-
-    @property
-    def name(self) -> str:
-        """File name inside the metadata folder."""
-        return manifest_name(self.number)
+        columns = self.records.sources
+        pairs = zip(columns["name"], columns["final_newline"], strict=True)
+        return [name for name, has_newline in pairs if has_newline is False]
 
     def __repr__(self) -> str:
-        size = show_bytes(sum(entry.size for entry in self.shards))
+        size = show_bytes(self.size)
         contents = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
         return f"Manifest(number={self.number}, {contents})"
 
     def facts(self) -> dict[str, str]:
         """Return counts and sizes for display; counts of rows without features or set aside only if not 0."""
-        size = sum(entry.size for entry in self.shards)
+        size = self.size
         each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
         facts = {
             "rows": f"{self.rows:,}",
@@ -310,7 +234,7 @@ class Manifest:
 
     def pictures(self) -> dict[str, str]:
         """Return a sparkline of the rows of each shard, for cards."""
-        rows = [entry.rows for entry in self.shards]
+        rows = self.records.shards["rows"].tolist()
         if len(rows) < 2:  # a single bar shows nothing
             return {}
         return {"rows by shard": sparkline(rows, f"rows by shard, {min(rows):,} to {max(rows):,}")}
@@ -337,33 +261,49 @@ class Manifest:
             details={_heading("Shards", self.shards): shards, _heading("Sources", self.sources): sources, "Run": run},
         )
 
-    def to_json(self) -> bytes:
-        """Return the text of the file, which `from_json` reads."""
-        values = {key: getattr(self, key) for key in self.__slots__ if key != "sha256"}
-        return dumps({"format": FORMAT, **values, "shards": iter(self.shards), "sources": iter(self.sources)})
 
-    @classmethod
-    def from_json(cls, data: bytes, what: str = "manifest") -> Self:
-        """Read and check the text of a manifest.
+def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any]]:
+    """Read and check the text of a manifest; return its head, and all values of its file.
 
-        Parameters
-        ----------
-        data : bytes
-            Bytes of the file.
-        what : str
-            File name for error messages.
+    Parameters
+    ----------
+    data : bytes
+        Bytes of the file.
+    what : str
+        File name for error messages.
 
-        Raises
-        ------
-        ShardError
-            If the text is damaged or inconsistent.
-        SpecConflictError
-            If a newer version of dkfeat wrote it.
-        """
-        values = parse_object(data, what)
-        check_format(values, what)
-        check("requires" in values, f"{what}: key 'requires' is missing")
-        return typed({**values, "sha256": hashlib.sha256(data).hexdigest()}, cls, what)
+    Raises
+    ------
+    ShardError
+        If the text is damaged or inconsistent.
+    SpecConflictError
+        If a newer version of dkfeat wrote it.
+    """
+    values = parse_object(data, what)
+    check_format(values, what)
+    check("requires" in values, f"{what}: key 'requires' is missing")
+    values["sha256"] = hashlib.sha256(data).hexdigest()
+    head = typed(values, Head, what)
+    check((SEGMENTS in head.requires) == bool(head.segments), f"{what}: its segments are missing")
+    return head, values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    shards: tuple[ShardEntry, ...]
+    sources: tuple[SourceEntry, ...]
+
+
+def listed_records(values: Mapping[str, Any], what: str) -> tuple[tuple[ShardEntry, ...], tuple[SourceEntry, ...]]:
+    """Return the records of shards and sources that a manifest of an earlier version lists itself.
+
+    Raises
+    ------
+    ShardError
+        If they are damaged.
+    """
+    listed = typed(values, _Listed, what)
+    return listed.shards, listed.sources
 
 
 def check_format(values: Mapping[str, Any], what: str) -> None:

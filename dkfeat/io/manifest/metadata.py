@@ -5,9 +5,10 @@ Arrays that are too large for a spec are in sidecar files, whose SHA-256 is in t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -18,9 +19,21 @@ from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.canonical import Sha256, fingerprint, typed
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name
-from dkfeat.io.manifest.manifest import MANIFEST_NAME, Manifest, check, check_format, manifest_name
+from dkfeat.io.manifest.manifest import (
+    MANIFEST_NAME,
+    Head,
+    Manifest,
+    check_format,
+    listed_records,
+    manifest_name,
+    parse_head,
+)
+from dkfeat.io.manifest.records import ShardEntry, SourceEntry, check
+from dkfeat.io.manifest.segment import Segment, SegmentEntry
 from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
 
+KEPT = 16
+"""Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""
 _MAX_SMALL_FILE = 1 << 24  # bytes of a spec or of _SUCCESS
 _ABSENT: Any = object()
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
@@ -60,9 +73,12 @@ def spec_conflict_remedy(storage: Storage) -> str | None:
 
     It is None if nothing was planned, committed or published under the existing spec, which may then be replaced.
     """
-    if storage.size(f"{META}/{manifest_name(1)}") is not None:
+    names = []
+    with suppress(FileNotFoundError):
+        names = [*storage.list(META, sized=())]
+    if any(map(MANIFEST_NAME.fullmatch, names)):
         return OTHER_TARGET
-    if storage.size(f"{META}/{plan_name(1)}") is not None:
+    if plan_name(1) in names:
         return f"abort the batch that was begun there, of which nothing is committed, with `dkfeat abort {storage.url}`"
     try:
         left = storage.list(DATA)
@@ -91,7 +107,7 @@ def spec_text(spec: Mapping[str, Any]) -> bytes:
 def read_manifest(storage: Storage) -> Manifest:
     """Read the newest committed manifest, with all checks that need no shard.
 
-    The checks are: the chain of manifests back to the first has no gap and no changed byte; spec, plans and totals
+    The checks are: the chain of the manifests that are kept has no gap and no changed byte; spec, segments and totals
     agree with it; and ``_SUCCESS``, if it exists, names this manifest. It is missing while a batch runs or after a
     batch failed.
 
@@ -127,8 +143,13 @@ def newest_manifest(storage: Storage) -> Manifest | None:
 
 def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
     while True:
-        success = read_success(storage)
-        manifest, hashes = _read_chain(storage)
+        success, numbers = read_success(storage), _numbers(storage)
+        try:
+            manifest, hashes = _read_chain(storage, numbers)
+        except ShardError:
+            if _numbers(storage)[-1:] != numbers[-1:]:  # a run committed meanwhile, and removed what it superseded
+                continue
+            raise
         if success is None or success in (list(hashes.items()) if any_mark else list(hashes.items())[:1]):
             return manifest
         if read_success(storage) == success:
@@ -147,33 +168,76 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
         # otherwise a batch began or was committed meanwhile
 
 
-def _read_chain(storage: Storage) -> tuple[Manifest | None, dict[str, str]]:
-    """Read the newest manifest, and the SHA-256 of each manifest by name, newest first."""
+def _numbers(storage: Storage) -> list[int]:
+    """Return the numbers of all manifests, in ascending order."""
     with faults_as(ShardError, f"{storage.url}: not a data set of dkfeat"):
-        names = storage.list(META)
-    numbers = sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
+        names = storage.list(META, sized=())
+    return sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
+
+
+def kept_numbers(newest: int) -> range:
+    """Return the numbers of the manifests that are kept when this one is the newest."""
+    return range(max(1, newest - KEPT + 1), newest + 1)
+
+
+def _read_chain(storage: Storage, numbers: Sequence[int]) -> tuple[Manifest | None, dict[str, str]]:
+    """Read the newest manifest, and the SHA-256 of each that is kept by name, newest first."""
     if not numbers:
         return None, {}
-    check(numbers == list(range(1, numbers[-1] + 1)), f"{storage.url}: manifests {numbers[:5]}… have a gap")
+    kept = kept_numbers(numbers[-1])
+    check([*kept] == [*numbers[-len(kept) :]], f"{storage.url}: manifests {numbers[:5]}… have a gap")
     spec = read_spec(storage)
     spec_fp, described = fingerprint(spec), spec.get("map")
     n_features = described.get("n_features") if isinstance(described, Mapping) else None
-    newest = manifest = _parse(storage, numbers[-1])
-    plans, hashes = [], {}
-    while True:
-        hashes[manifest.name] = manifest.sha256
-        check(manifest.spec_fp == spec_fp, f"{storage.url}/{META}/{manifest.name}: made for another spec than {SPEC}")
-        agrees = n_features in (None, manifest.n_features)
-        check(agrees, f"{storage.url}/{META}/{manifest.name}: n_features is not {n_features!r:.40}, as in {SPEC}")
-        plans.append(read_plan(storage, manifest.number))
-        if manifest.previous is None:
-            break
-        former = _parse(storage, manifest.number - 1)
-        agrees = former.sha256 == manifest.previous.sha256
-        check(agrees, f"{storage.url}/{META}/{former.name}: changed since {manifest.name} was written")
-        manifest = former
-    _check_plans(storage, newest, plans[::-1])
-    return newest, hashes
+    heads = read_heads(storage, kept[::-1])
+    for place, (head, _) in enumerate(heads):
+        where = f"{storage.url}/{META}/{head.name}"
+        check(head.spec_fp == spec_fp, f"{where}: made for another spec than {SPEC}")
+        check(n_features in (None, head.n_features), f"{where}: n_features is not {n_features!r:.40}, as in {SPEC}")
+        if place:
+            after = heads[place - 1][0]
+            agrees = after.previous is not None and after.previous.sha256 == head.sha256
+            check(agrees, f"{where}: changed since {after.name} was written")
+    return _with_records(storage, *heads[0]), {head.name: head.sha256 for head, _ in heads}
+
+
+def read_heads(storage: Storage, numbers: Sequence[int]) -> list[tuple[Head, dict[str, Any]]]:
+    """Read manifests without the records in their segments; each with all values of its file."""
+
+    def read(number: int) -> tuple[Head, dict[str, Any]]:
+        name = f"{META}/{manifest_name(number)}"
+        where = f"{storage.url}/{name}"
+        head, values = parse_head(_read(storage, name, "a manifest went missing while it was read"), where)
+        check(head.number == number, f"{where}: holds manifest {head.number}")
+        return head, values
+
+    return storage.map(read, numbers)
+
+
+def _with_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Manifest:
+    """Read the records of a manifest, from its segments or, for an earlier version, from its text and the plans."""
+    where = f"{storage.url}/{META}/{head.name}"
+    if not head.segments:
+        plans = storage.map(lambda number: read_plan(storage, number), range(1, head.number + 1))
+        return Manifest.of(head, planned_records(*listed_records(values, where), plans, where))
+    parts = storage.map(lambda entry: _read_segment(storage, entry, head.name), head.segments)
+    return Manifest.of(head, Segment.joined(parts))
+
+
+def _read_segment(storage: Storage, entry: SegmentEntry, manifest: str) -> Segment:
+    name = f"{META}/{entry.name}"
+    where = f"{storage.url}/{name}"
+    text = _read(storage, name, f"{manifest} lists it; restore it from a copy")
+    wrong = f"{where}: damaged: its SHA-256 is not that of its name; restore it from a copy"
+    check(len(text) == entry.size and hashlib.sha256(text).hexdigest() == entry.sha256, wrong)
+    segment = Segment.from_json(text, where)
+    check(segment.counts() == entry.counts(), f"{where}: {manifest} states other sums")
+    return segment
+
+
+def listed_segments(storage: Storage) -> set[SegmentEntry]:
+    """Return the segments of all manifests that exist, also of superseded ones."""
+    return {entry for head, _ in read_heads(storage, _numbers(storage)) for entry in head.segments}
 
 
 def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
@@ -184,9 +248,9 @@ def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
     ShardError
         If it is missing or has another hash.
     """
-    manifest = _parse(storage, number)
-    check(manifest.sha256 == sha256, f"{storage.url}/{META}/{manifest.name}: changed since it was first read")
-    return manifest
+    head, values = read_heads(storage, [number])[0]
+    check(head.sha256 == sha256, f"{storage.url}/{META}/{head.name}: changed since it was first read")
+    return _with_records(storage, head, values)
 
 
 def read_plan(storage: Storage, number: int) -> BatchPlan:
@@ -291,31 +355,24 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [f"{path}: {texts[0]} there, {texts[1]} asked"]
 
 
-def _parse(storage: Storage, number: int) -> Manifest:
-    name = f"{META}/{manifest_name(number)}"
-    where = f"{storage.url}/{name}"
-    manifest = Manifest.from_json(_read(storage, name, "a manifest went missing while it was read"), where)
-    check(manifest.number == number, f"{where}: holds manifest {manifest.number}")
-    return manifest
-
-
-def _check_plans(storage: Storage, manifest: Manifest, plans: list[BatchPlan]) -> None:
-    where = f"{storage.url}/{META}/{manifest.name}"
+def planned_records(
+    shards: Sequence[ShardEntry], sources: Sequence[SourceEntry], plans: Sequence[BatchPlan], where: str
+) -> Segment:
+    """Make the records of a manifest of an earlier version, after a check that they agree with its plans."""
     splits = [split for plan in plans for split in plan.splits]
-    numbers = [split.number for split in splits]
-    check(
-        numbers == list(range(manifest.n_splits)),
-        f"{where}: covers {manifest.n_splits:,} splits, its plans {len(numbers):,}",
-    )
-    for entry in manifest.shards:
+    files = [file for plan in plans for file in plan.files]
+    agrees = [split.number for split in splits] == list(range(len(splits)))
+    agrees = agrees and max((entry.split for entry in shards), default=-1) + 1 == len(splits)
+    check(agrees, f"{where}: covers other splits than its {len(splits):,} planned ones")
+    for entry in shards:
         split = splits[entry.split]
         n_files = len(split.files) if split.others else 0
         agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
         check(agrees, f"{where}: {entry.name} of {entry.source!a} does not agree with its planned split")
-    planned = [file for plan in plans for file in plan.files]
-    agrees = len(planned) == len(manifest.sources)
-    agrees = agrees and all(a.identity == b.identity for a, b in zip(planned, manifest.sources, strict=True))
+    agrees = len(files) == len(sources)
+    agrees = agrees and all(a.identity == b.identity for a, b in zip(files, sources, strict=True))
     check(agrees, f"{where}: lists other sources than its plans")
+    return Segment.of(shards, sources, splits, files, where)
 
 
 def read_success(storage: Storage) -> tuple[str, str] | None:

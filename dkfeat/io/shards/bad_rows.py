@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from dkfeat.canonical import Count
-from dkfeat.io.manifest.manifest import BadCount
+from dkfeat.io.manifest.records import BadCount
 from dkfeat.io.storage.urls import printable
 
 MOST_BAD_ROWS = 4096

@@ -20,7 +20,7 @@ import dkfeat
 from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry, check, check_tuples
+from dkfeat.io.manifest.records import SHARD_NAME, ShardEntry, check, check_tuples
 from dkfeat.io.shards import columns
 from dkfeat.io.shards.bad_rows import BadRow, count_bad_rows
 
@@ -211,7 +211,9 @@ class ShardFooter:
         """
         names = {(PREFIX + key).encode(): key for key in ("format", *cls.__slots__)}
         texts = {names[key]: text for key, text in (metadata or {}).items() if key in names}
-        values = {key: parse_object(b'{"value":%b}' % text, what)["value"] for key, text in texts.items()}
+        values = parse_object(
+            b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), text) for key, text in texts.items()), what
+        )
         check(values.pop("format", None) == FORMAT, f"{what}: not of shard format {FORMAT}")
         return typed(values, cls, f"{what}: footer")
 
@@ -349,6 +351,8 @@ def decode(
     what = entry.name
     file = _open_listed(data, entry, spec_fp, schema, page_checksums=page_checksums)
     table = _table(file, _select_columns(schema, only), what)
+    if table.num_rows != entry.rows:
+        raise ShardError(f"{what}: its columns have {table.num_rows:,} rows, the manifest states {entry.rows:,}")
     try:
         return columns.from_table(table, n_columns)
     except ShardError as fault:

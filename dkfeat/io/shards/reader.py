@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import Any, Literal
@@ -14,8 +14,9 @@ import numpy as np
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
-from dkfeat.io.manifest.manifest import SHARD_NAME, Manifest, ShardEntry
+from dkfeat.io.manifest.manifest import Manifest
 from dkfeat.io.manifest.metadata import landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
+from dkfeat.io.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
 from dkfeat.io.storage.base import DATA, META, Storage, faults_as
@@ -103,9 +104,10 @@ class ShardReader:
             If the shard is missing or a check fails; the message names it.
         """
         data = self._load(entry)
-        block = self._decode(data, entry, True)
-        decoding.check_whole(data, self._where(entry))
-        return block
+        if decoding.check_seal(data) != entry.sha256:
+            self._check_hash(data, entry)
+            raise ShardError(f"{self._where(entry)}: damaged: its seal does not match its contents")
+        return self._decode(data, entry, False)
 
     def _decode(
         self, data: memoryview, entry: ShardEntry, check_hash: bool, only: Sequence[str] | None = None
@@ -185,7 +187,7 @@ class ShardReader:
 
     def unlisted(self) -> list[str]:
         """Return the files under ``data/`` that the manifest does not list."""
-        listed = {entry.name for entry in self.manifest.shards}
+        listed = self.manifest.sizes()
         with faults_as(ShardError, f"{self.storage.url}/{DATA} cannot be listed"):
             return [name for name in self.storage.list(DATA) if name not in listed]
 
@@ -209,7 +211,7 @@ class ShardReader:
 
 def open_reader(storage: Storage) -> ShardReader:
     """Make a reader of the newest manifest, and warn in the log of files in ``data/`` that it does not list."""
-    reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
+    reader = newest_reader(storage)
     unlisted = reader.unlisted()
     if unlisted:
         logger.warning(
@@ -223,8 +225,40 @@ def open_reader(storage: Storage) -> ShardReader:
     return reader
 
 
+def newest_reader(storage: Storage) -> ShardReader:
+    """Make a reader of the newest manifest."""
+    return ShardReader(storage, read_spec(storage), read_manifest(storage))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of `check_shards`."""
+
+    problems: tuple[str, ...]
+    """Messages of one line, in the order of the shards."""
+    n_bytes: int
+    """Total size of the shards without problems."""
+    labels: frozenset[int | float]
+    """Labels of the rows, if the manifest lists labels."""
+
+
+def check_shards(shards: ShardReader, entries: Iterable[ShardEntry]) -> Checked:
+    """Check some shards in full; a problem is reported, not raised."""
+    problems, n_bytes, labels = [], 0, set[int | float]()
+    for entry in entries:
+        try:
+            y = shards.check(entry).y
+        except ShardError as fault:
+            problems.append(str(fault))
+        else:
+            n_bytes += entry.size
+            if shards.manifest.labels is not None and y is not None:
+                labels.update(np.unique(y).tolist())
+    return Checked(tuple(problems), n_bytes, frozenset(labels))
+
+
 def verify(storage: Storage) -> Report:
-    """Check all shards and sidecar files of a data set, and report every problem.
+    """Check all shards and sidecar files of a data set in this thread, and report every problem.
 
     Parameters
     ----------
@@ -236,9 +270,14 @@ def verify(storage: Storage) -> Report:
     ShardError, SpecConflictError
         If the spec or the manifest cannot be read.
     """
-    reader = ShardReader(storage, read_spec(storage), read_manifest(storage))
+    shards = newest_reader(storage)
+    return report_of(shards, [check_shards(shards, shards.manifest.shards)])
+
+
+def report_of(reader: ShardReader, checked: Sequence[Checked]) -> Report:
+    """Check everything but the shards of a data set, and report it together with the checks of all shards, in order."""
+    storage, listed = reader.storage, reader.manifest.labels
     problems = []
-    n_bytes = 0
     sidecars = {"landmarks": landmarks_of(reader.spec)}
     if isinstance(model := reader.spec.get("model"), Mapping):  # the data set is of predictions
         sidecars["model"] = model.get("sha256", "")
@@ -248,17 +287,8 @@ def verify(storage: Storage) -> Report:
                 read_sidecar(storage, kind, sha256)
             except ShardError as fault:
                 problems.append(str(fault))
-    labels: set[int | float] = set()
-    listed = reader.manifest.labels
-    for entry in reader.manifest.shards:
-        try:
-            y = reader.check(entry).y
-        except ShardError as fault:
-            problems.append(str(fault))
-        else:
-            n_bytes += entry.size
-            if listed is not None and y is not None:
-                labels |= set(np.unique(y).tolist())
+    problems.extend(problem for each in checked for problem in each.problems)
+    labels = {label for each in checked for label in each.labels}
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
     unlisted = reader.unlisted()
@@ -276,7 +306,7 @@ def verify(storage: Storage) -> Report:
         "remove it with dkfeat clean"
         for name in strays
     )
-    return Report(len(reader.manifest.shards), n_bytes, problems, unlisted)
+    return Report(len(reader.manifest.shards), sum(each.n_bytes for each in checked), problems, unlisted)
 
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
-from dkfeat.io.manifest.manifest import ShardEntry
-from dkfeat.io.manifest.metadata import read_plan
+from dkfeat.io.manifest.record_lists import planned_splits
+from dkfeat.io.manifest.records import ShardEntry
 from dkfeat.io.shards.columns import LAYOUTS, RESERVED
 from dkfeat.io.shards.reader import ShardReader
 from dkfeat.io.sources.base import Origin, Piece, Scan, Source, SplitScan
@@ -199,8 +199,8 @@ class ShardSource(Source):
 def _stored(reader: ShardReader) -> dict[str, StoredShard]:
     manifest, names = reader.manifest, dict[int, tuple[str, ...]]()
     if any(entry.rows_by_file for entry in manifest.shards):  # a record names only the first file of a group
-        plans = (read_plan(reader.storage, number) for number in range(1, manifest.number + 1))
-        names = {split.number: tuple(file.name for file in split.files) for plan in plans for split in plan.splits}
+        planned = planned_splits(manifest.records)
+        names = {split.number: tuple(file.name for file in split.files) for split in planned}
     found: dict[str, StoredShard] = {}
     before: list[int] = []
     first_row = 0

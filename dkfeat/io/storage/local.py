@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from itertools import takewhile
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import DATA, META, SET_ASIDE, TMP, Holder, Storage, faults_as, file_name
+from dkfeat.io.storage.base import DATA, META, SET_ASIDE, TMP, UNSIZED, Holder, Storage, faults_as, file_name
 from dkfeat.io.storage.local_lock import READ_FLAGS, FileLock, lock_holder
 from dkfeat.io.storage.urls import local_path
 
@@ -189,13 +189,24 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str) -> dict[str, int]:  # noqa: D102 -- Storage says it
-        sizes = {}
-        with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
-                    sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
-        return dict(sorted(sizes.items()))
+    def list(  # noqa: D102 -- Storage says it
+        self, folder: str, *, sized: Collection[str] | None = None
+    ) -> dict[str, int]:
+        with self._folder(folder) as descriptor:
+            if sized is None:
+                sizes = {}
+                with os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
+                            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+            else:
+                sizes = dict.fromkeys(os.listdir(descriptor), UNSIZED)  # noqa: PTH208 -- of a descriptor
+                for name in [name for name in sizes if name in sized] if sized else ():
+                    try:
+                        sizes[name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
+                    except FileNotFoundError:
+                        del sizes[name]
+        return {name: sizes[name] for name in sorted(sizes)}  # half the time of sorting pairs
 
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import PurePosixPath
@@ -188,7 +188,12 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str) -> dict[str, int]:  # noqa: D102 -- Storage says it
+    def list(  # noqa: D102 -- Storage says it
+        self,
+        folder: str,
+        *,
+        sized: Collection[str] | None = None,  # noqa: ARG002 -- sizes come with the names
+    ) -> dict[str, int]:
         path = self._path(folder) if folder else self._root
 
         def ls() -> Iterable[Mapping[str, Any]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.manifest.manifest import ShardEntry
+    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.io.shards.reader import ShardReader
     from dkfeat.io.sources.base import Source
 

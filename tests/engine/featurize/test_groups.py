@@ -190,11 +190,13 @@ def test_group__plan_lists_every_file(folder, tmp_path):
 def test_group__damaged_plan_is_told(folder, tmp_path, n_files):
     featurized(source_of(folder), tmp_path / "features")
     path = tmp_path / "features/_dkfeat/plan-000001.json"
+    (path.parent / "manifest-000001.json").unlink()
+    (tmp_path / "features/_SUCCESS").unlink()
     text = json.loads(path.read_text())
     text["splits"][0]["n_files"] = n_files
     path.write_text(json.dumps(text))
     with pytest.raises(ShardError, match=r"n_files|files, too many"):
-        dkfeat.open_shards(tmp_path / "features")
+        dkfeat.status(tmp_path / "features")
 
 
 @pytest.mark.fault("D-05")

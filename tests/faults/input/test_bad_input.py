@@ -19,6 +19,7 @@ from dkfeat.config import JobConfig
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
 from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import featurized
+from tests.invariants import listed_in
 
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
 PACK = {
@@ -213,7 +214,7 @@ def test_file_names__of_any_kind_give_the_same_rows(tmp_path, name, monkeypatch)
     for way, target in ((name, "two"), ("*.svm", "three")):
         manifest = featurized(dkfeat.LibsvmSource(way, **GIVEN), tmp_path / target)
         assert [source.name for source in manifest.sources] == [name]
-        assert name in (tmp_path / target / "_dkfeat/manifest-000001.json").read_text(encoding="utf-8")
+        assert name == listed_in(tmp_path / target)["sources"][0]["name"]
         assert content(tmp_path / target) == content(tmp_path / "one")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from dkfeat.io.files import lines
 from dkfeat.io.libsvm import parser as libsvm_parser
 from dkfeat.io.shards import bad_rows as quarantine
 from tests.engine.helpers import featurized
+from tests.invariants import listed_in
 
 ROOT = Path(dkfeat.__file__).parent.parent
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
@@ -196,7 +196,7 @@ def source(tmp_path):
 
 def committed(target):
     """Hashes of the shards, and the manifest without its facts about the run."""
-    manifest = json.loads((target / "_dkfeat/manifest-000001.json").read_text())
+    manifest = listed_in(target)
     del manifest["run"]
     return manifest
 

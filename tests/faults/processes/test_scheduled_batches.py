@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from tests.invariants import assert_dataset_whole, dataset_state
+from tests.invariants import assert_dataset_whole, dataset_state, listed_in
 from tests.programs import command, run, start_until
 
 OPTIONS = ("--n-components", 8, "--i-bits", 4, "--n-features", 64, "--zero-based", "false", "--label-dtype", "int64")
@@ -60,7 +60,7 @@ class Feed:
 
     def sources(self) -> list[str]:
         newest = max((self.target / "_dkfeat").glob("manifest-*.json"))
-        return [source["name"] for source in json.loads(newest.read_bytes())["sources"]]
+        return [source["name"] for source in listed_in(self.target, int(newest.stem[-6:]))["sources"]]
 
     def stamps(self) -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in self.target.rglob("*") if path.is_file()}

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from tests.invariants import listed
+
 KEY = "AKIDPLANTED0KEY"
 SECRET = "planted/secret+which=must/never/be/written"
 
@@ -71,11 +73,11 @@ class Bucket:
         if committed is not None:
             assert (f"{root}/_SUCCESS" in keys) == committed == bool(manifests)
         if manifests:
-            newest = json.loads(self.get(manifests[-1]))
-            listed = {f"{root}/data/{entry['name']}": entry["sha256"] for entry in newest["shards"]}
-            assert listed.items() <= {key: hashlib.sha256(self.get(key)).hexdigest() for key in shards}.items()
+            newest = listed(self.get(manifests[-1]), lambda name: self.get(f"{root}/_dkfeat/{name}"))
+            hashes = {f"{root}/data/{entry['name']}": entry["sha256"] for entry in newest["shards"]}
+            assert hashes.items() <= {key: hashlib.sha256(self.get(key)).hexdigest() for key in shards}.items()
             if committed:
-                assert set(listed) == set(shards)
+                assert set(hashes) == set(shards)
                 mark = {"manifest": Path(manifests[-1]).name, "sha256": self.sha256(manifests[-1])}
                 assert json.loads(self.get(f"{root}/_SUCCESS")) == mark
         if finished:

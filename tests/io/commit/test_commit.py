@@ -49,7 +49,12 @@ def test_run__layout_is_as_documented(job):
     meta = job.target / "_dkfeat"
     assert sorted(path.name for path in job.target.iterdir()) == ["_SUCCESS", "_dkfeat", "data"]
     files = sorted(path.name for path in meta.iterdir() if path.is_file())
-    assert files == ["manifest-000001.json", "plan-000001.json", "spec.json"]
+    assert [re.sub("[0-9a-f]{64}", "<hash>", name) for name in files] == [
+        "manifest-000001.json",
+        "plan-000001.json",
+        "segment-<hash>.json",
+        "spec.json",
+    ]
 
 
 def test_run__twice_does_nothing_the_second_time(job):

@@ -23,6 +23,11 @@ from tests.invariants import assert_dataset_whole, dataset_state
 from tests.io.tiny_job import ROW_BYTES, TinyJob, write_sources
 
 
+def newest_number(meta, kind):
+    """Highest number of a manifest or plan; 0 without one."""
+    return max((int(path.stem.removeprefix(f"{kind}-")) for path in meta.glob(f"{kind}-*.json")), default=0)
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing in the code under test may catch it and go on."""
 
@@ -103,11 +108,10 @@ class DataSetMachine(RuleBasedStateMachine):
                 act()
         local_lock._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
         meta = self.job.target / "_dkfeat"
-        manifests = len(list(meta.glob("manifest-*.json")))
-        plans = len(list(meta.glob("plan-*.json")))
+        manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
         if manifests:
             text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())
-            self.covered = len(text["sources"])
+            self.covered = sum(entry["sources"] for entry in text["segments"])
         self.planned = None
         if plans > manifests:
             self.planned = self.covered + len(json.loads((meta / f"plan-{plans:06d}.json").read_bytes())["files"])

@@ -19,7 +19,7 @@ from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusy
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit import maintenance
 from dkfeat.io.storage import crash_points, open_storage
-from tests.invariants import assert_dataset_whole, dataset_state
+from tests.invariants import assert_dataset_whole, dataset_state, listed_in
 from tests.io.tiny_job import TinyJob, write_sources
 
 ROOT = Path(dkfeat.__file__).parent.parent
@@ -169,7 +169,7 @@ def test_abort__deletes_shards_of_the_plan_alone(job):
 
 
 def test_abort__a_missing_committed_shard_is_left_to_the_next_run(job):
-    entry = json.loads((job.target / "_dkfeat" / "manifest-000001.json").read_bytes())["shards"][0]
+    entry = listed_in(job.target)["shards"][0]
     (job.target / "data" / entry["name"]).unlink()
     maintenance.abort(job.target)
     assert not (job.target / "_SUCCESS").exists()
@@ -291,8 +291,7 @@ def test_clean__deletes_dkfeats_own_files_alone(job, tmp_path):
 def dataset_kept(job: TinyJob) -> set[str]:
     """Names of the shards that the manifest lists or the plan left."""
     found = dkfeat.status(job.target)
-    listed = json.loads((job.target / "_dkfeat" / "manifest-000001.json").read_bytes())["shards"]
-    return {entry["name"] for entry in listed} | set(found.unfinished.shards)
+    return {entry["name"] for entry in listed_in(job.target)["shards"]} | set(found.unfinished.shards)
 
 
 def test_clean__keeps_what_an_interrupted_batch_left(job, finished):

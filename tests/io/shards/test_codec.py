@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix, random_array
 from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import InputError, ShardError
-from dkfeat.io.manifest.manifest import SHARD_NAME, ShardEntry
+from dkfeat.io.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards import codec as seal
 from dkfeat.io.shards import codec as shards

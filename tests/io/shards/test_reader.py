@@ -20,11 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix, vstack
 
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.publish import existing_entry, publish
-from dkfeat.io.manifest.manifest import Manifest
+from dkfeat.io.manifest.manifest import Head, Manifest
+from dkfeat.io.manifest.records import SourceEntry
+from dkfeat.io.manifest.segment import Segment
 from dkfeat.io.shards import codec as shards
 from dkfeat.io.shards import columns as rows
 from dkfeat.io.shards import reader
@@ -32,6 +35,8 @@ from dkfeat.io.shards.columns import LAYOUTS, schema_of
 from dkfeat.io.storage import open_storage
 from tests.io.shards.test_codec import codes, encode, parts, same
 from tests.io.tiny_job import ROW_BYTES, TinyJob, features, identity, pieces, write_sources
+
+FORMATS = Path(__file__).parents[2] / "data" / "formats"
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +116,7 @@ def committed(tmp_path, layout, rows, **kinds):
     storage.create(f"data/{name}", shard.data)
     names = {"multilabel": "multilabel", "qid": "query_id"}
     options = {names[key]: True for key in kinds if key in names}
-    manifest = Manifest(
+    head = Head(
         number=1,
         spec_fp=fingerprint(spec),
         schema=schema_of(layout, width, kinds.get("dtype", "int64"), **options),
@@ -120,12 +125,14 @@ def committed(tmp_path, layout, rows, **kinds):
         rows=rows,
         nnz=77,
         n_empty_rows=shard.footer.n_empty,
-        shards=(shard.entry(name),),
-        sources=(),
         previous=None,
         run={},
     )
-    return reader.ShardReader(storage, spec, manifest), given
+    file = SourceFile(name=shard.footer.source, url="", size=1)
+    source = SourceEntry(name=file.name, size=1, mtime_ns=None, etag=None, rows=rows)
+    splits = [Split(number=0, file=file, start=0, stop=1)]
+    records = Segment.of([shard.entry(name)], [source], splits, [file])
+    return reader.ShardReader(storage, spec, Manifest.of(head, records)), given
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -452,11 +459,12 @@ def test_success__absent__still_reads(job):
 
 
 @pytest.mark.fault("S-06")
-@pytest.mark.parametrize("gone", ["spec.json", "plan-000001.json", "manifest-000001.json", "plan-000002.json"])
+@pytest.mark.parametrize("gone", ["spec.json", "manifest-000001.json", "manifest-000002.json", "segment-*.json"])
 def test_metadata__file_is_gone__is_refused(job, gone):
     write_sources(job.sources, files=1, first=3)
     job.run()
-    (job.target / "_dkfeat" / gone).unlink()
+    for path in (job.target / "_dkfeat").glob(gone):
+        path.unlink()
     with pytest.raises(ShardError):
         reader.read_manifest(open_storage(job.target))
 
@@ -474,6 +482,9 @@ def test_metadata__former_manifest_changed__is_refused(job):
 @pytest.mark.fault("S-06")
 @pytest.mark.parametrize("change", ["spec", "sources", "splits", "names"])
 def test_metadata__that_does_not_agree__is_refused(job, change):
+    """Of the first format, whose manifests need their plans."""
+    shutil.rmtree(job.target)
+    shutil.copytree(FORMATS / "v1", job.target)
     meta = job.target / "_dkfeat"
     (job.target / "_SUCCESS").unlink()
     plan = json.loads((meta / "plan-000001.json").read_bytes())

@@ -361,7 +361,8 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     links = [new for name, new in calls if name == "link" and not new.startswith("probe-")]
     assert links[:2] == ["spec.json", "plan-000001.json"]
     assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
-    assert all(name.startswith("part-") for name in links[2:-2])
+    assert links[-3].startswith("segment-")
+    assert all(name.startswith("part-") for name in links[2:-3])
     assert len(links) > 4
     home = {"spec.json": "/_dkfeat", "plan-000001.json": "/_dkfeat", "manifest-000001.json": "/_dkfeat", "_SUCCESS": ""}
     for place, (name, new) in enumerate(calls):
@@ -370,4 +371,4 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
             assert before[0] == "fsync"
             assert before[1].startswith(f"/_dkfeat/tmp/{new}.")
             assert [call[0] for call in after] == ["unlink", "fsync"]
-            assert after[1][1] == home.get(new, "/data")
+            assert after[1][1] == home.get(new, "/_dkfeat" if new == links[-3] else "/data")

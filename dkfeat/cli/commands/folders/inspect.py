@@ -54,7 +54,7 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         "bad_rows_by_source": {source.name: source.n_bad_rows for source in manifest.sources if source.n_bad_rows},
         "labels": None if manifest.labels is None else list(manifest.labels),
         "shards": len(manifest.shards),
-        "size": sum(entry.size for entry in manifest.shards),
+        "size": manifest.size,
         "features": data.map.n_features_out,
         "map": dict(data.spec["map"]),
         "input": dict(data.spec["input"]),

@@ -31,8 +31,7 @@ def verify(
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
     anything is wrong. With --inputs, the source is read again, and the SHA-256 of
     each range is compared with the one in the manifest; the exit status is 4 if
-    the source has changed. The options for tasks and progress apply only to that
-    comparison.
+    the source has changed. --progress shows that comparison only.
 
     For example:
       dkfeat verify features/train
@@ -43,9 +42,10 @@ def verify(
     record: dict[str, Any] = {}
     try:
         if not holds_model(target, storage_options):
-            _verify_shards(target, storage_options, record)
+            execution = run_arguments(ctx, where)
+            _verify_shards(target, storage_options, execution, record)
             if inputs:
-                _verify_inputs(target, inputs, storage_options, run_arguments(ctx, where), record)
+                _verify_inputs(target, inputs, storage_options, execution, record)
         elif inputs:
             raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
         else:
@@ -73,12 +73,14 @@ def _verify_model(target: str, options: Mapping[str, Any] | None, record: dict[s
     note(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
 
 
-def _verify_shards(target: str, options: Mapping[str, Any] | None, record: dict[str, Any]) -> None:
+def _verify_shards(
+    target: str, options: Mapping[str, Any] | None, where: dict[str, Any], record: dict[str, Any]
+) -> None:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.errors import ShardError
 
     data = open_shards(target, storage_options=options_at(target, options))
-    report = data.verify()
+    report = data.verify(**where | {"progress": False})
     record |= {"kind": "shards", "target": target, "shards": report.n_shards, "size": report.n_bytes}
     record |= {"problems": report.problems, "not_listed": report.unlisted}
     _list("problem", report.problems)

@@ -1,0 +1,48 @@
+"""Removal of manifests, plans and segments that later commits have superseded."""
+
+from __future__ import annotations
+
+import logging
+
+from dkfeat.errors import DkfeatError
+from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest.batch_plan import PLAN_NAME
+from dkfeat.io.manifest.manifest import MANIFEST_NAME, SEGMENTS, Manifest, manifest_name
+from dkfeat.io.storage.base import META, Storage
+
+logger = logging.getLogger(__name__)
+
+_START = 64
+"""Bytes at the start of a manifest that tell whether its records are in segments."""
+
+
+def remove_superseded(storage: Storage, manifest: Manifest) -> None:
+    """Remove what no reader needs after the commit of a manifest; only the run that committed it may call this.
+
+    The newest `metadata.KEPT` manifests stay with their segments: a reader may have looked up one of them, and tasks of
+    a training read the one that it began with. Of older manifests the segments go first, so that an interrupted call is
+    continued by that of the next commit. A segment is removed only if a manifest that goes lists it: one that no
+    manifest lists may be of a commit under way. Of plans the newest stays, except that manifests of earlier versions,
+    which list records themselves, need the plans of all batches as long as one of them stays.
+
+    An error is logged and not raised, because the batch is committed.
+    """
+    try:
+        names = storage.list(META, sized=())
+        kept = metadata.kept_numbers(manifest.number)
+        old = {name: int(match[1]) for name in names if (match := MANIFEST_NAME.fullmatch(name))}
+        old = {name: number for name, number in old.items() if number < kept.start}
+        plans = [name for name in names if (match := PLAN_NAME.fullmatch(name)) and int(match[1]) < manifest.number]
+        heads = [head for head, _ in metadata.read_heads(storage, kept)]
+        needed = {entry.name for head in heads for entry in head.segments}
+        for name, number in old.items():
+            has_segments = SEGMENTS.encode() in storage.read_part(f"{META}/{name}", 0, _START)
+            head = metadata.read_heads(storage, [number])[0][0] if has_segments else None
+            for entry in head.segments if head is not None else ():
+                if entry.name in names and entry.name not in needed:
+                    storage.remove(f"{META}/{entry.name}")
+            storage.remove(f"{META}/{manifest_name(number)}")
+        for name in plans if all(head.segments for head in heads) else ():
+            storage.remove(f"{META}/{name}")
+    except (OSError, DkfeatError) as fault:
+        logger.warning("%s: superseded manifests are left for the next commit to remove: %s", storage.url, fault)
