@@ -197,7 +197,7 @@ class ShardDataset:
     @cached_property
     def first_rows(self) -> NDArray[np.int64]:
         """Number of the first row of each shard among all rows, and at the end the number of rows."""
-        return np.cumsum([0, *(entry.rows for entry in self.manifest.shards)])
+        return np.concatenate([[0], np.cumsum(self.manifest.records.shards["rows"])])
 
     @property
     def shape(self) -> tuple[int, int]:
