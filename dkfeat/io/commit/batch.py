@@ -244,7 +244,7 @@ class Batch:
             added = Segment.of(new, sources, self.plan.splits, self.plan.files, f"batch {self.number}")
             former_records = [] if former is None else [former.records]
             kept, merged = _merged(former, added)
-            text = merged.to_json()
+            texts = merged.files()
             head = Head(
                 requires=(SEGMENTS,),
                 number=self.plan.number,
@@ -255,14 +255,14 @@ class Batch:
                 rows=sum(entry.rows for entry in new) + (former.rows if former else 0),
                 nnz=sum(entry.nnz for entry in new) + (former.nnz if former else 0),
                 n_empty_rows=sum(entry.n_empty for entry in new) + (former.n_empty_rows if former else 0),
-                segments=(*kept, merged.entry(text)),
+                segments=(*kept, *(entry for entry, _ in texts)),
                 previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
                 run=run,
             )
             manifest = Manifest.of(head, Segment.joined([*former_records, added]))
         except ShardError as fault:
             raise CommitError(f"{self.storage.url}: the batch is not complete: {fault}") from fault
-        return self._publish(manifest, text)
+        return self._publish(manifest, texts)
 
     def _numeric_envs(self, added: Sequence[str]) -> dict[str, list[str]]:
         """Key of the run block with the numeric environments of all shards, if there is more than one."""
@@ -378,11 +378,12 @@ class Batch:
                 logger.warning("%s/%s was damaged; set aside as %s", self.storage.url, name, aside)
                 self.storage.create(name, text)
 
-    def _publish(self, manifest: Manifest, segment: bytes) -> Manifest:
+    def _publish(self, manifest: Manifest, segments: Sequence[tuple[SegmentEntry, bytes]]) -> Manifest:
         assert self.plan is not None
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
             self._check_plan(self.plan)
-            self._write_segment(f"{META}/{manifest.segments[-1].name}", segment)
+            for entry, text in segments:
+                self._write_segment(f"{META}/{entry.name}", text)
         text = manifest.to_json()
         manifest = replace(manifest, sha256=hashlib.sha256(text).hexdigest())
         name = f"{META}/{manifest.name}"
@@ -413,7 +414,7 @@ class Batch:
 
 
 def _merged(former: Manifest | None, added: Segment) -> tuple[tuple[SegmentEntry, ...], Segment]:
-    """Return the segments that stay as they are, and the segment of this batch, to which the others are joined."""
+    """Return the segments that stay as they are, and the records of this batch, to which those of others are joined."""
     if former is None:
         return (), added
     if not former.segments:  # an earlier version listed the records in the manifest

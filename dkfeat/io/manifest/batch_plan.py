@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, Self, TypedDict
 
 from dkfeat.blocks import SourceFile, Split
-from dkfeat.canonical import Count, Name, Sha256, dumps, parse_object, typed
-from dkfeat.errors import SpecConflictError
+from dkfeat.canonical import MAX_BYTES, Count, Name, Sha256, dumps, parse_object, typed
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.io.manifest.manifest import FORMAT, GROUPS, check_format
 from dkfeat.io.manifest.records import check
 
@@ -67,8 +67,14 @@ class BatchPlan:
     """Splits of the files, numbered on from the previous batch."""
 
     def to_json(self) -> bytes:
-        """Serialize the plan; `from_json` reads the result."""
-        return dumps(
+        """Serialize the plan; `from_json` reads the result.
+
+        Raises
+        ------
+        ConfigError
+            If it would be too long for `from_json`.
+        """
+        text = dumps(
             {
                 "format": FORMAT,
                 **({"requires": [GROUPS]} if any(split.others for split in self.splits) else {}),
@@ -78,6 +84,12 @@ class BatchPlan:
                 "splits": map(_split_mapping, self.splits),
             }
         )
+        if len(text) > MAX_BYTES:
+            raise ConfigError(
+                f"the plan of {len(self.splits):,} splits of {len(self.files):,} files takes {len(text):,} bytes, but "
+                f"at most {MAX_BYTES:,} can be read again; raise blocksize, or divide the source into several targets"
+            )
+        return text
 
     @classmethod
     def from_json(cls, data: bytes, what: str) -> Self:

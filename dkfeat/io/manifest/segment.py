@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
-from dkfeat.canonical import Count, Name, Sha256, Undecoded, check_fields, dumps, parse_typed
+from dkfeat.canonical import MAX_BYTES, Count, Name, Sha256, Undecoded, check_fields, dumps, parse_typed
+from dkfeat.errors import CommitError
 from dkfeat.io.manifest.records import BadCount, ShardEntry, SourceEntry, check, check_order
 
 SEGMENT_NAME = re.compile(r"segment-[0-9a-f]{64}\.json")
@@ -305,11 +306,43 @@ class Segment:
         firsts = {
             group: getattr(self, f"n_{group}") - sum(getattr(entry, group) for entry in entries) for group in _KINDS
         }
+        return self._half(firsts, is_last=True)
+
+    def files(self) -> list[tuple[SegmentEntry, bytes]]:
+        """Return references and texts of the files that hold the records, in order.
+
+        If one file would be longer than `from_json` accepts, there are several, cut between sources.
+
+        Raises
+        ------
+        CommitError
+            If the records of a single source are too long.
+        """
+        text = self.to_json()
+        if len(text) <= MAX_BYTES:
+            return [(self.entry(text), text)]
+        source, pieces = self.splits["source"], self.splits["pieces"]
+        firsts = np.cumsum(pieces) - pieces
+        places = np.flatnonzero(np.diff(source)) + 1
+        if not len(places):
+            raise CommitError(
+                f"source {self.sources['name'][0]!a} gave {self.n_shards:,} shards, whose records take {len(text):,} "
+                f"bytes, but at most {MAX_BYTES:,} can be read; raise blocksize, or divide the file, and choose "
+                "another target"
+            )
+        del text  # before the texts of the halves are made
+        middle = places[np.argmin(np.abs(2 * firsts[places] - self.n_shards))]
+        cut = {"sources": source[middle], "splits": middle, "shards": firsts[middle]}
+        return [file for is_last in (False, True) for file in self._half(cut, is_last=is_last).files()]
+
+    def _half(self, cut: Mapping[str, int], *, is_last: bool) -> Segment:
+        """Return the records before these positions, at which a source begins, or those from there."""
         groups = {
-            group: {name: _last(column, name, first) for name, column in getattr(self, group).items()}
-            for group, first in firsts.items()
+            group: {name: _half(column, name, place, is_last) for name, column in getattr(self, group).items()}
+            for group, place in cut.items()
         }
-        groups["splits"]["source"] = groups["splits"]["source"] - firsts["sources"]
+        if is_last:
+            groups["splits"]["source"] = groups["splits"]["source"] - cut["sources"]
         return Segment(**groups, what=None)
 
 
@@ -368,11 +401,12 @@ def _joined(columns: Sequence[Any], firsts: Sequence[int]) -> Any:
     return [value for column in columns for value in column]
 
 
-def _last(column: Any, name: str, first: int) -> Any:
-    """Return the column of the records from position `first`."""
+def _half(column: Any, name: str, cut: int, is_last: bool) -> Any:
+    """Return the column of the records before position `cut`, or of those from there."""
     if isinstance(column, dict):
-        return {place - first: value for place, value in column.items() if place >= first}
-    return column[first * (_DIGITS[name] if isinstance(column, str) else 1) :]
+        return {place - cut * is_last: value for place, value in column.items() if (place >= cut) == is_last}
+    cut *= _DIGITS[name] if isinstance(column, str) else 1
+    return column[cut:] if is_last else column[:cut]
 
 
 EMPTY = Segment.of((), (), (), ())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dkfeat.errors import CommitError, ShardError
+from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.maintenance import abort, clean
-from dkfeat.io.manifest import metadata
+from dkfeat.io.manifest import batch_plan, metadata, segment
 from dkfeat.io.manifest.record_lists import planned_splits
 from dkfeat.io.shards import reader
 from dkfeat.io.storage import open_storage
@@ -51,6 +53,44 @@ def test_batches__metadata_do_not_grow_with_their_number(job):
     assert [source.name for source in found.sources] == [f"day{number}.txt" for number in range(40)]
     assert [split.file.name for split in planned_splits(found.records)] == [source.name for source in found.sources]
     assert len(listed_in(job.target, 40)["shards"]) == len(found.shards) == 80
+
+
+def test_batch__too_long_for_one_segment__is_several(job, tmp_path, monkeypatch):
+    write_sources(job.sources, files=7, lines=4)
+    whole = replace(job, target=tmp_path / "whole").run()
+    monkeypatch.setattr(segment, "MAX_BYTES", 1500)
+    create = LocalStorage.create
+
+    def full_disk(storage, name, data, **options):
+        if "segment" in name and names(job, "segment"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return create(storage, name, data, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", full_disk)
+        with pytest.raises(CommitError, match="No space"):
+            job.run()
+    manifest = job.run()
+    assert max(entry.size for entry in manifest.segments) <= 1500
+    assert names(job, "segment") == sorted(entry.name for entry in manifest.segments)
+    assert len(manifest.segments) > 2
+    assert manifest.records.to_json() == whole.records.to_json()
+    add(job, 7, 3)
+    assert reader.read_manifest(open_storage(job.target)).n_splits == whole.n_splits + 3
+    assert_dataset_whole(job.target, committed=True)
+    monkeypatch.setattr(segment, "MAX_BYTES", 500)
+    with pytest.raises(CommitError, match=r"source 'day[0-9]+\.txt' gave 2 shards, .*raise blocksize"):
+        add(job, 10, 1)
+
+
+def test_plan__too_long_to_be_read_again__is_refused_before_work(job, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_plan, "MAX_BYTES", 200)
+        with pytest.raises(ConfigError, match=r"plan of 1 splits .*raise blocksize"):
+            job.run()
+    assert not job.transforms
+    assert names(job, "plan") == []
+    job.run()
 
 
 def test_reader__of_a_kept_manifest_reads_it_after_later_commits(job):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ShardError
+from dkfeat.io.manifest import segment
 from dkfeat.io.manifest.record_lists import Shards, Sources, planned_splits
 from dkfeat.io.manifest.records import ShardEntry, SourceEntry
 from dkfeat.io.manifest.segment import EMPTY, MOST_RECORDS, Segment, to_merge
@@ -87,6 +88,15 @@ def test_segments__the_last_ones_are_cut_off_again():
     whole = Segment.joined(made)
     for count in (1, 2, 3):
         assert whole.last(references[-count:]).to_json() == Segment.joined(made[-count:]).to_json()
+
+
+def test_segment__too_long_for_a_file__is_cut_between_sources(monkeypatch):
+    whole = Segment.joined([Segment.of(*records) for records in parts()])
+    monkeypatch.setattr(segment, "MAX_BYTES", 900)
+    files = whole.files()
+    assert [entry.splits for entry, _ in files] == [1, 1, 1]
+    read = [Segment.from_json(text) for _, text in files]
+    assert Segment.joined(read).to_json() == whole.to_json()
 
 
 @given(sizes=st.lists(st.integers(1, 3 * MOST_RECORDS), max_size=60))
