@@ -13,6 +13,7 @@ from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.io.libsvm.messages import unterminated_line
+from dkfeat.io.manifest.batch_plan import BatchPlan
 from dkfeat.io.sources.base import Scan, Source, SplitScan
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def scan(
     ------
     dkfeat.errors.SourceNotFoundError
         If no file matches.
+    dkfeat.errors.ConfigError
+        If there are more splits than a plan can list, about six million.
     dkfeat.errors.ParseError, dkfeat.errors.ParquetError
         If text is malformed or a file is damaged or unsuitable; the error gives the position.
 
@@ -107,19 +110,26 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
     """Scan the source's files, as they were listed, on an open runner."""
     source = source.inspect(files)
     splits = source.splits(files)
+    BatchPlan(number=1, spec_fp="", files=tuple(files), splits=splits).to_json()  # an error now, not after the scan
     parts: dict[int, SplitScan] = {}
 
-    def done(split: Split, part: SplitScan) -> int:
-        parts[split.number] = part
-        return part.n_rows
+    def run(source: Source, splits: Sequence[Split]) -> None:
+        joined: dict[tuple[bool, bool], SplitScan] = {}
 
-    run_stage("scan", ScanTask(source), source, splits, runner, progress, done)
+        def done(split: Split, part: SplitScan) -> int:
+            part.join_labels(source, joined)
+            parts[split.number] = part
+            return part.n_rows
+
+        run_stage("scan", ScanTask(source), source, splits, runner, progress, done)
+
+    run(source, splits)
     found = Scan.merge(source, files, splits, [parts[split.number] for split in splits])
     doubtful = [split for split in splits if not parts[split.number].fits(found)]
     if not doubtful:
         return found
     resolved = source.resolve(found)  # scanned again with its options, which locates the bad rows
-    run_stage("scan", ScanTask(resolved), resolved, doubtful, runner, progress, done)
+    run(resolved, doubtful)
     return Scan.merge(resolved, files, splits, [parts[split.number] for split in splits])
 
 

@@ -7,8 +7,10 @@ import pytest
 import dkfeat
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.scan import ScanTask
-from dkfeat.errors import ParseError
+from dkfeat.errors import ConfigError, ParseError
 from dkfeat.io.files.lines import WINDOW_BYTES
+from dkfeat.io.manifest import batch_plan
+from dkfeat.io.sources.base import Scan
 
 
 def scan_text(folder, *texts, **options):
@@ -29,6 +31,30 @@ def test_scan_task__stops_within_a_window(tmp_path):
     asked.clear()
     ScanTask(source)(split, lambda: asked.append(1))
     assert 8 <= len(asked) <= 10
+
+
+def test_scan__joins_the_labels_of_splits(tmp_path, monkeypatch):
+    merged, merge = [], Scan.merge
+    monkeypatch.setattr(Scan, "merge", lambda *parts: merged.extend(parts[-1]) or merge(*parts))
+    blocks = ["".join(f"{label}\n" for label in range(first, first + 500)) for first in range(10_000, 20_000, 500)]
+    assert scan_text(tmp_path, "".join(blocks), blocksize=3000).labels == tuple(range(10_000, 20_000))
+    assert len(merged) == len(blocks)
+    assert len({id(part.labels) for part in merged}) == 1
+    assert scan_text(tmp_path, "".join(blocks), "20000\n", blocksize=3000).labels is None
+
+
+@pytest.mark.parametrize("blocksize", [1, "64MiB"])
+def test_scan__labels_are_not_those_of_rows_that_only_the_second_pass_sets_aside(tmp_path, blocksize):
+    texts = ["1 1:1\n2 5:1\n", "3 0:1\n", f"4 1:1\n{2**53 + 1} 1:1\n", "0.5 1:1\n"]
+    for order in (texts, texts[::-1]):
+        found = scan_text(tmp_path, *order, n_features=5, blocksize=blocksize, on_bad_row="quarantine")
+        assert (found.labels, found.n_bad_rows) == ((0.5, 1.0, 3.0, 4.0), 2)
+
+
+def test_scan__more_splits_than_a_plan_can_list__are_refused_before_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_plan, "MAX_BYTES", 1000)
+    with pytest.raises(ConfigError, match=r"plan of 24 splits of 1 files .*raise blocksize"):
+        scan_text(tmp_path, "no row\n" * 24, blocksize=7)
 
 
 @pytest.mark.fault("I-41")

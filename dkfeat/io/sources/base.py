@@ -70,6 +70,20 @@ class SplitScan:
         is_wide = self.max_index is not None and self.max_index - (not scan.zero_based) >= scan.n_features
         return not is_wide and not (self.has_inexact_labels and scan.label_dtype == "float64")
 
+    def join_labels(self, source: Source, joined: dict[tuple[bool, bool], SplitScan]) -> None:
+        """Replace the labels by one set for all splits of a source that `fits` treats alike, kept in `joined`.
+
+        So memory does not grow with the number of splits, and the labels of splits that do not fit stay apart.
+        """
+        most_features = _MOST_FEATURES if source.n_features is None else source.n_features
+        reaches_end = self.max_index is not None and self.max_index >= most_features
+        first = joined.setdefault((reaches_end, self.has_inexact_labels), self)
+        if first.labels is not None and self.labels is not None:
+            first.labels |= self.labels
+        if self.labels is None or len(first.labels or ()) > MOST_LABELS:
+            first.labels = None
+        self.labels = first.labels
+
     def add_bad_rows(self, bad: Sequence[BadRow]) -> None:
         """Add bad rows, in order, to the counts."""
         self.n_bad_rows += len(bad)
@@ -123,9 +137,9 @@ class Scan:
         if label_dtype == "auto":
             declared = all(map(is_int64, source.labels or ()))
             label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
-        labels = None
-        if all(part.labels is not None for part in parts):
-            union = sorted({label for part in parts for label in part.labels or ()})
+        labels, sets = None, {id(part.labels): part.labels for part in parts}.values()  # many parts share a set
+        if None not in sets:
+            union = sorted(set().union(*(each for each in sets if each is not None)))
             kind = int if label_dtype == "int64" else float
             labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
         bad = (
