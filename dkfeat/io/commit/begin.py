@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FIRST_OUT_OF_ORDER = 1_000_000
+"""First number of a split that has seven digits; names of shards are in the order of rows only up to there."""
+
 
 def begin(
     storage: Storage,
@@ -89,7 +92,7 @@ def begin(
     Raises
     ------
     ConfigError
-        If the spec is too long.
+        If the spec or the plan is too long.
     CommitError
         If the target cannot be written.
     CommitConflictError
@@ -149,6 +152,13 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
         cut = splits(new) if callable(splits) else splits
         batch.plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
         storage.create(name, batch.plan.to_json())
+        if FIRST_OUT_OF_ORDER in range(first, first + len(batch.plan.splits)):
+            logger.warning(
+                "%s: from split %d on, the names of shards have another order than the rows; dkfeat reads the rows in "
+                "order, but for other Parquet readers raise blocksize, or divide the source into several targets",
+                storage.url,
+                FIRST_OUT_OF_ORDER,
+            )
     elif not resume:
         raise CommitConflictError(
             f"{storage.url}: batch {number} is unfinished; allow resume, or choose another target"

@@ -117,7 +117,9 @@ def holds_identity(footer: bytes, entry: ShardEntry) -> bool:
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:
-    """Return the name of a shard, a function of its inputs; sorted names are in the source's row order.
+    """Return the name of a shard, a function of its inputs.
+
+    Sorted names are in the source's row order up to a million splits, and 10,000 pieces of a split.
 
     Parameters
     ----------

@@ -93,6 +93,18 @@ def test_begin__source_touched__tells_how_to_give_it_its_time_back(job):
     assert job.run().number == 1
 
 
+def test_begin__more_splits_than_names_in_order__warns_once(job, monkeypatch, caplog):
+    monkeypatch.setattr(commit, "FIRST_OUT_OF_ORDER", 4)
+    job.run()
+    assert len(job.splits()) == 4
+    assert "order" not in caplog.text
+    for number in (2, 3):
+        write_sources(job.sources, files=1, lines=4, first=number)
+        job.run()
+    (warning,) = (message for message in caplog.messages if "order" in message)
+    assert "from split 4 on, the names of shards have another order than the rows" in warning
+
+
 @pytest.mark.fault("D-12")
 def test_run_ids__never_collide(job, monkeypatch):
     monkeypatch.setattr(
