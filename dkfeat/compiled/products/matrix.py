@@ -1,7 +1,8 @@
-"""Products of dense and sparse float32 rows with a table of weights, summed over columns in ascending order.
+"""Products of dense and sparse rows with a table of weights, summed over columns in ascending order.
 
-Each term is added by a fused multiply-add if the CPU has one. A zero adds nothing, so dense and sparse rows give equal
-bits, in blocks of any size. Products are added to the output, so columns may be processed in parts, in ascending order.
+Rows, weights and sums are all float32 or all float64. Each term is added by a fused multiply-add if the CPU has one. A
+zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Products are added to the output, so
+columns may be processed in parts, in ascending order.
 
 A table has the shape (n_tiles, n_columns, 64): components are in tiles of 64, as `dkfeat.compiled.random.tables` draws
 them.
@@ -20,17 +21,20 @@ from numba.core import cgutils, types
 from dkfeat.compiled.jit import kernel
 from dkfeat.compiled.random.tables import TILE
 from dkfeat.compiled.simd.registration import I64, Code, register
-from dkfeat.compiled.simd.vector import LANES, call_intrinsic, emit_prefetch, f32x16, repeat
+from dkfeat.compiled.simd.vector import call_intrinsic, emit_prefetch, repeat
 
 AHEAD = 8
 """Number of nonzeros by which the prefetch of weights is ahead."""
 
 _ROWS = 6
-"""Number of rows multiplied at a time: 24 sums and 4 vectors of weights fill the 32 registers of AVX-512."""
-_ROW_BLOCK = 96
-"""Number of rows that stay in the second-level cache while all tiles are processed."""
+"""Number of rows multiplied at a time: with four vectors of weights, 24 sums fill the 32 registers of AVX-512. AVX2 has
+16 registers of half the size, for one vector of weights and its sums."""
+_ROW_BLOCK = 384
+"""Number of rows for which all tiles are read; a block of them stays in the caches."""
 _COLUMN_BLOCK = 128
-"""Number of columns whose weights in a tile, 32 KiB, stay in the first-level cache for a block of rows."""
+"""Number of columns whose weights in a tile, 32 KiB of float32, stay in the first-level cache for a block of rows."""
+_LINE = 64
+"""Bytes of a vector, which is also a cache line."""
 
 
 def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: Any, rows: int) -> None:
@@ -58,60 +62,78 @@ def multiply_listed(x, at, positions, table, begin, count, out, to):
         sums += x[k] * chosen[positions[k] * TILE : (positions[k] + 1) * TILE]
 
 
-def _emit(builder: Any, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
-    """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, with the sums in registers."""
-    kind = f32x16.backend
-    vectors = TILE // LANES
-    pointers = [builder.bitcast(output, kind.as_pointer()) for output in outputs]
-    targets = [[builder.gep(pointer, [I64(v)]) for v in range(vectors)] for pointer in pointers]
-    sums = [[cgutils.alloca_once_value(builder, builder.load(target, align=4)) for target in row] for row in targets]
-    with cgutils.for_range(builder, count) as loop:
-        pointer = builder.bitcast(weights_at(loop.index), kind.as_pointer())
-        weights = [builder.load(builder.gep(pointer, [I64(v)]), align=4) for v in range(vectors)]
-        for row, totals in zip(rows, sums, strict=True):
-            value = repeat(builder, kind, builder.load(row(loop.index)))
-            for weight, total in zip(weights, totals, strict=True):
-                builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
-    for row_targets, totals in zip(targets, sums, strict=True):
-        for target, total in zip(row_targets, totals, strict=True):
-            builder.store(builder.load(total), target, align=4)
+def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
+    """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, for as many components as have sums in registers.
+
+    `weights_at` also receives the first component and the number of components.
+    """
+    builder, align = code.builder, code.kinds[0].dtype.bitwidth // 8
+    lanes = _LINE // align
+    vector = ir.VectorType(outputs[0].type.pointee, lanes)
+    width = lanes * (4 if len(rows) == 1 or code.has_avx512 else 1)
+    for first in range(0, TILE, width):
+        targets = [
+            [
+                builder.bitcast(builder.gep(output, [I64(first + at)]), vector.as_pointer())
+                for at in range(0, width, lanes)
+            ]
+            for output in outputs
+        ]
+        sums = [
+            [cgutils.alloca_once_value(builder, builder.load(target, align=align)) for target in row] for row in targets
+        ]
+        with cgutils.for_range(builder, count) as loop:
+            pointer = builder.bitcast(weights_at(loop.index, first, width), vector.as_pointer())
+            weights = [builder.load(builder.gep(pointer, [I64(v)]), align=align) for v in range(width // lanes)]
+            for row, totals in zip(rows, sums, strict=True):
+                value = repeat(builder, vector, builder.load(row(loop.index)))
+                for weight, total in zip(weights, totals, strict=True):
+                    builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
+        for row_targets, totals in zip(targets, sums, strict=True):
+            for target, total in zip(row_targets, totals, strict=True):
+                builder.store(builder.load(total), target, align=align)
 
 
-_FLOATS, _OFFSETS = types.Array(types.float32, 1, "C"), types.Array(types.int64, 1, "C")
-_F32 = ir.FloatType()
+_OFFSETS = types.Array(types.int64, 1, "C")
 
 
 def _emit_rows(code: Code, *values: Any, n_rows: int) -> None:
     x, at, step, table, begin, count, out, to, out_step = values
-    builder = code.builder
-    starts = [code.pointer(0, x, start, _F32) for start in code.offsets(at, step, n_rows)]
-    outputs = [code.pointer(6, out, start, _F32) for start in code.offsets(to, out_step, n_rows)]
-    first_weight = code.pointer(3, table, begin, _F32)
+    builder, kind = code.builder, code.element(0)
+    starts = [code.pointer(0, x, start, kind) for start in code.offsets(at, step, n_rows)]
+    outputs = [code.pointer(6, out, start, kind) for start in code.offsets(to, out_step, n_rows)]
+    first_weight = code.pointer(3, table, begin, kind)
     rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
-    _emit(builder, rows, lambda k: builder.gep(first_weight, [builder.mul(k, I64(TILE))]), count, outputs)
+
+    def weights_at(k: Any, first: int, _: int) -> Any:
+        return builder.gep(first_weight, [builder.add(builder.mul(k, I64(TILE)), I64(first))])
+
+    _emit(code, rows, weights_at, count, outputs)
 
 
 def _emit_listed(code: Code, *values: Any) -> None:
     x, at, positions, table, begin, count, out, to = values
-    builder = code.builder
-    start, first_position = code.pointer(0, x, at, _F32), code.pointer(2, positions, at, I64)
-    first_weight, output = code.pointer(3, table, begin, _F32), code.pointer(6, out, to, _F32)
+    builder, kind = code.builder, code.element(0)
+    start, first_position = code.pointer(0, x, at, kind), code.pointer(2, positions, at, I64)
+    first_weight, output = code.pointer(3, table, begin, kind), code.pointer(6, out, to, kind)
 
-    def weights_at(k):
+    def weights_at(k: Any, first: int, width: int) -> Any:
         column = builder.load(builder.gep(first_position, [k]))
         later = builder.load(builder.gep(first_position, [builder.add(k, I64(AHEAD))]))
-        for line in range(0, TILE, LANES):
+        for line in range(first, first + width, _LINE // (code.kinds[0].dtype.bitwidth // 8)):
             offset = builder.add(builder.mul(later, I64(TILE)), I64(line))
             emit_prefetch(builder, builder.gep(first_weight, [offset]), for_write=False)
-        return builder.gep(first_weight, [builder.mul(column, I64(TILE))])
+        return builder.gep(first_weight, [builder.add(builder.mul(column, I64(TILE)), I64(first))])
 
-    _emit(builder, [lambda k: builder.gep(start, [k])], weights_at, count, [output])
+    _emit(code, [lambda k: builder.gep(start, [k])], weights_at, count, [output])
 
 
-for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
-    register(_function, (_FLOATS, types.intp, types.intp) * 3, partial(_emit_rows, n_rows=_n_rows), types.none)
-_LISTED = (_FLOATS, types.intp, _OFFSETS, _FLOATS, types.intp, types.intp, _FLOATS, types.intp)
-register(multiply_listed, _LISTED, _emit_listed, types.none)
+for _type in (types.float32, types.float64):
+    _numbers = types.Array(_type, 1, "C")
+    for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
+        register(_function, (_numbers, types.intp, types.intp) * 3, partial(_emit_rows, n_rows=_n_rows), types.none)
+    _listed = (_numbers, types.intp, _OFFSETS, _numbers, types.intp, types.intp, _numbers, types.intp)
+    register(multiply_listed, _listed, _emit_listed, types.none)
 
 
 @kernel
@@ -120,10 +142,10 @@ def multiply_dense(x, n_samples, n_columns, table, n_tiles, out, to, step):
 
     Parameters
     ----------
-    x : ndarray of shape (n_samples * n_columns,), float32
+    x : ndarray of shape (n_samples * n_columns,), float32 or float64
     n_samples, n_columns, n_tiles : int
-    table : ndarray of shape (n_tiles * n_columns * 64,), float32
-    out : ndarray, flat, float32
+    table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
+    out : ndarray, flat, of the same dtype
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
@@ -152,10 +174,10 @@ def multiply_sparse(indptr, positions, values, n_columns, table, n_tiles, out, t
     indptr : ndarray of shape (n_samples + 1,), int64
     positions : ndarray of shape (nnz + AHEAD,), int64
         Position in the table of each value's column, ascending in a row; the last AHEAD are arbitrary.
-    values : ndarray of shape (nnz,), float32
+    values : ndarray of shape (nnz,), float32 or float64
     n_columns, n_tiles : int
-    table : ndarray of shape (n_tiles * n_columns * 64,), float32
-    out : ndarray, flat, float32
+    table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
+    out : ndarray, flat, of the same dtype
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """

@@ -42,6 +42,15 @@ class Code(NamedTuple):
         data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
         return self.builder.bitcast(self.builder.gep(data, [at]), kind.as_pointer())
 
+    def element(self, argument: int) -> ir.Type:
+        """Return the LLVM type of the elements of an argument, which is an array."""
+        return self.context.get_data_type(self.kinds[argument].dtype)
+
+    @property
+    def has_avx512(self) -> bool:
+        """True if the code may use the 32 registers of AVX-512; others have half the size or half the number."""
+        return "+avx512f" in self.context.codegen().magic_tuple()[2]
+
     def offsets(self, at: Any, step: Any, size: int) -> list:
         """Compute the offsets `at`, `at` + `step`, ... ."""
         offsets = [at]

@@ -130,9 +130,11 @@ def _declared(builder: Any, name: str, kind: ir.FunctionType) -> Any:
 
 
 def call_intrinsic(builder: Any, name: str, *vectors: Any) -> Any:
-    """Emit a call of an LLVM intrinsic, such as ``"floor"``, on vectors f32x16."""
-    kind = ir.FunctionType(f32x16.backend, [f32x16.backend] * len(vectors))
-    return builder.call(_declared(builder, f"llvm.{name}.v{LANES}f32", kind), vectors)
+    """Emit a call of an LLVM intrinsic, such as ``"floor"``, on vectors of one type of floats."""
+    vector = vectors[0].type
+    bits = 32 if vector.element == ir.FloatType() else 64
+    kind = ir.FunctionType(vector, [vector] * len(vectors))
+    return builder.call(_declared(builder, f"llvm.{name}.v{vector.count}f{bits}", kind), vectors)
 
 
 def repeat(builder: Any, vector: ir.VectorType, value: Any) -> Any:

@@ -1,33 +1,39 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba.core.codegen import get_host_cpu_features
 
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
 
 
-def some_product(n_samples, n_columns, n_tiles, seed=0):
+def some_product(n_samples, n_columns, n_tiles, seed=0, dtype=np.float32):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_samples, n_columns)) * (rng.random((n_samples, n_columns)) < 0.5)
-    table = rng.standard_normal((n_tiles, n_columns, 64)).astype(np.float32)
-    return X.astype(np.float32), table
+    table = rng.standard_normal((n_tiles, n_columns, 64)).astype(dtype)
+    return X.astype(dtype), table
 
 
 @pytest.mark.parametrize(
     ("n_samples", "n_columns", "n_tiles"), [(1, 1, 1), (7, 30, 2), (13, 5, 3), (100, 3, 1), (6, 0, 1)]
 )
-def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tiles):
-    X, table = some_product(n_samples, n_columns, n_tiles)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tiles, dtype):
+    X, table = some_product(n_samples, n_columns, n_tiles, dtype=dtype)
     width = n_tiles * 64 + 5
-    dense, sparse = np.full((2, n_samples, width), 9, np.float32)
+    dense, sparse = np.full((2, n_samples, width), 9, dtype)
     dense[:, 3:-2] = sparse[:, 3:-2] = 0
     rows = sp.csr_matrix(X)
     target = 3, width
     multiply_dense(X.ravel(), n_samples, n_columns, table.ravel(), n_tiles, dense.reshape(-1), *target)
     indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
     multiply_sparse(indptr, positions, rows.data, n_columns, table.ravel(), n_tiles, sparse.reshape(-1), *target)
-    matrix = table.transpose(1, 0, 2).reshape(n_columns, n_tiles * 64).astype(np.float64)
-    bound = 2.0**-24 * n_columns * np.abs(X).astype(np.float64) @ np.abs(matrix)
-    assert (np.abs(dense[:, 3:-2] - X.astype(np.float64) @ matrix) <= bound).all()
+    matrix = table.transpose(1, 0, 2).reshape(n_columns, n_tiles * 64).astype(np.longdouble)
+    bound = np.finfo(dtype).eps / 2 * n_columns * np.abs(X) @ np.abs(matrix)
+    assert (np.abs(dense[:, 3:-2] - X.astype(np.longdouble) @ matrix) <= bound).all()
     assert np.array_equal(sparse, dense)
     assert (dense[:, :3] == 9).all()
     assert (dense[:, -2:] == 9).all()
@@ -53,3 +59,26 @@ def test_products__columns_may_come_in_parts():
         multiply_sparse(indptr, positions, rows.data, part.shape[1], held.ravel(), 2, sparse.reshape(-1), 0, 128)
     assert np.array_equal(parts, whole)
     assert np.array_equal(sparse, whole)
+
+
+SCRIPT = """
+import hashlib
+import numpy as np
+from dkfeat.compiled.products.matrix import multiply_dense
+digest = hashlib.sha256()
+for dtype in (np.float32, np.float64):
+    x, table = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in (13 * 200, 2 * 200 * 64))
+    out = np.zeros(13 * 128, dtype)
+    multiply_dense(x, 13, 200, table, 2, out, 0, 128)
+    digest.update(out.tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.skipif("+fma" not in get_host_cpu_features(), reason="needs a processor with fused arithmetic")
+def test_products__same_bits_with_avx2_alone():
+    digests = set()
+    for change in ({}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}):
+        command, environment = [sys.executable, "-c", SCRIPT], {**os.environ, **change}
+        digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(digests) == 1
