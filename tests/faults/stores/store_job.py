@@ -83,10 +83,10 @@ def race(arguments: argparse.Namespace) -> int:
     for number in range(arguments.copies):
         if (child := os.fork()) == 0:
 
-            def at_once(self: runs.Batch, text: bytes, ready: str = f"{arguments.barrier}.{number}") -> Any:
+            def at_once(self: runs.Batch, *given: Any, ready: str = f"{arguments.barrier}.{number}") -> Any:
                 Path(ready).touch()
                 wait_for(lambda: len(list(arguments.barrier.parent.glob("race.*"))) == arguments.copies)
-                return publish(self, text)
+                return publish(self, *given)
 
             runs.Batch._publish = at_once  # type: ignore[method-assign]  # that is the point
             status = 1
