@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
+PICKLED_RECORDS = 1024
+"""Number of records of shards that are pickled together."""
 
 
 def run_plan(
@@ -173,7 +176,7 @@ class _Totals:
         if source.labels is not None:
             kind = int if source.label_dtype == "int64" else float
             self._declared = tuple(sorted(map(kind, source.labels)))
-        self.entries: list[ShardEntry] = []
+        self.entries = _Entries()
         self.final_newlines: dict[str, bool] = {}
         """For each file of text, True if its last line has a line end."""
         self.environments = _Environments(job.storage, run.number)
@@ -207,6 +210,31 @@ class _Totals:
         """Raise an error if there are too many bad rows for a batch of `n_rows` rows, or of an unknown number."""
         first = None if self._first is None else (self._first[0].files[self._first[1].file], self._first[1])
         self._limit.check(self.n_bad, n_rows, first)
+
+
+class _Entries:
+    """Records of shards until the commit: pickled, they take 230 bytes rather than 770."""
+
+    def __init__(self) -> None:
+        self._pickled: list[bytes] = []
+        self._last: list[ShardEntry] = []
+        self._count = 0
+
+    def extend(self, entries: Sequence[ShardEntry]) -> None:
+        """Add records."""
+        self._last.extend(entries)
+        self._count += len(entries)
+        if len(self._last) >= PICKLED_RECORDS:
+            self._pickled.append(pickle.dumps(self._last))
+            self._last = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        for data in self._pickled:
+            yield from pickle.loads(data)
+        yield from self._last
 
 
 def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> None:

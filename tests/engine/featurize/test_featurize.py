@@ -14,7 +14,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.engine.tasks import job
+from dkfeat.engine.tasks import batch, job
 from dkfeat.errors import (
     CommitConflictError,
     CommitError,
@@ -542,3 +542,11 @@ def test_featurize__secrets_are_written_nowhere(tiny_folder, tmp_path):
     written = b"".join(path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file())
     assert b"planted-secret" not in written
     assert "planted-secret" not in stream.getvalue() + repr(source)
+
+
+def test_featurize__records_of_shards_wait_for_the_commit_in_groups(source, tmp_path, monkeypatch):
+    featurized(source, tmp_path / "whole")
+    monkeypatch.setattr(batch, "PICKLED_RECORDS", 3)
+    manifest = featurized(source, tmp_path / "groups")
+    assert len(manifest.shards) > 12
+    assert state(tmp_path / "groups") == state(tmp_path / "whole")
