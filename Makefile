@@ -14,7 +14,7 @@ SEED   := $(or $(SEED),$(shell date +%s))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow coverage faults kills test-nojit lint format types check bench reproduce docs lowest clean
+.PHONY: help demo test test-all test-slow coverage faults kills endurance test-nojit lint format types check bench reproduce docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests o
 
 kills: $(VENV)/.stamp-test  ## kill runs at every step and count those that end with identical bytes
 	@$(BIN)/$(PYTEST) -q $(EVERY) -k 'crash__ or driver_killed' tests/faults/processes/test_crash.py tests/faults/processes/test_kills.py $(ARGS)
+
+endurance: $(VENV)/.stamp-test  ## an hour of kills, nights and runs of one client; ARGS='--seed 1' repeats a run
+	@$(BIN)/python -m tests.faults.endurance $(ARGS)
 
 test-nojit: $(VENV)/.stamp-test  ## compiled loops run as plain Python, small inputs only
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/compiled tests/test_random_streams.py $(ARGS)

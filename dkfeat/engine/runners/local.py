@@ -220,9 +220,18 @@ def _start_process(task: SplitTask, blas_threads: int) -> None:
     global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
     signal.signal(signal.SIGTERM, _exit_by_exception)
+    threading.Thread(target=_end_with_driver, daemon=True).start()
     dask.multiprocessing.initialize_worker_process()
     threadpool_limits(blas_threads)
     _process_task = task
+
+
+def _end_with_driver() -> None:
+    """End this process when the driver was killed: a pool's processes would wait for tasks forever."""
+    driver = multiprocessing.parent_process()
+    assert driver is not None  # this is a process of a pool
+    driver.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of a signal's handler

@@ -118,6 +118,25 @@ def test_driver_killed__resume_is_identical_at_every_point(kill_at, pattern, gol
     check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
 
 
+@pytest.mark.fault("P-01")
+@pytest.mark.cluster
+@pytest.mark.parametrize("scheduler", ["processes", "cluster"])
+def test_driver_killed__its_workers_leave(scheduler, pattern, golden, tmp_path, counted):
+    target = tmp_path / "features"
+    with start(pattern, target, scheduler, splits=2) as driver:
+        wait_until_stopped(driver)
+        workers = psutil.Process(driver.pid).children(recursive=True)
+        driver.kill()
+        _, alive = psutil.wait_procs(workers, timeout=120)
+        for worker in alive:
+            worker.kill()
+    assert alive == []
+    assert_dataset_whole(target, committed=False, finished=False)
+    resumed(pattern, target, counted)
+    assert dataset_state(target) == golden
+    assert_dataset_whole(target, committed=True)
+
+
 @pytest.mark.fault("P-05")
 @pytest.mark.cluster
 @pytest.mark.parametrize("scheduler", ["threads", *(pytest.param(name) for name in ("cluster", "processes"))])

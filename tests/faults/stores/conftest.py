@@ -1,10 +1,8 @@
-"""An object store on loopback in a process of its own, a proxy that makes it fail, and its buckets."""
+"""An object store on loopback, a proxy that makes it fail, and its buckets."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,35 +12,16 @@ import pytest
 from dkfeat.io.storage import urls
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
-
-SERVER = """
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print(*server.get_host_and_port(), sep=":", flush=True)
-input()
-"""
-"""Program of the store; it chooses a free port and ends with its standard input, at the latest with the tests."""
+from tests.faults.stores.store_server import store_server
 
 
 @pytest.fixture(scope="session")
 def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Host and port of a moto server, which keeps objects in memory."""
+    """Host and port of a store."""
     pytest.importorskip("s3fs", reason="stores are asked through s3fs, an extra")
     pytest.importorskip("moto.server", reason="moto plays the store")
-    log = tmp_path_factory.mktemp("moto") / "log"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "server", "AWS_SECRET_ACCESS_KEY": "server"}
-    with (
-        log.open("w") as errors,
-        subprocess.Popen([sys.executable, "-c", SERVER], stderr=errors, env=environment, **pipes) as server,
-    ):
-        try:
-            address = server.stdout.readline().strip()
-            assert address, log.read_text()
-            yield address
-        finally:
-            server.kill()
+    with store_server(tmp_path_factory.mktemp("moto") / "log") as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,65 @@
+"""Memory of a client, a scheduler and workers that live for many runs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+
+import numpy as np
+import psutil
+from distributed import Client
+from distributed.deploy.subprocess import SubprocessCluster
+
+import dkfeat
+from tests.faults.endurance.events import emit, reported
+from tests.faults.endurance.inputs import write_inputs
+
+SETTLED, MOST_GROWTH = 50, 5.0
+"""Runs after which memory must be flat, and the bound of its growth in MB in 100 runs."""
+
+
+def memory(rng, folder, quick, failures):  # noqa: ARG001 - as the other parts
+    """Make and read data sets with one client, and measure the memory of each process after each of them."""
+    runs = 8 if quick else 200
+    write_inputs(folder / "in")
+    with (
+        SubprocessCluster(n_workers=2, worker_kwargs={"nthreads": 1}, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2)
+        pids = {"driver": os.getpid(), "scheduler": client.run_on_scheduler(os.getpid)}
+        workers = client.run(os.getpid).values()
+        pids |= {f"worker {number}": pid for number, pid in enumerate(workers, 1)}
+        sizes = {name: [] for name in pids}
+        for run in range(1, runs + 1):
+            use(folder, run, client)
+            client.run(gc.collect)
+            client.run_on_scheduler(gc.collect)
+            gc.collect()
+            for name, pid in pids.items():
+                sizes[name].append(psutil.Process(pid).memory_info().rss / 1e6)
+            if run % 10 == 0:
+                emit("run", run=run, **{name: round(size[-1], 1) for name, size in sizes.items()})
+    settled = SETTLED if runs > SETTLED else 0
+    growth = {
+        name: round(100 * np.polyfit(range(len(size) - settled), size[settled:], 1)[0], 2)
+        for name, size in sizes.items()
+    }
+    emit("memory", runs=runs, growth_MB_per_100_runs=growth, bound=MOST_GROWTH)
+    with reported(failures, "memory", folder):
+        assert settled == 0 or max(growth.values()) <= MOST_GROWTH, growth
+    return {"growth_MB_per_100_runs": growth}
+
+
+def use(folder, run, client):
+    """Make a data set and read it."""
+    target = folder / f"out-{run}"
+    source = dkfeat.LibsvmSource(str(folder / "in" / "*.svm*"), blocksize="200kB")
+    made = dkfeat.featurize(source, target, dkfeat.GCWSFeatures(128, random_state=run), client=client, progress=False)
+    data = dkfeat.open_shards(target)
+    X, _ = data.to_scipy()
+    assert X.shape[0] == made.rows
+    lazy, _ = data.to_dask()
+    assert (lazy.compute(scheduler=client) != X).nnz == 0
+    shutil.rmtree(target)
