@@ -134,8 +134,12 @@ class SourceFile:
         >>> SourceFile(name="a.svm", url="", size=5, mtime_ns=1).changes({"name": "a.svm", "size": 4, "mtime_ns": None})
         ['size 4 is now 5']
         """
-        now = self.identity
-        return [f"{key} {old} is now {now[key]}" for key, old in recorded.items() if old not in (None, now[key])]
+        return differences(recorded, self.identity)
+
+
+def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Describe how properties of a file differ from recorded ones; those that were None then are not compared."""
+    return [f"{key} {old} is now {new}" for key, new in now.items() if (old := recorded.get(key)) not in (None, new)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,8 @@ def owned(array: NDArray, dtype: Any = None) -> NDArray:
     >>> owned(values) is values, owned(values[::2]).flags.c_contiguous
     (True, True)
     """
+    if array.flags.carray and dtype in (None, array.dtype):
+        return array
     return np.require(array, dtype, ("C", "A", "W"))
 
 

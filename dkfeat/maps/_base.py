@@ -228,8 +228,12 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     @property
     def _fitted(self) -> Any:
-        check_is_fitted(self)
+        self._check_fitted()
         return self._settings
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():  # asked first, because scikit-learn takes 20 times as long
+            check_is_fitted(self)
 
     @abstractmethod
     def _resolve(self, n_features: int) -> None:
@@ -262,7 +266,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _check_rows(self, X: Any) -> Any:
         """Return an array or CSR of the fitted width; values are not checked yet."""
-        check_is_fitted(self)
+        self._check_fitted()
         if is_dask(X):
             raise InputError("X is a Dask array, but rows in memory are needed; call transform, or featurize a source")
         if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names are checked first

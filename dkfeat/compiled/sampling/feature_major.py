@@ -22,7 +22,7 @@ _ROWS_IN_L1 = 384  # rows whose accumulators, 80 bytes each, fit a first-level c
 _USES = 32  # mean entries of a coordinate in a block of rows: enough to read its parameters again
 _STRIP = 8192  # least number of coordinates in a strip: their positions stay in a second-level cache
 _ENTRIES_IN_STRIP = 40  # mean entries of a row in a strip: enough to begin with the row again
-_SMALLEST_TABLE = 1 << 16  # slots of a hash table
+_USUAL_TABLE = 1 << 16  # slots of a hash table, unless the entries are few
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
 _WORD, _HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
@@ -141,7 +141,7 @@ def _rank_by_counting(columns, negative, n_keys, ranks):
 
 def _rank_by_hashing(columns: NDArray, negative: NDArray, ranks: NDArray) -> NDArray[np.int64]:
     # `_rank_by_counting` with a hash table of the coordinates that occur, if a table of all would be too large
-    size = _SMALLEST_TABLE
+    size = min(_USUAL_TABLE, 4 << len(columns).bit_length())
     while True:
         keys = np.full(size, -1, np.int64)
         if _find_slots(columns, negative, keys, ranks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import secrets
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 
 GRAPH_TASKS = 1024
 """Number of tasks in a graph of a local scheduler, which starts the next tasks only when earlier ones end."""
+
+JOINED_SECONDS = 0.05
+"""Duration to which short tasks are given to a worker together, because each hand-over stops another thread."""
+
+MOST_JOINED = 16
+"""Maximum number of tasks that a worker gets together."""
 
 
 _EXIT_SECONDS = 5.0
@@ -126,8 +133,12 @@ class LocalRunner:
     ) -> None:
         """See `Runner.run`."""
         with self._opened(task) as (get, function):
+            seconds = math.inf  # of a task; the first graph measures it
             for group in _groups(splits, self.in_flight):
-                _run_group(get, function, group, done)
+                joined = max(1, min(MOST_JOINED, len(group) // self.n_workers, int(JOINED_SECONDS / seconds)))
+                began = time.perf_counter()
+                _run_group(get, function, group, done, joined)
+                seconds = (time.perf_counter() - began) * self.n_workers / len(group)
 
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`; as a pool ends with each run, only this process is called."""
@@ -138,7 +149,7 @@ class LocalRunner:
         """Yield Dask's function that runs a graph, and the function that its tasks call with a split."""
         if self.scheduler == "processes":
             with _process_pool(self.n_workers, task) as pool:
-                get = partial(dask.multiprocessing.get, pool=pool, chunksize=1, optimize_graph=False)
+                get = partial(dask.multiprocessing.get, pool=pool, optimize_graph=False)
                 yield get, _run_in_process
         elif self.scheduler == "threads":
             yield partial(dask.threaded.get, pool=self.pool), partial(task, stopped=self.stop.is_set)
@@ -151,7 +162,9 @@ def _run_group(
     function: Callable[[Split], Any],
     group: Sequence[Split],
     done: Callable[[Split, Any], None],
+    joined: int,
 ) -> None:
+    """Run a graph of tasks, of which a worker gets `joined` at a time."""
     token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
     # of equal tasks, these schedulers start the one with the highest key first
     by_key = {f"dkfeat-{token}-{len(group) - i:09d}": split for i, split in enumerate(group)}
@@ -164,6 +177,7 @@ def _run_group(
         get(
             {key: (function, split) for key, split in by_key.items()},
             list(by_key),
+            chunksize=joined,
             callbacks=[(None, None, None, posttask, None)],
         )
     except BrokenProcessPool as error:

@@ -84,7 +84,7 @@ class Job:
 
     def encoder(self) -> Callable[[Any], Any]:
         """Return the function from rows of a block to the features of their shard; each process loads its map once."""
-        fitted = map_of(self.spec["map"], self.storage)
+        fitted = map_of(self.spec, self.spec_fp, self.storage)
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
     def select(self, split: Split, piece: Piece) -> Piece:  # noqa: ARG002 - for subclasses
@@ -111,7 +111,7 @@ class Job:
     @property
     def is_exact(self) -> bool:
         """True if the features have equal bits on every machine."""
-        return map_of(self.spec["map"], self.storage).layout == "codes"
+        return map_of(self.spec, self.spec_fp, self.storage).layout == "codes"
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
             raise Stopped
         entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
-        entries.append(replace(entry, lines=piece.lines))
+        entries.append(entry if piece.lines is None else replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -136,6 +135,6 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
 _maps = ProcessCache[FeatureMap](_KEPT_MAPS)
 
 
-def map_of(spec: Mapping[str, Any], storage: Storage) -> FeatureMap:
-    """Load the map of a data set, once in each process, also for concurrent calls."""
-    return _maps.get((storage.url, json.dumps(spec, sort_keys=True)), lambda: load_map(spec, storage))
+def map_of(spec: Mapping[str, Any], spec_fp: str, storage: Storage) -> FeatureMap:
+    """Load the map of a data set with this spec and fingerprint, once in each process, also for concurrent calls."""
+    return _maps.get((storage.url, spec_fp), lambda: load_map(spec["map"], storage))

@@ -6,12 +6,11 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
 
-from dkfeat.blocks import SourceFile
+from dkfeat.blocks import SourceFile, differences
 from dkfeat.errors import DkfeatError, SourceError, SpecConflictError, cause_of
 from dkfeat.io.files.decompress import DecompressedStream
 from dkfeat.io.files.lines import ByteStream
@@ -39,8 +38,7 @@ def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None 
             now = remote_identity(open_retries(file.url, storage_options or {}).call("look up", info))
         else:
             now = local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
-    changed = replace(file, **now).changes(file.identity)
-    if changed:
+    if changed := differences(file.identity, now):
         raise SpecConflictError(f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})")
 
 

@@ -214,7 +214,8 @@ class LibsvmSource(LibsvmOptions, Source):
                     lines=parser.lines if self.is_quarantined else None,
                     unterminated=None if is_full else tuple(parser.unterminated),
                 )
-                parser.reset()  # only the caller refers to the block while the next one is read
+                if is_full:
+                    parser.reset()  # only the caller refers to the block while the next one is read
                 number += 1
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:

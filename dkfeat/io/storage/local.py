@@ -229,14 +229,17 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:
-        try:
-            descriptor = os.open(self._root, _FOLDER)
+        first, *others = name.split("/")
+        try:  # only the last part must not be a link: the path of the root may contain links, and be one
+            descriptor = os.open(f"{self._root}/{first}", _FOLDER | os.O_NOFOLLOW)
         except NotADirectoryError as fault:
+            if Path(self._root).is_dir():
+                raise
             message = f"{self._root} is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: "
             message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
             raise ShardError(message) from fault
         try:
-            for part in filter(None, name.split("/")):
+            for part in others:
                 inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner

@@ -73,7 +73,7 @@ def test_aligned__begins_at_a_cache_line(dtype):
 
 @pytest.mark.parametrize("smallest", [4, 1 << 16])
 def test_turn__hashed_coordinates_have_the_ranks_of_small_ones(smallest, monkeypatch):
-    monkeypatch.setattr(feature_major, "_SMALLEST_TABLE", smallest)
+    monkeypatch.setattr(feature_major, "_USUAL_TABLE", smallest)
     indptr, columns, negative, logs = random_entries(80, 300)
     far = np.sort(np.random.default_rng(1).integers(0, 2**40 // 300, 300)) + np.arange(300) * (2**40 // 300)
     near, wide = transpose_rows(indptr, columns, negative, logs), transpose_rows(indptr, far[columns], negative, logs)

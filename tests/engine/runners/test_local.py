@@ -199,6 +199,17 @@ def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
     assert sizes == [1024, 1024, 952]
 
 
+@pytest.mark.parametrize(("seconds", "joined"), [(60.0, [1, 16, 8]), (0.0, [1, 1, 1])])
+def test_local_runner__only_short_tasks_are_joined_and_no_thread_gets_all(seconds, joined, monkeypatch):
+    given = []
+    run_group = local._run_group
+    monkeypatch.setattr(local, "_run_group", lambda *args: given.append(args[-1]) or run_group(*args))
+    monkeypatch.setattr(local, "JOINED_SECONDS", seconds)
+    with open_runner(ExecutionConfig(scheduler="threads", n_workers=2, in_flight=100)) as runner:
+        assert run(runner, Double(), 216) == {n: 2 * n for n in range(216)}
+    assert given == joined
+
+
 @pytest.mark.fault("P-09")
 @pytest.mark.cluster
 def test_client_runner__in_flight_stays_bounded():
