@@ -28,21 +28,23 @@ def epochs(name, loss, quick):
     with lzma.open(Path(os.environ["DKFEAT_DATA"]) / name / "train.svm.xz") as file:
         X, y = load_svmlight_file(file)
     rows = np.random.default_rng(0).permutation(len(y))[: 500 if quick else None]
-    features, y = GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0).fit_transform(X[rows]), y[rows]
+    gcws, y = GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0).fit(X), y[rows]
+    codes = gcws.encode(X[rows])
     classes = np.unique(y)
     settings = DescentConfig(
         task="binary" if len(classes) == 2 else "multiclass",
         classes=classes,
         variants=(Variant(loss, ALPHA),),
-        value=COMPONENTS**-0.5,
+        code_bits=8,
+        scale=COMPONENTS**-0.5,
     )
-    descent = Descent(Weights.zeros(settings, features.shape[1]), settings)
-    scaled = features * np.float32(COMPONENTS**-0.5)
+    descent = Descent(Weights.zeros(settings, gcws.n_features_out), settings)
+    scaled = gcws.decode(codes) * np.float32(COMPONENTS**-0.5)
     peer = SGDClassifier(loss=loss, alpha=ALPHA, learning_rate="constant", eta0=1.0, average=True, shuffle=False)
     peer.partial_fit(scaled[:1], y[:1], classes=classes)
     return compare(
         f"{name}, {len(classes)} classes, {loss}",
-        lambda: descent.run_batch(features, y),
+        lambda: descent.run_batch(codes, y),
         lambda: peer.partial_fit(scaled, y),
         len(y),
         1 if quick else 5,

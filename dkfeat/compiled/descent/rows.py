@@ -11,23 +11,50 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dkfeat.compiled.jit import inlined
-from dkfeat.compiled.simd.vector import LANES, broadcast, load, splat, store
+from dkfeat.compiled.sampling.packing import unpack_row
+from dkfeat.compiled.simd.vector import LANES, broadcast, load, prefetch, splat, store
 
 _LEAST, _MOST = 1e-30, 1e38
 """Limits within which a sum of squares in float32 loses no digits."""
 
 
 class BatchRows(NamedTuple):
-    """Features of a batch as flat arrays."""
+    """Features of a batch as arrays."""
 
     indptr: Any
     """Shape (n_rows + 1,), int64 or int32."""
     indices: Any
-    """Columns of the stored values, int32 or int64; empty for dense rows, which store all columns."""
+    """Columns of the stored values, int32 or int64; empty for dense rows, which store all columns, and for codes."""
     values: Any
-    """Stored values, float32; empty if all are `value`."""
+    """Stored values, float32; empty for codes, which stand for columns of `value`."""
+    codes: Any
+    """Packed codes, shape (n_rows, row_bytes), uint8; empty for other rows."""
+    bits: Any
+    """Bits of a code; 0 for other rows."""
     value: Any
     """Factor of all stored values, float64."""
+
+
+@inlined
+def first_columns(rows, start):
+    """Make the arguments `columns` and `ahead` of `next_columns` for row `start`."""
+    if rows.bits == 0:
+        return rows.indices, rows.indices
+    most, dtype = 8 * rows.codes.shape[1], rows.indices.dtype
+    columns, ahead = np.zeros(most, dtype), np.zeros(most, dtype)
+    unpack_row(rows.codes, start, rows.indptr[start + 1] - rows.indptr[start], rows.bits, ahead, 0)
+    return columns, ahead
+
+
+@inlined
+def next_columns(rows, row, columns, ahead):
+    """Return columns of a row, those of the next row if rows are codes, and the range of the row in its columns."""
+    begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
+    if rows.bits == 0:
+        return columns, ahead, begin, end
+    if row + 2 < len(rows.indptr):
+        unpack_row(rows.codes, row + 1, rows.indptr[row + 2] - end, rows.bits, columns, 0)
+    return ahead, columns, np.int64(0), end - begin
 
 
 @inlined
@@ -55,28 +82,31 @@ def squared_length(rows, begin, end, parts):
 
 
 @inlined
-def product(rows, begin, end, coef, n_lanes, at):
-    """Compute the products of the weights of 16 lanes with the row's stored values."""
-    indices, values = rows.indices, rows.values
-    sparse, constant = len(indices) > 0, len(values) == 0
+def product(values, columns, begin, end, coef, lag, n_lanes, at):
+    """Compute the products of the weights of 16 lanes with a row's stored values; prefetch what `add` changes."""
+    sparse, constant = len(columns) > 0, len(values) == 0
     a = b = c = d = splat(np.float32(0.0))
     whole = begin + (end - begin) // 4 * 4
     if constant:
         for j in range(begin, whole, 4):
-            a = a + load(coef, indices[j] * n_lanes + at)
-            b = b + load(coef, indices[j + 1] * n_lanes + at)
-            c = c + load(coef, indices[j + 2] * n_lanes + at)
-            d = d + load(coef, indices[j + 3] * n_lanes + at)
+            prefetch(lag, columns[j] * n_lanes + at)
+            prefetch(lag, columns[j + 1] * n_lanes + at)
+            prefetch(lag, columns[j + 2] * n_lanes + at)
+            prefetch(lag, columns[j + 3] * n_lanes + at)
+            a = a + load(coef, columns[j] * n_lanes + at)
+            b = b + load(coef, columns[j + 1] * n_lanes + at)
+            c = c + load(coef, columns[j + 2] * n_lanes + at)
+            d = d + load(coef, columns[j + 3] * n_lanes + at)
         for j in range(whole, end):
-            a = a + load(coef, indices[j] * n_lanes + at)
+            a = a + load(coef, columns[j] * n_lanes + at)
     elif sparse:
         for j in range(begin, whole, 4):
-            a = a + load(coef, indices[j] * n_lanes + at) * broadcast(values, j)
-            b = b + load(coef, indices[j + 1] * n_lanes + at) * broadcast(values, j + 1)
-            c = c + load(coef, indices[j + 2] * n_lanes + at) * broadcast(values, j + 2)
-            d = d + load(coef, indices[j + 3] * n_lanes + at) * broadcast(values, j + 3)
+            a = a + load(coef, columns[j] * n_lanes + at) * broadcast(values, j)
+            b = b + load(coef, columns[j + 1] * n_lanes + at) * broadcast(values, j + 1)
+            c = c + load(coef, columns[j + 2] * n_lanes + at) * broadcast(values, j + 2)
+            d = d + load(coef, columns[j + 3] * n_lanes + at) * broadcast(values, j + 3)
         for j in range(whole, end):
-            a = a + load(coef, indices[j] * n_lanes + at) * broadcast(values, j)
+            a = a + load(coef, columns[j] * n_lanes + at) * broadcast(values, j)
     else:
         for j in range(begin, whole, 4):
             to = (j - begin) * n_lanes + at
@@ -90,48 +120,55 @@ def product(rows, begin, end, coef, n_lanes, at):
 
 
 @inlined
-def add(rows, begin, end, table, n_lanes, at, change):
-    """Add a change of 16 lanes to the columns of the row's stored values, multiplied by each value."""
-    indices, values = rows.indices, rows.values
-    sparse, constant = len(indices) > 0, len(values) == 0
-    if constant:
+def add(values, columns, ahead, begin, end, coef, lag, n_lanes, at, change, delay):
+    """Add changes of 16 lanes, multiplied by each stored value of a row, to its columns of `coef` and `lag`.
+
+    `lag` may be empty. `ahead` has the columns of the next row of codes, whose weights are prefetched.
+    """
+    sparse, average = len(columns) > 0, len(lag) > 0
+    if len(values) == 0:
         for j in range(begin, end):
-            to = indices[j] * n_lanes + at
-            store(table, to, load(table, to) + change)
-    elif sparse:
-        for j in range(begin, end):
-            to = indices[j] * n_lanes + at
-            store(table, to, load(table, to) + change * broadcast(values, j))
-    else:
-        for j in range(begin, end):
-            to = (j - begin) * n_lanes + at
-            store(table, to, load(table, to) + change * broadcast(values, j))
+            to = columns[j] * n_lanes + at
+            store(coef, to, load(coef, to) + change)
+            if average:
+                store(lag, to, load(lag, to) + delay)
+            prefetch(coef, ahead[j] * n_lanes + at)
+        return
+    for j in range(begin, end):
+        to = (columns[j] if sparse else j - begin) * n_lanes + at
+        value = broadcast(values, j)
+        store(coef, to, load(coef, to) + change * value)
+        if average:
+            store(lag, to, load(lag, to) + delay * value)
 
 
 @inlined
-def product_of_one(rows, begin, end, coef, parts):
+def product_of_one(values, columns, begin, end, coef, lag, parts):
     """Compute `product` for a single lane; `parts` is a buffer of 16 float32."""
-    indices, values = rows.indices, rows.values
-    sparse, constant = len(indices) > 0, len(values) == 0
+    sparse, constant = len(columns) > 0, len(values) == 0
     a = b = c = d = np.float32(0.0)
     if constant or sparse:
         whole = begin + (end - begin) // 4 * 4
         if constant:
             for j in range(begin, whole, 4):
-                a += coef[indices[j]]
-                b += coef[indices[j + 1]]
-                c += coef[indices[j + 2]]
-                d += coef[indices[j + 3]]
+                prefetch(lag, columns[j])
+                prefetch(lag, columns[j + 1])
+                prefetch(lag, columns[j + 2])
+                prefetch(lag, columns[j + 3])
+                a += coef[columns[j]]
+                b += coef[columns[j + 1]]
+                c += coef[columns[j + 2]]
+                d += coef[columns[j + 3]]
             for j in range(whole, end):
-                a += coef[indices[j]]
+                a += coef[columns[j]]
         else:
             for j in range(begin, whole, 4):
-                a += coef[indices[j]] * values[j]
-                b += coef[indices[j + 1]] * values[j + 1]
-                c += coef[indices[j + 2]] * values[j + 2]
-                d += coef[indices[j + 3]] * values[j + 3]
+                a += coef[columns[j]] * values[j]
+                b += coef[columns[j + 1]] * values[j + 1]
+                c += coef[columns[j + 2]] * values[j + 2]
+                d += coef[columns[j + 3]] * values[j + 3]
             for j in range(whole, end):
-                a += coef[indices[j]] * values[j]
+                a += coef[columns[j]] * values[j]
         return (a + b) + (c + d)
     width = end - begin
     whole = width // LANES * LANES
@@ -147,15 +184,18 @@ def product_of_one(rows, begin, end, coef, parts):
 
 
 @inlined
-def add_to_one(rows, begin, end, table, change):
+def add_to_one(values, columns, ahead, begin, end, coef, lag, change, delay):
     """Apply `add` to a single lane."""
-    indices, values = rows.indices, rows.values
+    sparse, average = len(columns) > 0, len(lag) > 0
     if len(values) == 0:
         for j in range(begin, end):
-            table[indices[j]] += change
-    elif len(indices) > 0:
-        for j in range(begin, end):
-            table[indices[j]] += change * values[j]
-    else:
-        for k in range(end - begin):
-            table[k] += change * values[begin + k]
+            coef[columns[j]] += change
+            if average:
+                lag[columns[j]] += delay
+            prefetch(coef, ahead[j])
+        return
+    for j in range(begin, end):
+        to = columns[j] if sparse else j - begin
+        coef[to] += change * values[j]
+        if average:
+            lag[to] += delay * values[j]

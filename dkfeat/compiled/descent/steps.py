@@ -33,7 +33,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dkfeat.compiled.descent.rows import add, add_to_one, product, product_of_one, squared_length
+from dkfeat.compiled.descent.rows import (
+    add,
+    add_to_one,
+    first_columns,
+    next_columns,
+    product,
+    product_of_one,
+    squared_length,
+)
 from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.simd.vector import LANES, load, store
 
@@ -201,12 +209,13 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
         np.empty(n_lanes, np.float32),
     )
     wanted, parts = np.empty(n_lanes, np.float64), np.empty(LANES, np.float32)
-    regression, average = len(targets.reals) > 0, len(lag) > 0
+    regression = len(targets.reals) > 0
+    columns, ahead = first_columns(rows, start)
     for row in range(start, n_rows):
-        begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
+        columns, ahead, begin, end = next_columns(rows, row, columns, ahead)
         length = squared_length(rows, begin, end, parts)
         for at in range(0, n_lanes, LANES):
-            store(products, at, product(rows, begin, end, coef, n_lanes, at))
+            store(products, at, product(rows.values, columns, begin, end, coef, lag, n_lanes, at))
         if regression:
             wanted[:] = targets.reals[row]
         else:
@@ -218,7 +227,7 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
         for at in range(0, n_lanes, LANES):
             moved = False
             for lane in range(at, at + LANES):
-                change, delay = _move(
+                step, late = _move(
                     lanes,
                     lane,
                     products[lane] * rows.value,
@@ -228,13 +237,12 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
                     epsilon,
                     intercept_rate,
                 )
-                moved |= change != 0.0
-                changes[lane], lags[lane] = change * rows.value, delay * rows.value
+                moved |= step != 0.0
+                changes[lane], lags[lane] = step * rows.value, late * rows.value
                 smallest = min(smallest, lanes.scales[lane])
             if moved:
-                add(rows, begin, end, coef, n_lanes, at, load(changes, at))
-                if average:
-                    add(rows, begin, end, lag, n_lanes, at, load(lags, at))
+                change, delay = load(changes, at), load(lags, at)
+                add(rows.values, columns, ahead, begin, end, coef, lag, n_lanes, at, change, delay)
         if smallest < SMALLEST_SCALE:
             return row + 1
     return n_rows
@@ -244,20 +252,21 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
 def descend_one(rows, targets, start, lanes, epsilon, intercept_rate, coef, lag):
     """Run `descend` for a single lane, whose tables have shape (n_columns,)."""
     n_rows, parts = len(rows.indptr) - 1, np.empty(LANES, np.float32)
+    columns, ahead = first_columns(rows, start)
     for row in range(start, n_rows):
-        begin, end = np.int64(rows.indptr[row]), np.int64(rows.indptr[row + 1])
+        columns, ahead, begin, end = next_columns(rows, row, columns, ahead)
         if len(targets.reals) > 0:
             wanted = targets.reals[row]
         else:
             wanted = 1.0 if targets.offsets[row + 1] > targets.offsets[row] else -1.0
-        score, length = product_of_one(rows, begin, end, coef, parts), squared_length(rows, begin, end, parts)
+        length = squared_length(rows, begin, end, parts)
+        score = product_of_one(rows.values, columns, begin, end, coef, lag, parts)
         change, delay = _move(
             lanes, 0, score * rows.value, length, wanted, targets.weights[row], epsilon, intercept_rate
         )
         if change != 0.0:
-            add_to_one(rows, begin, end, coef, np.float32(change * rows.value))
-            if len(lag) > 0:
-                add_to_one(rows, begin, end, lag, np.float32(delay * rows.value))
+            change, delay = np.float32(change * rows.value), np.float32(delay * rows.value)
+            add_to_one(rows.values, columns, ahead, begin, end, coef, lag, change, delay)
         if lanes.scales[0] < SMALLEST_SCALE:
             return row + 1
     return n_rows

@@ -94,25 +94,28 @@ def one_hot_columns(
         bits from 1 to 24.
     columns : ndarray of shape (n_components * number of rows that are not empty,), int32 or int64
     """
-    mask = (1 << bits) - 1
     at = 0
-    for i in range(packed.shape[0]):
-        if empty[i]:
-            continue
-        if bits == 8:  # a byte is a code: the compiler vectorizes this loop
-            for component in range(n_components):
-                columns[at + component] = (component << 8) | np.int64(packed[i, component])
+    for row in range(packed.shape[0]):
+        if not empty[row]:
+            unpack_row(packed, row, n_components, bits, columns, at)
             at += n_components
-            continue
-        window = np.int64(0)  # bits read and not yet used, the next one is the lowest
-        held = 0
-        byte = 0
+
+
+@inlined
+def unpack_row(packed, row, n_components, bits, columns, at):
+    """Write the columns of the first components of a row, as `one_hot_columns` does, from ``columns[at]`` on."""
+    if bits == 8:  # a byte is a code: the compiler vectorizes this loop
         for component in range(n_components):
-            while held < bits:
-                window |= np.int64(packed[i, byte]) << held
-                byte += 1
-                held += 8
-            columns[at] = (component << bits) | (window & mask)
-            at += 1
-            window >>= bits
-            held -= bits
+            columns[at + component] = (np.int32(component) << 8) | np.int32(packed[row, component])
+        return
+    mask = (1 << bits) - 1
+    window = np.int64(0)  # bits read and not yet used, the next one is the lowest
+    held = byte = 0
+    for component in range(n_components):
+        while held < bits:
+            window |= np.int64(packed[row, byte]) << held
+            byte += 1
+            held += 8
+        columns[at + component] = (component << bits) | (window & mask)
+        window >>= bits
+        held -= bits

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.descent import steps as compiled
 from dkfeat.compiled.descent.rows import BatchRows
+from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.simd.vector import LANES
 from dkfeat.errors import ShardError
 
@@ -48,10 +50,10 @@ class DescentConfig:
     """Models to train in the same descent, at least one."""
     average: bool = True
     """Also keep the mean of the weights over all steps."""
-    value: float | None = None
-    """Value that replaces every stored value, for features that are all 1; None: values are multiplied by `scale`."""
+    code_bits: int = 0
+    """Bits of a code if rows are packed codes; 0 for other rows."""
     scale: float = 1.0
-    """Factor of the stored values; `Weights.model` multiplies the weights by it."""
+    """Factor of the features; `Weights.model` multiplies the weights by it."""
     fit_intercept: bool = True
     class_weights: NDArray[np.float64] | None = None
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
@@ -89,7 +91,7 @@ class DescentConfig:
 
 
 Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
-"""Rows as csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
+"""Rows as `PackedCodes`, csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
 
 INTERCEPT_RATE = 0.01
 """Step size of the intercept divided by that of the weights: every row changes the intercept, but few rows change a
@@ -124,8 +126,7 @@ class Weights:
         """Return initial weights, all zero."""
         shape = n_features, config.n_lanes
         lanes = [np.zeros(config.n_lanes) for _ in range(3)]
-        mean = np.zeros(shape, np.float32) if config.average else None
-        return cls(np.zeros(shape, np.float32), lanes[0], mean, lanes[1], lanes[2])
+        return cls(_zeros(shape), lanes[0], _zeros(shape) if config.average else None, lanes[1], lanes[2])
 
     def model(self, config: DescentConfig, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return a variant's weights and intercepts for unscaled rows and labels: means over the steps if `average`.
@@ -136,8 +137,7 @@ class Weights:
         intercept : ndarray of float64, shape (n_outputs,)
         """
         lanes, (table, intercepts) = config.lanes(variant), self.averaged
-        factor = config.target_scale * (config.scale if config.value is None else config.value)
-        coef = np.multiply(table[:, lanes].T, np.float32(factor), order="F")
+        coef = np.multiply(table[:, lanes].T, np.float32(config.target_scale * config.scale), order="F")
         return coef, intercepts[lanes] * config.target_scale + config.target_mean
 
     @property
@@ -161,8 +161,9 @@ def run_epoch(weights: Weights, batches: Batches, config: DescentConfig) -> Weig
     weights : Weights
         Initial weights; not changed.
     batches : iterable of (X, y, weight)
-        X is a csr_matrix or ndarray of shape (n, n_features). y are labels of shape (n,), numbers for regression, or an
-        indicator matrix for lists of labels. weight is None or float64 of shape (n,).
+        X is a csr_matrix or ndarray of shape (n, n_features), or `PackedCodes` for ``config.code_bits``. y are labels
+        of shape (n,), numbers for regression, or an indicator matrix for lists of labels. weight is None or float64 of
+        shape (n,).
     config : DescentConfig
 
     Returns
@@ -205,10 +206,9 @@ class Descent:
     def __init__(self, weights: Weights, config: DescentConfig, *, copy: bool = True) -> None:
         self._config = config
         self._steps, self._window = weights.steps, 0
-        self._coef = weights.coef.copy() if copy else weights.coef
-        empty = np.empty(0, np.float32)
-        self._mean = empty if weights.mean_coef is None else weights.mean_coef.copy() if copy else weights.mean_coef
-        self._lag = np.zeros(len(self._mean.ravel()), np.float32)
+        self._coef = _aligned(weights.coef, copy=copy)
+        self._mean = np.empty(0, np.float32) if weights.mean_coef is None else _aligned(weights.mean_coef, copy=copy)
+        self._lag = _zeros(self._mean.size)
         n_lanes, kinds = config.n_lanes, np.zeros(config.n_lanes, np.int64)
         step_sizes, alphas = np.zeros((2, n_lanes))
         for number, variant in enumerate(config.variants):
@@ -241,7 +241,7 @@ class Descent:
     def run_batch(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
         """Run the descent over the rows of a batch, with arguments as in `run_epoch`."""
         config = self._config
-        rows, targets = _rows(X, config), _targets(y, weight, config)
+        rows, targets = _rows(X, config, len(self._coef)), _targets(y, weight, config)
         coef, rate = self._coef.reshape(-1), INTERCEPT_RATE if config.fit_intercept else 0.0
         n_rows, start = X.shape[0], 0
         while start < n_rows:
@@ -269,14 +269,32 @@ class Descent:
             self._steps, self._window = self._steps + self._window, 0
 
 
-def _rows(X: Any, config: DescentConfig) -> BatchRows:
-    scale = config.scale if config.value is None else config.value
-    if issparse(X):
-        values = np.empty(0, np.float32) if config.value is not None else np.asarray(X.data, np.float32)
-        return BatchRows(X.indptr, X.indices, values, float(scale))
-    X = np.ascontiguousarray(X, dtype=np.float32)
-    indptr = np.arange(X.shape[0] + 1, dtype=np.int64) * X.shape[1]
-    return BatchRows(indptr, np.empty(0, np.int32), X.reshape(-1), float(scale))
+def _zeros(shape: int | tuple[int, int]) -> NDArray[np.float32]:
+    """Make a table of zeros in which each block of 16 lanes is one cache line."""
+    table = aligned(int(np.prod(shape)), np.float32).reshape(shape)
+    table.fill(0)
+    return table
+
+
+def _aligned(table: NDArray[np.float32], *, copy: bool) -> NDArray[np.float32]:
+    """Return the table itself if it begins at a cache line, like those of `_zeros`, and need not be copied."""
+    if not copy and table.ctypes.data % 64 == 0:
+        return table
+    made = _zeros(table.shape)
+    made[...] = table
+    return made
+
+
+def _rows(X: Any, config: DescentConfig, n_features: int) -> BatchRows:
+    indices, values, codes = np.empty(0, np.int32), np.empty(0, np.float32), np.empty((0, 0), np.uint8)
+    if isinstance(X, PackedCodes):
+        codes = owned(X.codes)
+        indptr = np.concatenate([[0], np.cumsum(~X.empty)]) * (n_features >> config.code_bits)
+    elif issparse(X):
+        indptr, indices, values = X.indptr, owned(X.indices), np.asarray(X.data, np.float32)
+    else:
+        indptr, values = np.arange(X.shape[0] + 1) * X.shape[1], np.ascontiguousarray(X, np.float32).reshape(-1)
+    return BatchRows(indptr, indices, values, codes, config.code_bits, float(config.scale))
 
 
 def _targets(y: Any, weight: NDArray[np.float64] | None, config: DescentConfig) -> compiled.Targets:

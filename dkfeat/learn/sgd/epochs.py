@@ -261,7 +261,7 @@ class Training:
             return [None] * len(config.variants)
         totals = [Score(config.task) for _ in config.variants]
         table, intercepts = weights.averaged
-        factor = np.float32(config.scale if config.value is None else config.value)
+        factor = np.float32(config.scale)
         for X, y in _few_rows(prefetch(self.validation()), config.n_lanes):
             with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
                 all_scores: NDArray[Any] = np.asarray(X @ table) * factor + intercepts.astype(np.float32)

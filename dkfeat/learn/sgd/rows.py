@@ -109,10 +109,10 @@ class TrainingRows:
             if index < skip:
                 continue
             if held is None:
-                yield self._decoded(encoded), y, weight
+                yield encoded, y, weight
             else:
                 keep = np.flatnonzero(~held)
-                yield self._decoded(take_rows(encoded, keep)), y[keep], None if weight is None else weight[keep]
+                yield take_rows(encoded, keep), y[keep], None if weight is None else weight[keep]
 
     def held_out(self) -> Iterator[tuple[Any, Any]]:
         """Yield features and labels of the held-out rows, in the source's order."""

@@ -163,8 +163,10 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
 def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
     """Make the settings of the descent, with one pass over labels and weights if they are needed."""
     feature_map = job.data.map
-    has_ones = feature_map.layout == "codes"
-    length = 1.0 if has_ones else rows.row_length()
+    if feature_map.layout == "codes":
+        code_bits, length = feature_map.code_bits, math.sqrt(feature_map.n_components)
+    else:
+        code_bits, length = 0, rows.row_length()
     facts: dict[str, Any] = {}
     if job.task == "regression" or job.held_out or job.class_weight or rows.is_weighted:
         found = rows.statistics(job.classes)
@@ -181,7 +183,7 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
         classes=job.classes,
         variants=job.variants,
         average=job.solver.average,
-        value=1 / math.sqrt(feature_map.n_components) if has_ones else None,
+        code_bits=code_bits,
         scale=1.0 if abs(length - 1) < UNIT_TOLERANCE else 1 / length,
         **facts,
     )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies
 from scipy import sparse
 
+from dkfeat import GCWSFeatures
 from dkfeat.compiled.descent import steps
 from dkfeat.config.train import CLASS_LOSSES
 from dkfeat.errors import ShardError
@@ -95,15 +96,18 @@ def test_run_epoch__does_what_a_plain_loop_does(task, losses, kind):
 
 
 @pytest.mark.parametrize(("task", "alphas"), [("binary", (1e-4,)), ("multiclass", (1e-4, 1e-2))])
-def test_run_epoch__ones_are_counted_without_values(task, alphas):
-    X = sparse.csr_matrix((some_rows() != 0).astype(np.float32))
-    y = labels(task, 200)
-    one = of(task, alphas=alphas, value=0.25)
-    other = of(task, alphas=alphas, scale=0.25)
-    first = run_epoch(Weights.zeros(one, N_COLUMNS), [(X, y, None)], one)
-    second = run_epoch(Weights.zeros(other, N_COLUMNS), [(X, y, None)], other)
-    np.testing.assert_allclose(first.coef, second.coef, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(first.model(one, 0)[0], 0.25 * first.mean_coef[:, : one.n_outputs].T, rtol=1e-6)
+@pytest.mark.parametrize("average", [True, False])
+def test_run_epoch__codes_are_the_ones_that_they_stand_for(task, alphas, average):
+    gcws = GCWSFeatures(n_components=7, i_bits=3, random_state=0).fit_width(N_COLUMNS)
+    X, y = sparse.csr_matrix(some_rows()), labels(task, 200)
+    codes, width = gcws.encode(X), gcws.n_features_out
+    assert codes.empty.any()
+    packed = of(task, alphas=alphas, average=average, code_bits=3, scale=0.25)
+    ones = of(task, alphas=alphas, average=average, scale=0.25)
+    first = run_epoch(Weights.zeros(packed, width), [(codes, y, None)], packed)
+    second = run_epoch(Weights.zeros(ones, width), [(gcws.transform(X), y, None)], ones)
+    np.testing.assert_allclose(first.averaged[0], second.averaged[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first.model(packed, 0)[0], 0.25 * first.averaged[0][:, : ones.n_outputs].T, rtol=1e-6)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel", "regression"])

@@ -138,7 +138,8 @@ def test_train__is_the_mean_of_the_parts_by_rows(average, folder):
         classes=data.classes,
         variants=(Variant("hinge", 1e-4), Variant("log_loss", 1e-3)),
         average=average,
-        value=0.25,
+        code_bits=6,
+        scale=0.25,
         n_descents=3,
     )
     rows = [entry.rows for entry in data.manifest.shards]
