@@ -11,7 +11,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.io.manifest.records import ShardEntry
-from dkfeat.io.shards.reader import Checked, Report, ShardReader, check_shards, newest_reader, report_of
+from dkfeat.io.shards.reader import Checked, Report, ShardReader, check_shards, open_reader, report_of
 from dkfeat.io.storage.base import DATA, Storage
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def verify_shards(
     storage: Storage, client: Client | ExecutionConfig | None, progress: bool | Callable[[ProgressState], object]
 ) -> Report:
     """Check all shards and sidecar files of a data set; see `dkfeat.io.shards.reader.verify`."""
-    shards = newest_reader(storage)
+    shards = open_reader(storage)
     task = _CheckTask(ShardReader(storage, shards.spec, shards.manifest.without_records()))
     groups = [*_groups(shards)]
     found: dict[int, Checked] = {}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
+from dkfeat.io.commit.repair import NAMES_AT
 from dkfeat.io.commit.run_log import RUNNING, RunLog, first_line, keep_log
 from dkfeat.io.commit.superseded import remove_superseded
 from dkfeat.io.manifest import metadata
@@ -72,6 +73,10 @@ class Batch:
     """Committed sources that have changed or vanished; their rows stay as committed."""
     source_root: str = ""
     """Fingerprint of the folder to which the names of sources are relative."""
+    names_at: int | None = None
+    """Modification time of ``data/`` when the run began, if the storage knows it."""
+    same_names: bool = False
+    """True if by that time ``data/`` has the same files as after the newest commit, and is not listed."""
     is_committed: bool = False
     """True after `commit`."""
     log_facts: Callable[[], Mapping[str, Any]] | None = None
@@ -216,7 +221,7 @@ class Batch:
         made = sorted(entries, key=lambda entry: (entry.split, entry.piece))
         former, repaired = self.manifest, {split.number for split in self.repairs}
         new = [entry for entry in made if entry.split not in repaired]
-        self._check_present(made)
+        names_at = self._check_present(made)
         self._check_metadata()
         if former is not None:
             self._check_equal(former, [entry for entry in made if entry.split in repaired])
@@ -238,12 +243,14 @@ class Batch:
             **({"changed_sources": list(self.changed[:MOST_CHANGED])} if self.changed else {}),
             **({"n_changed_sources": len(self.changed)} if len(self.changed) > MOST_CHANGED else {}),
             **self._numeric_envs(numeric_envs),
+            # a storage that did not notice the new shards would not notice the loss of one either
+            **({NAMES_AT: names_at} if names_at not in (None, self.names_at) else {}),
         }
         try:
             sources = _sources(self.plan, new, final_newlines)
             added = Segment.of(new, sources, self.plan.splits, self.plan.files, f"batch {self.number}")
             former_records = [] if former is None else [former.records]
-            kept, merged = _merged(former, added)
+            kept, merged = self._merged(added)
             texts = merged.files()
             head = Head(
                 requires=(SEGMENTS,),
@@ -283,7 +290,8 @@ class Batch:
                 f"{manifest.run.get('versions')} committed; use those versions, or restore it from a copy"
             )
 
-    def _check_present(self, entries: Sequence[ShardEntry]) -> None:
+    def _check_present(self, entries: Sequence[ShardEntry]) -> int | None:
+        """Raise an error if shards are missing; return the modification time of ``data/`` before the check."""
         expected = [split.number for split in self.splits]
         got = sorted({entry.split for entry in entries})
         if got != expected:
@@ -292,17 +300,24 @@ class Batch:
                 f"{self.storage.url}: {len(expected):,} splits were planned, but shards of {len(got):,} "
                 f"were reported; the first splits that differ are {wrong}"
             )
+        lost: list[ShardEntry] = []
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
-            sizes = self.storage.list(DATA, sized={entry.name for entry in entries})
-        self._warn_of_strays(sizes, entries)
+            names_at = self.storage.modified(DATA)
+            if self.same_names:
+                found = {entry.name: self.storage.size(f"{DATA}/{check_shard_name(entry.name)}") for entry in entries}
+                sizes = {name: size for name, size in found.items() if size is not None}
+            else:
+                sizes = self.storage.list(DATA, sized={entry.name for entry in entries})
+                lost = [] if self.manifest is None else self.manifest.missing(sizes)
+                self._warn_of_strays(sizes, entries)
         repaired = {split.number for split in self.repairs}  # their shards are in `entries`
-        lost = [] if self.manifest is None else self.manifest.missing(sizes)
         made = [entry for entry in entries if sizes.get(check_shard_name(entry.name)) != entry.size]
         for entry in (*(entry for entry in lost if entry.split not in repaired), *made):
             raise CommitError(
                 f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                 f"but {sizes.get(entry.name, 'none')} were found; run again"
             )
+        return names_at
 
     def _check_metadata(self) -> None:
         """Raise an error if the spec was changed, or if a file was deleted that readers of the shards need."""
@@ -366,6 +381,17 @@ class Batch:
                 "copy or delete it, and run again"
             )
 
+    def _merged(self, added: Segment) -> tuple[tuple[SegmentEntry, ...], Segment]:
+        """Return the segments that stay as they are, and the batch's records joined to those of the other segments."""
+        if self.manifest is None:
+            return (), added
+        segments = self.manifest.segments
+        if not segments:  # an earlier version listed the records in the manifest
+            return (), Segment.joined([self.manifest.records, added])
+        n_kept = len(segments) - to_merge(segments, added.n_sources + added.n_shards)
+        tail = metadata.read_segments(self.storage, segments[n_kept:], self.manifest.name)
+        return segments[:n_kept], Segment.joined([*tail, added])
+
     def _write_segment(self, name: str, text: bytes) -> None:
         """Create the segment of the next manifest; keep an equal one of a run that died before its commit."""
         try:
@@ -411,17 +437,6 @@ class Batch:
             self.storage.sweep()
         remove_superseded(self.storage, manifest)
         return manifest
-
-
-def _merged(former: Manifest | None, added: Segment) -> tuple[tuple[SegmentEntry, ...], Segment]:
-    """Return the segments that stay as they are, and the records of this batch, to which those of others are joined."""
-    if former is None:
-        return (), added
-    if not former.segments:  # an earlier version listed the records in the manifest
-        return (), Segment.joined([former.records, added])
-    n_kept = len(former.segments) - to_merge(former.segments, added.n_sources + added.n_shards)
-    tail = former.records.last(former.segments[n_kept:])
-    return former.segments[:n_kept], Segment.joined([tail, added])
 
 
 def mark_success(storage: Storage, manifest: Manifest) -> None:

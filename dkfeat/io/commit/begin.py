@@ -18,7 +18,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.io.commit.batch import Batch, mark_success
 from dkfeat.io.commit.recheck import changed_sources, fingerprint_of_root
-from dkfeat.io.commit.repair import splits_to_repair
+from dkfeat.io.commit.repair import has_same_names, splits_to_repair
 from dkfeat.io.commit.run_log import close_log
 from dkfeat.io.commit.target import check_unused, hold
 from dkfeat.io.manifest import metadata
@@ -26,7 +26,7 @@ from dkfeat.io.manifest.batch_plan import BatchPlan, numbered, plan_name
 from dkfeat.io.manifest.metadata import SIDECAR_NAME
 from dkfeat.io.manifest.records import check
 from dkfeat.io.storage import crash_points
-from dkfeat.io.storage.base import META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.io.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -136,9 +136,12 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
     listed: set[str] = set()
     if manifest is not None:
         listed = set(manifest.records.sources["name"])
-        batch.repairs = splits_to_repair(storage, manifest, files)
     number, batch.plan = metadata.next_batch(storage, manifest)
     new = [file for file in files if file.name not in listed]
+    batch.names_at = storage.modified(DATA)
+    if manifest is not None:
+        batch.same_names = batch.plan is None and bool(new) and has_same_names(manifest, batch.names_at)
+        batch.repairs = () if batch.same_names else splits_to_repair(storage, manifest, files)
     if manifest is not None and batch.plan is None and not new:
         if batch.repairs:
             storage.remove(SUCCESS)

@@ -27,8 +27,21 @@ logger = logging.getLogger(__name__)
 
 MOST_SIZES, MOST_FOOTERS = 4096, 256
 """Maximum number of sizes that a run compares on a local disk, and of footers that it reads, before its work."""
+EACH = 8
+"""Of so many batches, one compares the names of all shards, whatever the modification time of ``data/`` is."""
+NAMES_AT = "data_mtime_ns"
+"""Key of the run block: modification time of ``data/`` when the run had published all shards and found its own."""
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 leave no large gap
 _SHOWN = 5
+
+
+def has_same_names(manifest: Manifest, modified: int | None) -> bool:
+    """Return True if a new batch need not compare the committed shards: they are many, and no file came or went since.
+
+    `modified` is the modification time of ``data/``, which a commit records if the storage knows it.
+    """
+    is_due = len(manifest.shards) <= MOST_SIZES or manifest.number % EACH == 0
+    return not is_due and modified is not None and modified == manifest.run.get(NAMES_AT)
 
 
 def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:

@@ -129,6 +129,7 @@ def read_manifest(storage: Storage) -> Manifest:
 def newest_manifest(storage: Storage) -> Manifest | None:
     """Read the newest manifest with the checks of `read_manifest`; None if nothing was committed.
 
+    The records of shards are read and checked when they are first used, because a new batch does not use them.
     ``_SUCCESS`` may name an earlier manifest here, since a run that lost the target to another run may have written it.
 
     Raises
@@ -145,7 +146,7 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
     while True:
         success, numbers = read_success(storage), _numbers(storage)
         try:
-            manifest, hashes = _read_chain(storage, numbers)
+            manifest, hashes = _read_chain(storage, numbers, later=any_mark)
         except ShardError:
             if _numbers(storage)[-1:] != numbers[-1:]:  # a run committed meanwhile, and removed what it superseded
                 continue
@@ -180,7 +181,7 @@ def kept_numbers(newest: int) -> range:
     return range(max(1, newest - KEPT + 1), newest + 1)
 
 
-def _read_chain(storage: Storage, numbers: Sequence[int]) -> tuple[Manifest | None, dict[str, str]]:
+def _read_chain(storage: Storage, numbers: Sequence[int], *, later: bool) -> tuple[Manifest | None, dict[str, str]]:
     """Read the newest manifest, and the SHA-256 of each that is kept by name, newest first."""
     if not numbers:
         return None, {}
@@ -198,7 +199,7 @@ def _read_chain(storage: Storage, numbers: Sequence[int]) -> tuple[Manifest | No
             after = heads[place - 1][0]
             agrees = after.previous is not None and after.previous.sha256 == head.sha256
             check(agrees, f"{where}: changed since {after.name} was written")
-    return _with_records(storage, *heads[0]), {head.name: head.sha256 for head, _ in heads}
+    return _with_records(storage, *heads[0], later=later), {head.name: head.sha256 for head, _ in heads}
 
 
 def read_heads(storage: Storage, numbers: Sequence[int]) -> list[tuple[Head, dict[str, Any]]]:
@@ -214,25 +215,38 @@ def read_heads(storage: Storage, numbers: Sequence[int]) -> list[tuple[Head, dic
     return storage.map(read, numbers)
 
 
-def _with_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Manifest:
-    """Read the records of a manifest, from its segments or, for an earlier version, from its text and the plans."""
+def _with_records(storage: Storage, head: Head, values: Mapping[str, Any], *, later: bool = False) -> Manifest:
+    """Read the records of a manifest, from its segments or, for an earlier version, from its text and the plans.
+
+    With `later`, those of shards are read from the segments' texts when they are first used.
+    """
     where = f"{storage.url}/{META}/{head.name}"
     if not head.segments:
         plans = storage.map(lambda number: read_plan(storage, number), range(1, head.number + 1))
         return Manifest.of(head, planned_records(*listed_records(values, where), plans, where))
-    parts = storage.map(lambda entry: _read_segment(storage, entry, head.name), head.segments)
-    return Manifest.of(head, Segment.joined(parts))
+    return Manifest.of(head, Segment.joined(read_segments(storage, head.segments, head.name, later=later)))
 
 
-def _read_segment(storage: Storage, entry: SegmentEntry, manifest: str) -> Segment:
-    name = f"{META}/{entry.name}"
-    where = f"{storage.url}/{name}"
-    text = _read(storage, name, f"{manifest} lists it; restore it from a copy")
-    wrong = f"{where}: damaged: its SHA-256 is not that of its name; restore it from a copy"
-    check(len(text) == entry.size and hashlib.sha256(text).hexdigest() == entry.sha256, wrong)
-    segment = Segment.from_json(text, where)
-    check(segment.counts() == entry.counts(), f"{where}: {manifest} states other sums")
-    return segment
+def read_segments(
+    storage: Storage, entries: Sequence[SegmentEntry], manifest: str, *, later: bool = False
+) -> list[Segment]:
+    """Read segments that a manifest lists; `later` as for `Segment.from_json`.
+
+    Raises
+    ------
+    ShardError
+        If one is missing or damaged.
+    """
+
+    def read(entry: SegmentEntry) -> Segment:
+        name = f"{META}/{entry.name}"
+        where = f"{storage.url}/{name}"
+        text = _read(storage, name, f"{manifest} lists it; restore it from a copy")
+        wrong = f"{where}: damaged: its SHA-256 is not that of its name; restore it from a copy"
+        check(len(text) == entry.size and hashlib.sha256(text).hexdigest() == entry.sha256, wrong)
+        return Segment.from_json(text, where, stated=entry, later=later)
+
+    return storage.map(read, entries)
 
 
 def listed_segments(storage: Storage) -> set[SegmentEntry]:

@@ -13,6 +13,8 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.io.manifest.records import ShardEntry, SourceEntry
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkfeat.io.manifest.segment import Segment
 
 Record = TypeVar("Record")
@@ -68,9 +70,17 @@ class Shards(_Records[ShardEntry]):
 
     def __init__(self, segment: Segment) -> None:
         self.segment, self._count = segment, segment.n_shards
-        pieces = segment.splits["pieces"]
-        self._splits = np.repeat(np.arange(segment.n_splits), pieces)
-        self._pieces = np.arange(segment.n_shards) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+
+    @cached_property
+    def _splits(self) -> NDArray[np.int64]:
+        """Number of the split of each shard."""
+        return np.repeat(np.arange(self.segment.n_splits), self.segment.splits["pieces"])
+
+    @cached_property
+    def _pieces(self) -> NDArray[np.int64]:
+        """Position of each shard within its split."""
+        pieces = self.segment.splits["pieces"]
+        return np.arange(self._count) - np.repeat(np.cumsum(pieces) - pieces, pieces)
 
     @cached_property
     def names(self) -> list[str]:

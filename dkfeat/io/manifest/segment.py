@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +136,7 @@ class Segment:
     sources, splits, shards : dict
         Columns by name. ``splits["source"]`` is the position of a split's first file among the sources,
         ``splits["pieces"]`` the number of its shards.
+        `shards` may be a function that returns the columns when they are first used.
     what : str or None
         Name for error messages; None for parts of checked segments, which are not checked again.
 
@@ -145,32 +146,58 @@ class Segment:
         If the columns contradict each other.
     """
 
-    def __init__(self, sources: Columns, splits: Columns, shards: Columns, what: str | None = "segment") -> None:
-        self.sources, self.splits, self.shards = sources, splits, shards
-        self.n_sources, self.n_splits, self.n_shards = len(sources["size"]), len(splits["source"]), len(shards["size"])
+    def __init__(
+        self,
+        sources: Columns,
+        splits: Columns,
+        shards: Columns | Callable[[], Columns],
+        what: str | None = "segment",
+    ) -> None:
+        self.sources, self.splits, self._what = sources, splits, what
+        self.n_sources, self.n_splits, self.n_shards = (
+            len(sources["size"]),
+            len(splits["source"]),
+            int(splits["pieces"].sum()),
+        )
         if what is not None:
-            self._check(what)
+            self._check_splits(what)
+        self._shards = shards
+        if not callable(shards):
+            self._shards = self._checked(shards)
 
-    def _check(self, what: str) -> None:
-        for group in _KINDS:
-            count = getattr(self, f"n_{group}")
-            for name, column in getattr(self, group).items():
-                _check_column(column, name, count, f"{what}: {group}.{name}")
-        self._check_splits(what)
-        self._check_shards(what)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Segment, (self.sources, self.splits, self.shards, None)
+
+    @property
+    def shards(self) -> Columns:
+        """Columns of the shards."""
+        shards = self._shards
+        if callable(shards):
+            shards = self._shards = self._checked(shards())
+        return shards
+
+    def _checked(self, shards: Columns) -> Columns:
+        if self._what is not None:
+            self._check_shards(shards, self._what)
+        return shards
 
     def _check_splits(self, what: str) -> None:
         splits, n_sources = self.splits, self.n_sources
+        _check_columns(self.sources, n_sources, f"{what}: sources")
+        _check_columns(splits, self.n_splits, f"{what}: splits")
         source, n_files, pieces = splits["source"], splits["n_files"], splits["pieces"]
         inside = (source < n_sources) & (n_files >= 1) & (n_files <= n_sources - source)
         check(bool(inside.all()), f"{what}: a split is of no files that are listed")
         check(bool((np.diff(source) >= 0).all()), f"{what}: its splits are not in the order of its sources")
         check(bool((splits["start"] <= splits["stop"]).all()), f"{what}: a split runs backwards")
-        whole = bool(((pieces >= 1) & (pieces <= self.n_shards)).all()) and int(pieces.sum()) == self.n_shards
-        check(whole, f"{what}: the pieces of its splits are not its {self.n_shards:,} shards")
+        check(bool((pieces >= 1).all()), f"{what}: a split has no shards")
 
-    def _check_shards(self, what: str) -> None:
-        shards, n_files = self.shards, np.repeat(self.splits["n_files"], self.splits["pieces"])
+    def _check_shards(self, shards: Columns, what: str) -> None:
+        pieces, count = self.splits["pieces"], len(shards["size"])
+        whole = count == self.n_shards and bool((pieces <= count).all())
+        check(whole, f"{what}: the pieces of its splits are not its {count:,} shards")
+        _check_columns(shards, count, f"{what}: shards")
+        n_files = np.repeat(self.splits["n_files"], pieces)
         check(bool((shards["n_empty"] <= shards["rows"]).all()), f"{what}: a shard has more empty rows than rows")
         check(bool((shards["start"] <= shards["stop"]).all()), f"{what}: the range of a shard runs backwards")
         groups = np.flatnonzero(n_files > 1).tolist()
@@ -237,29 +264,41 @@ class Segment:
         return cls(_as_arrays(of_sources), _as_arrays(of_splits), _as_arrays(of_shards), what)
 
     @classmethod
-    def from_json(cls, data: bytes, what: str = "segment") -> Segment:
+    def from_json(
+        cls, data: bytes, what: str = "segment", *, stated: SegmentEntry | None = None, later: bool = False
+    ) -> Segment:
         """Read and check the text of a segment.
+
+        Parameters
+        ----------
+        data : bytes
+            Bytes of the file.
+        what : str
+            Name for error messages.
+        stated : SegmentEntry, optional
+            Reference of a manifest, whose counts and sums are compared.
+        later : bool, default=False
+            Read and check the columns of shards when they are first used.
 
         Raises
         ------
         ShardError
             If the text is damaged or inconsistent.
         """
-        text, groups = parse_typed(data, _Text, what), dict[str, Columns]()
-        for group, kind in _KINDS.items():
-            record = parse_typed(getattr(text, group), kind, f"{what}: {group}")
-            count = len(record.source if group == "splits" else record.size)
-            columns: Columns = {}
-            for name in kind.__slots__:
-                column = getattr(record, name)
-                setattr(record, name, None)  # to free a list as soon as it is an array
-                if isinstance(column, dict):
-                    check(all(map(str.isdecimal, column)), f"{what}: {group}.{name} has a position that is no number")
-                    column = {int(place): value for place, value in column.items()}
-                columns[name] = [_LEFT_OUT[name]] * count if column is None else column
-                _as_arrays(columns)
-            groups[group] = columns
-        return cls(**groups, what=what)
+        text = parse_typed(data, _Text, what)
+        wrong = f"{what}: a manifest that lists it states other sums"
+
+        def shards() -> Columns:
+            columns = _columns(text.shards, "shards", what)
+            sums = {key: int(columns[key].sum()) for key in SUMS}
+            check(stated is None or sums == {key: getattr(stated, key) for key in SUMS}, wrong)
+            return columns
+
+        sources, splits = _columns(text.sources, "sources", what), _columns(text.splits, "splits", what)
+        segment = cls(sources, splits, shards if later else shards(), what)
+        for group in _KINDS if stated is not None else ():
+            check(getattr(segment, f"n_{group}") == getattr(stated, group), wrong)
+        return segment
 
     def to_json(self) -> bytes:
         """Return the text of the file, which `from_json` reads."""
@@ -289,24 +328,17 @@ class Segment:
         """Join the records of several segments, in order."""
         if len(parts) == 1:
             return parts[0]
-        groups: dict[str, Columns] = {}
-        for group, kind in _KINDS.items():
-            firsts = np.cumsum([0, *(getattr(part, f"n_{group}") for part in parts)]).tolist()
-            groups[group] = {}
-            for name in kind.__slots__ if parts else ():
-                columns = [getattr(part, group)[name] for part in parts]
-                if name == "source":
-                    before = np.cumsum([0, *(part.n_sources for part in parts)])
-                    columns = [column + first for column, first in zip(columns, before[:-1], strict=True)]
-                groups[group][name] = _joined(columns, firsts)
-        return cls(**groups, what=None)
 
-    def last(self, entries: Sequence[SegmentEntry]) -> Segment:
-        """Return the records of the last segments of a data set, to which these are the references."""
-        firsts = {
-            group: getattr(self, f"n_{group}") - sum(getattr(entry, group) for entry in entries) for group in _KINDS
-        }
-        return self._half(firsts, is_last=True)
+        def group(name: str) -> Columns:
+            firsts = np.cumsum([0, *(getattr(part, f"n_{name}") for part in parts)]).tolist()
+            return {
+                key: _joined([getattr(part, name)[key] for part in parts], firsts) for key in _KINDS[name].__slots__
+            }
+
+        splits = group("splits")
+        n_before = np.cumsum([0, *(part.n_sources for part in parts)])[:-1]
+        splits["source"] = splits["source"] + np.repeat(n_before, [part.n_splits for part in parts])
+        return cls(group("sources"), splits, lambda: group("shards"), what=None)
 
     def files(self) -> list[tuple[SegmentEntry, bytes]]:
         """Return references and texts of the files that hold the records, in order.
@@ -371,6 +403,27 @@ def _as_arrays(columns: Columns) -> Columns:
         if isinstance(column, list) and name not in _LISTS:
             columns[name] = np.array(column, np.int64)
     return columns
+
+
+def _columns(text: Undecoded, group: str, what: str) -> Columns:
+    """Read the columns of sources, splits or shards."""
+    kind, columns = _KINDS[group], Columns()
+    record = parse_typed(text, kind, f"{what}: {group}")
+    count = len(record.source if group == "splits" else record.size)
+    for name in kind.__slots__:
+        column = getattr(record, name)
+        setattr(record, name, None)  # to free a list as soon as it is an array
+        if isinstance(column, dict):
+            check(all(map(str.isdecimal, column)), f"{what}: {group}.{name} has a position that is no number")
+            column = {int(place): value for place, value in column.items()}
+        columns[name] = [_LEFT_OUT[name]] * count if column is None else column
+        _as_arrays(columns)
+    return columns
+
+
+def _check_columns(columns: Columns, count: int, what: str) -> None:
+    for name, column in columns.items():
+        _check_column(column, name, count, f"{what}.{name}")
 
 
 def _check_column(column: Any, name: str, count: int, what: str) -> None:

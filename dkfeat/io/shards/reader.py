@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import SEEK_END
@@ -20,8 +19,6 @@ from dkfeat.io.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.io.shards import codec as decoding
 from dkfeat.io.shards.bad_rows import BadRow
 from dkfeat.io.storage.base import DATA, META, Storage, faults_as
-
-logger = logging.getLogger(__name__)
 
 Verify = Literal["sha256", "size"]
 
@@ -210,23 +207,7 @@ class ShardReader:
 
 
 def open_reader(storage: Storage) -> ShardReader:
-    """Make a reader of the newest manifest, and warn in the log of files in ``data/`` that it does not list."""
-    reader = newest_reader(storage)
-    unlisted = reader.unlisted()
-    if unlisted:
-        logger.warning(
-            "%s/%s: ignoring %d files that %s does not list, such as %s",
-            storage.url,
-            DATA,
-            len(unlisted),
-            reader.manifest.name,
-            unlisted[0],
-        )
-    return reader
-
-
-def newest_reader(storage: Storage) -> ShardReader:
-    """Make a reader of the newest manifest."""
+    """Make a reader of the newest manifest; other files in ``data/`` are not looked for, only `verify` lists them."""
     return ShardReader(storage, read_spec(storage), read_manifest(storage))
 
 
@@ -270,7 +251,7 @@ def verify(storage: Storage) -> Report:
     ShardError, SpecConflictError
         If the spec or the manifest cannot be read.
     """
-    shards = newest_reader(storage)
+    shards = open_reader(storage)
     return report_of(shards, [check_shards(shards, shards.manifest.shards)])
 
 

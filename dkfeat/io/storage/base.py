@@ -262,6 +262,10 @@ class Storage(ABC):
         With `sized`, the sizes of other names may be `UNSIZED`, which saves a local disk most of the work.
         """
 
+    def modified(self, folder: str) -> int | None:  # noqa: ARG002 -- for storages that know it
+        """Time in nanoseconds at which a file was last added to a folder or removed; None if it is not known."""
+        return None
+
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:
         """Apply a function that reads from here to each item; in threads if each call takes milliseconds."""
         if not self.is_remote:

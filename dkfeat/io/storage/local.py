@@ -208,6 +208,10 @@ class LocalStorage(Storage):
                         del sizes[name]
         return {name: sizes[name] for name in sorted(sizes)}  # half the time of sorting pairs
 
+    def modified(self, folder: str) -> int | None:  # noqa: D102 -- Storage says it
+        with self._folder(folder) as descriptor:
+            return os.fstat(descriptor).st_mtime_ns
+
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
         with self._folder(parent) as folder:

@@ -76,7 +76,7 @@ def test_run__in_two_folders_is_identical(job, tmp_path):
 
 def test_run_block__names_run_host_times_versions(job):
     first = job.run().run
-    assert set(first) == {"id", "host", "started", "ended", "versions", "numeric_env", "source_root"}
+    assert set(first) == {"id", "host", "started", "ended", "versions", "numeric_env", "source_root", "data_mtime_ns"}
     assert len(first["id"]) == 32
     assert first["started"] <= first["ended"]
     assert first["versions"] == shards.versions()

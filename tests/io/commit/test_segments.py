@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -250,6 +251,7 @@ def test_repair__sizes_and_footers_take_turns(job, monkeypatch):
 
     monkeypatch.setattr(repair, "MOST_SIZES", 4)
     monkeypatch.setattr(repair, "MOST_FOOTERS", 4)
+    monkeypatch.setattr(repair, "EACH", 1)
     add(job, 0, 6)
     found = reader.read_manifest(open_storage(job.target)).shards
     cut = job.target / "data" / found[5].name
@@ -257,3 +259,62 @@ def test_repair__sizes_and_footers_take_turns(job, monkeypatch):
     (job.target / "data" / found[9].name).unlink()
     add(job, 6, 8)  # turns of four shards of 12 to 28
     assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """A data set of four shards counts as large."""
+    from dkfeat.io.commit import repair
+
+    monkeypatch.setattr(repair, "MOST_SIZES", 4)
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """Folders of which a run lists all files."""
+    folders, lists = [], LocalStorage.list
+    monkeypatch.setattr(
+        LocalStorage, "list", lambda self, name, **more: folders.append(name) or lists(self, name, **more)
+    )
+    return folders
+
+
+@pytest.mark.usefixtures("large")
+def test_large__a_batch_lists_no_shards_if_none_came_or_went(job, listed):
+    add(job, 0, 2)
+    assert listed.count("data") > 2
+    add(job, 2, 1)
+    listed.clear()
+    add(job, 3, 4)
+    assert "data" not in listed
+    lost = job.target / "data" / reader.read_manifest(open_storage(job.target)).shards[3].name
+    lost.unlink()
+    add(job, 7, 1)
+    assert lost.exists()
+    listed.clear()
+    job.run()  # nothing is new: all names are compared
+    assert "data" in listed
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.usefixtures("large")
+def test_large__a_loss_that_the_folder_does_not_tell_is_found_by_an_eighth_batch(job):
+    add(job, 0, 3)
+    data = job.target / "data"
+    lost, times = data / reader.read_manifest(open_storage(job.target)).shards[0].name, data.stat()
+    lost.unlink()
+    os.utime(data, ns=(times.st_atime_ns, times.st_mtime_ns))
+    add(job, 3, 5)
+    assert not lost.exists()
+    add(job, 8, 1)
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.usefixtures("large")
+def test_large__a_storage_that_notices_no_new_file_is_not_trusted(job, listed, monkeypatch):
+    monkeypatch.setattr(LocalStorage, "modified", lambda *_: 1)
+    add(job, 0, 4)
+    assert "data_mtime_ns" not in reader.read_manifest(open_storage(job.target)).run
+    listed.clear()
+    add(job, 4, 1)
+    assert listed.count("data") >= 2

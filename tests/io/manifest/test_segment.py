@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from itertools import chain
 
@@ -82,12 +83,20 @@ def test_segments__joined_are_the_records_of_all():
         shards[len(entries)]
 
 
-def test_segments__the_last_ones_are_cut_off_again():
+def test_segments__shards_are_read_when_they_are_used():
     made = [Segment.of(*records) for records in parts()]
-    references = [part.entry(part.to_json()) for part in made]
-    whole = Segment.joined(made)
-    for count in (1, 2, 3):
-        assert whole.last(references[-count:]).to_json() == Segment.joined(made[-count:]).to_json()
+    texts = [part.to_json() for part in made]
+    references = [part.entry(text) for part, text in zip(made, texts, strict=True)]
+    pairs = [*zip(texts, references, strict=True)]
+    later = Segment.joined([Segment.from_json(text, stated=stated, later=True) for text, stated in pairs])
+    assert later.n_shards == sum(part.n_shards for part in made)
+    assert pickle.loads(pickle.dumps(later)).to_json() == later.to_json() == Segment.joined(made).to_json()
+    wrong = Segment.from_json(texts[0], stated=replace(references[0], rows=references[0].rows + 1), later=True)
+    for _ in range(2):
+        with pytest.raises(ShardError, match="states other sums"):
+            _ = wrong.shards
+    with pytest.raises(ShardError, match="states other sums"):
+        Segment.from_json(texts[0], stated=references[1], later=True)
 
 
 def test_segment__too_long_for_a_file__is_cut_between_sources(monkeypatch):
