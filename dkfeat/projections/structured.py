@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import scipy.special
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import owned
+from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.random.philox import (
     STREAM_CIRCULANT,
     STREAM_FASTFOOD,
@@ -309,7 +309,7 @@ class FastfoodProjection(HadamardProjection):
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Compute rows times W transposed; see `Projection.project`."""
         tables = FastfoodTables._make(table.reshape(-1) for table in _fastfood_tables(self))
-        out = np.empty((X.shape[0], self.n_components), np.float32)
+        out = aligned(X.shape[0] * self.n_components, np.float32).reshape(X.shape[0], self.n_components)
         project_fastfood(flat_rows(X), tables, self.length, self.n_components, out.reshape(-1))
         return out
 
@@ -369,7 +369,7 @@ class OrthogonalProjection(HadamardProjection):
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
         """Compute rows times W transposed; see `Projection.project`."""
         first, second, third = _orthogonal_signs(self)
-        out = np.empty((X.shape[0], self.n_components), np.float32)
+        out = aligned(X.shape[0] * self.n_components, np.float32).reshape(X.shape[0], self.n_components)
         # sqrt(n) times three factors 1 / sqrt(n) is 1 / n, a power of two, so its position does not change rounding
         diagonals = first.reshape(-1), second.reshape(-1), third.reshape(-1) / np.float32(self.length)
         project_orthogonal(flat_rows(X), diagonals, self.length, self.n_components, out.reshape(-1))

@@ -1,7 +1,8 @@
 """Walsh-Hadamard transforms of rows, and the projections Fastfood and SORF, on vectors in registers.
 
-A group is 2, 4, 8 or 16 vectors f32x16, held in registers as a tuple. With the JIT disabled it is an array of shape
-(size, 16), and the functions below are plain NumPy with equal results.
+A group is 2, 4 or 8 vectors f32x16, held in registers as a tuple. With the JIT disabled it is an array of shape
+(size, 16), and the functions below are plain NumPy with equal results. Eight vectors are the sixteen registers of AVX2:
+larger groups would be spilled to memory.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from llvmlite import ir
 from numba.core import types
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import inlined, kernel
+from dkfeat.compiled.jit import aligned, inlined, kernel
 from dkfeat.compiled.simd.registration import I32, Code, register
-from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, store
+from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, prefetch, store
 
 _F32X16 = f32x16.backend
 
@@ -34,7 +35,7 @@ def _emit_load(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
     return code.load(0, array, code.offsets(at, step, size), _F32X16)
 
 
-load_2, load_4, load_8, load_16 = (_loader(size) for size in (2, 4, 8, 16))
+load_2, load_4, load_8 = (_loader(size) for size in (2, 4, 8))
 """Groups of the float32 vectors at ``array[at]``, ``array[at + step]``, ... ."""
 
 
@@ -108,7 +109,7 @@ def _emit_within(code: Code, group: list) -> list:
 
 def _register_all() -> None:
     group, array, index = types.UniTuple, types.Array, types.intp
-    for size, loader in zip((2, 4, 8, 16), (load_2, load_4, load_8, load_16), strict=True):
+    for size, loader in zip((2, 4, 8), (load_2, load_4, load_8), strict=True):
         register(loader, (array, index, index), partial(_emit_load, size=size), types.UniTuple(f32x16, size))
     register(store_group, (array, index, index, group), _emit_store, types.none)
     register(times, (group, group), _emit_times, lambda x, _: x)
@@ -124,13 +125,17 @@ SMALLEST = LANES
 
 
 @inlined
-def _low_bits(source, at, factors, f, target, to, n):
-    """Multiply by factors and transform the lowest bits of the index, up to eight; return the step of the next bit."""
-    if n >= 16 * LANES:
-        for i in range(0, n, 16 * LANES):
-            group = times(load_16(source, at + i, LANES), load_16(factors, f + i, LANES))
+def _low_bits(source, at, factors, f, target, to, n, ahead):
+    """Multiply by factors and transform the lowest bits of the index, up to seven; return the step of the next bit."""
+    if n >= 8 * LANES:
+        for i in range(0, n, 8 * LANES):
+            if ahead > 0:
+                for j in range(i + ahead, i + ahead + 8 * LANES, LANES):
+                    prefetch(source, at + j)
+                    prefetch(target, to + j)
+            group = times(load_8(source, at + i, LANES), load_8(factors, f + i, LANES))
             store_group(target, to + i, LANES, across(within(group)))
-        return 16 * LANES
+        return 8 * LANES
     for i in range(0, n, LANES):
         # a group has at least two vectors: load the vector twice
         group = times(load_2(source, at + i, 0), load_2(factors, f + i, 0))
@@ -143,28 +148,24 @@ def _high_bits(x, at, n, h):
     """Transform the bits of steps h, 2 h, ... , n / 2 in place."""
     while h < n:
         left = n // h
-        if left >= 16 and left != 32:
-            for i in range(at, at + n, 16 * h):
+        if left == 2:
+            for j in range(at, at + h, LANES):
+                store_group(x, j, h, across(load_2(x, j, h)))
+            h *= 2
+        elif left == 4 or left == 16:
+            for i in range(at, at + n, 4 * h):
                 for j in range(i, i + h, LANES):
-                    store_group(x, j, h, across(load_16(x, j, h)))
-            h *= 16
-        elif left >= 8:
+                    store_group(x, j, h, across(load_4(x, j, h)))
+            h *= 4
+        else:
             for i in range(at, at + n, 8 * h):
                 for j in range(i, i + h, LANES):
                     store_group(x, j, h, across(load_8(x, j, h)))
             h *= 8
-        elif left == 4:
-            for j in range(at, at + h, LANES):
-                store_group(x, j, h, across(load_4(x, j, h)))
-            h *= 4
-        else:
-            for j in range(at, at + h, LANES):
-                store_group(x, j, h, across(load_2(x, j, h)))
-            h *= 2
 
 
 @inlined
-def transform_at(source, at, factors, f, target, to, n):
+def transform_at(source, at, factors, f, target, to, n, ahead=0):
     """Write H diag(factors) source, with H of +-1 and order n, to ``target[to:to + n]``.
 
     Parameters
@@ -177,14 +178,16 @@ def transform_at(source, at, factors, f, target, to, n):
     f : int
     n : int
         Power of two, at least 16.
+    ahead : int
+        If above 0, source and target are prefetched this far ahead, for rows that come from memory.
     """
-    _high_bits(target, to, n, _low_bits(source, at, factors, f, target, to, n))
+    _high_bits(target, to, n, _low_bits(source, at, factors, f, target, to, n, ahead))
 
 
 @kernel
 def _transform_all(rows, factors, n, out):
     for at in range(0, rows.shape[0], n):
-        transform_at(rows, at, factors, 0, out, at, n)
+        transform_at(rows, at, factors, 0, out, at, n, n)
 
 
 def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -206,7 +209,7 @@ def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> ND
     >>> hadamard_rows(rows, np.ones(16, np.float32))[1, :4]
     array([ 1., -1.,  1., -1.], dtype=float32)
     """
-    out = np.empty_like(rows)
+    out = aligned(rows.size, np.float32).reshape(rows.shape)
     _transform_all(rows.ravel(), factors, rows.shape[1], out.ravel())
     return out
 
@@ -263,8 +266,9 @@ def project_fastfood(rows, tables, n, n_components, out):
         _take_row(rows, i, row)
         for first in range(0, n_components, n):
             transform_at(row, 0, tables.signs, first, mixed, 0, n)
+            chosen = order[first : first + n]
             for j in range(n):
-                permuted[j] = mixed[order[first + j]]
+                permuted[j] = mixed[chosen[j]]
             transform_at(permuted, 0, tables.gaussians, first, permuted, 0, n)
             to, last = i * n_components + first, min(n, n_components - first)
             whole = last // LANES * LANES

@@ -71,7 +71,8 @@ print(digest.hexdigest())
 @pytest.mark.slow
 def test_hadamard__same_bits_on_other_cpus_and_as_plain_python():
     digests = set()
-    for change in ({}, {"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "haswell"}, {"NUMBA_DISABLE_JIT": "1"}):
+    avx2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
+    for change in ({}, {"NUMBA_CPU_NAME": "generic"}, avx2, {"NUMBA_DISABLE_JIT": "1"}):
         environment = {key: value for key, value in os.environ.items() if key != "NUMBA_DISABLE_JIT"} | change
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
