@@ -147,7 +147,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         features : of shape (n_samples, n_features_out)
             For a Dask array, a lazy Dask array with the same row blocks.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if is_dask(X):
             return transform_blocks(self, X)
         return self._transform_rows(self._check_rows(X))
@@ -269,9 +269,11 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._check_fitted()
         if is_dask(X):
             raise InputError("X is a Dask array, but rows in memory are needed; call transform, or featurize a source")
-        if len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns"):  # a data frame's names are checked first
+        has_width = len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns")
+        if has_width:  # a data frame's names are checked first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)
-        if type(X) is csr_matrix and X.dtype in _FLOATS and not hasattr(self, "feature_names_in_"):
+        is_plain = has_width and type(X) in (csr_matrix, np.ndarray) and X.dtype in _FLOATS
+        if is_plain and not hasattr(self, "feature_names_in_"):
             return X  # scikit-learn would return it too, but a tiny block takes longer to check than to transform
         return self._as_rows(X, reset=False)
 

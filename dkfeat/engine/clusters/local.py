@@ -114,7 +114,13 @@ def local_cluster(
     variables = {f"{library}_NUM_THREADS": 1 for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "BLIS")}
     settings = {
         **SETTINGS,
-        "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, **variables},
+        # glibc returns large arrays to the system, but not batches of rows: new pages for each take a third of the time
+        # of a training
+        "distributed.nanny.pre-spawn-environ": {
+            "MALLOC_TRIM_THRESHOLD_": 16 << 20,
+            "MALLOC_MMAP_THRESHOLD_": 1 << 20,
+            **variables,
+        },
         "distributed.worker.profile.enabled": profile,
     }
     with (
