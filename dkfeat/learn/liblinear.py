@@ -114,7 +114,8 @@ def train_liblinear(
     options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": class_weight}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
-        entries = [show(entry) for entry in try_grid(X, y, grid, solver.validation_fraction, **options)]
+        tried = try_grid(X, y, grid, solver.validation_fraction, **options)
+        entries = [show({"C": C, "accuracy": float(right.mean()), "converged": done}) for C, right, done in tried]
         C = best_of_grid(entries)["C"]
     fitted = fit_c(X, y, C, **options)
     training = {
@@ -218,14 +219,19 @@ def split_held_out(y: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bo
     >>> split_held_out(np.array([0, 0, 0, 0, 0, 1]), 0.9, seed=0)
     array([False,  True,  True,  True,  True, False])
     """
-    held = is_held_out(np.arange(len(y)), fraction, seed)
-    classes, first = np.unique(y, return_index=True)
-    held[first[~np.isin(classes, y[~held])]] = False
+    held = keep_classes(is_held_out(np.arange(len(y)), fraction, seed), y)
     if not held.any():
         raise InputError(
             f"a held-out fraction of {fraction:g} selects none of {len(y):,} rows; give another seed or a larger "
             "fraction, or try only one value"
         )
+    return held
+
+
+def keep_classes(held: NDArray[np.bool_], y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Take the first row of each class that would have no other row out of the held-out rows, in place."""
+    classes, first = np.unique(y, return_index=True)
+    held[first[~np.isin(classes, y[~held])]] = False
     return held
 
 
@@ -252,8 +258,8 @@ def try_grid(
     seed: int,
     weight: NDArray[np.float64] | None = None,
     class_weight: str | Mapping[str, float] | None = None,
-) -> Iterator[Mapping[str, Any]]:
-    """Fit each C to the rows that are not held out, and score it on the others.
+) -> Iterator[tuple[float, NDArray[np.bool_], bool]]:
+    """Fit each C to the rows that are not held out, and predict the others.
 
     Parameters
     ----------
@@ -266,15 +272,18 @@ def try_grid(
 
     Yields
     ------
-    entry : mapping
-        ``C``, held-out ``accuracy``, and ``converged`` as in `LinearFit`.
+    C : float
+    right : ndarray of bool
+        For each held-out row, whether its predicted label is right.
+    converged : bool
+        As in `LinearFit`.
     """
     held = split_held_out(y, validation_fraction, seed)
     X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
     weight = None if weight is None else weight[~held]
     for C in grid:
         fitted = fit_c(X_train, y_train, C, loss=loss, seed=seed, weight=weight, class_weight=class_weight)
-        yield {"C": C, "accuracy": fitted.score(X_held, y_held), "converged": fitted.converged}
+        yield C, fitted.predict(X_held) == y_held, fitted.converged
 
 
 def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bool, grid: bool) -> int:

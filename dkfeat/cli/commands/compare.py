@@ -42,13 +42,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 @option_of(Liblinear, "loss", type=Choice(CLASS_LOSSES))
 @click.option("--linear/--no-linear", default=True, show_default=True, help="Include a linear model on the raw rows.")
 @click.option("--exact/--no-exact", default=None, help="Include exact kernel machines.  [default: up to 3,000 rows]")
-@click.option(
-    "--within",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="Percentage points by which a cheaper map may be worse.",
-)
+@click.option("--minutes", type=float, default=2.0, show_default=True, help="Time for the maps; inf: try all sizes.")
 @option_of(Liblinear, "validation_fraction")
 @click.option(
     "--test-fraction", type=float, default=0.25, show_default=True, help="Share of SOURCE to test on, without --test."
@@ -81,7 +75,6 @@ def compare(
     test: tuple[str, ...],
     maps: str,
     exact: bool | None,
-    within: float,
     seed: int,
     out: str | None,
     overwrite: bool,
@@ -94,7 +87,8 @@ def compare(
     A linear model is trained on the features of each map and size. A part of
     the training rows is held out to select C, gamma of RBF kernels, and the
     recommended map: the cheapest one, by bytes and then by time per row, whose
-    accuracy is within half a point of the best. Test rows are only scored. All
+    accuracy is within one standard error of the best. Test rows are only
+    scored. Sizes that cannot win, or would take too long, are left out. All
     rows are held in memory.
 
     With --out, the same command again continues an interrupted comparison.
@@ -111,12 +105,11 @@ def compare(
         maps=[name.strip() for name in maps.split(",")],
         solver=make_solver("liblinear", options),
         exact="auto" if exact is None else exact,
-        within=within / 100,
         random_state=seed,
         out=out,
         overwrite=overwrite,
         progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
-        **{name: options[name] for name in ("k", "gamma", "linear", "test_fraction")},
+        **{name: options[name] for name in ("k", "gamma", "linear", "minutes", "test_fraction")},
     )
     if output == "json" or is_given(JSON):
         print_json(comparison.to_mapping())

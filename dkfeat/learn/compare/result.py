@@ -8,9 +8,11 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.progress import NotebookLine, Progress
@@ -20,6 +22,9 @@ from dkfeat.io.outputs import check_folder, check_outputs, write_output
 from dkfeat.io.storage import open_storage
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import check_plots, draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class Result:
     validation_accuracy: float | None = None
     """Accuracy, on the held-out training rows, of the model with this C fitted to the other training rows; None for an
     exact kernel machine with only one candidate."""
+    wrong: tuple[int, ...] = field(default=(), repr=False)
+    """Numbers, among the held-out rows, of those whose predicted label is wrong; empty for exact kernel machines."""
     C: float
     """Chosen weight of the losses against the penalty."""
     gamma: float | None = None
@@ -60,12 +67,34 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Sizes of a map that a comparison did not try."""
+
+    name: str
+    """Name of the map."""
+    k: tuple[int, ...]
+    """Numbers of components."""
+    reason: str
+    """Either "no time left", or "cannot win": these sizes would neither be recommended nor displace the recommended
+    map, even if their accuracy rose by twice the gain of the last doubling."""
+
+    def describe(self) -> str:
+        """Describe the sizes and the reason in one line.
+
+        Examples
+        --------
+        >>> LeftOut(name="gcws", k=(512, 1024), reason="cannot win").describe()
+        'gcws, 512 and 1,024 components: cannot win'
+        """
+        sizes = " and ".join(", ".join(f"{size:,}" for size in self.k).rsplit(", ", 1))
+        return f"{self.name}, {sizes} components: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Results of `dkfeat.compare`, in the order in which they were computed."""
+    """Results of `dkfeat.compare`, by map and size."""
 
     results: tuple[Result, ...]
-    within: float
-    """Maximum difference between the best held-out accuracy and that of the recommended map."""
     n_train: int
     """Number of training rows, including those held out."""
     n_validation: int
@@ -74,6 +103,8 @@ class Comparison:
     """Number of test rows, which influence no choice."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that determined the results."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Maps and numbers of components that were not tried."""
 
     @property
     def best(self) -> Result:
@@ -82,12 +113,22 @@ class Comparison:
 
     @property
     def recommended(self) -> Result:
-        """Cheapest map, by bytes and then by time per row, of those within `within` of the best.
+        """Cheapest map, by bytes and then by time per row, of those within one standard error of the best.
 
-        Held-out rows choose it and test rows do not, so its accuracy on the test rows is unbiased.
+        The standard error is that of the difference between two maps on the same held-out rows; test rows choose
+        nothing, so the accuracy on them is unbiased.
         """
-        least = _held_out(self.best) - self.within - 1e-12
-        return min((each for each in self._maps if _held_out(each) >= least), key=_cost)
+        best = self.best
+        return min((each for each in self._maps if not self.is_better(best, each)), key=_cost)
+
+    def is_better(self, one: Result, other: Result) -> bool:
+        """Return whether a map is better than another one by more than one standard error of the difference."""
+        difference, error = self.difference(one, other)
+        return difference > error + 1e-12  # if one row differs, both are equal up to rounding
+
+    def difference(self, one: Result, other: Result) -> tuple[float, float]:
+        """Return the held-out accuracy of a map less that of another one, and the standard error of the difference."""
+        return paired_difference(_right(one, self.n_validation), _right(other, self.n_validation))
 
     def to_text(self) -> str:
         """Format the results as a table, followed by the recommendation."""
@@ -97,32 +138,34 @@ class Comparison:
         form = "  ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
         table = "".join(form.format(*line).rstrip() + "\n" for line in lines)
         chosen, best = self.recommended, self.best
-        share = _held_out(chosen)
-        error = 100 * (share * (1 - share) / max(1, self.n_validation)) ** 0.5
         reason = "the best of all maps"
         if chosen is not best:
-            points = 100 * (_held_out(best) - share)
-            reason = f"{points:.2f} points below {best.name} of {best.k:,} components at {best.row_bytes:,} bytes a row"
+            loss, error = self.difference(best, chosen)
+            reason = (
+                f"{100 * loss:.2f} points (standard error {100 * error:.2f}) below {best.name} of {best.k:,} "
+                f"components at {best.row_bytes:,} bytes a row"
+            )
         return (
             f"{table}\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
             f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right\n"
-            f"chosen on {self.n_validation:,} held-out training rows: {share:.2%} right (standard error {error:.2f} "
-            f"points), {reason}\n"
+            f"chosen on {self.n_validation:,} held-out training rows: {_held_out(chosen):.2%} right, {reason}\n"
+            + "".join(f"left out: {each.describe()}\n" for each in self.left_out)
         )
 
     def to_mapping(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        plain = asdict(self)
-        results = plain.pop("results")
-        best, recommended = asdict(self.best), asdict(self.recommended)
-        return {**plain, "best": best, "recommended": recommended, "results": list(results)}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        best, recommended, *results = (_plain(each) for each in (self.best, self.recommended, *self.results))
+        left_out = [asdict(each) for each in self.left_out]
+        return {**plain, "best": best, "recommended": recommended, "results": results, "left_out": left_out}
 
     def to_csv(self) -> str:
         """Format the results as CSV with a header line; values that do not apply are empty."""
         stream = io.StringIO()
-        writer = csv.DictWriter(stream, [each.name for each in fields(Result)], lineterminator="\n")
+        names = [each.name for each in fields(Result) if each.name != "wrong"]
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(each) for each in self.results)
+        writer.writerows(map(_plain, self.results))
         return stream.getvalue()
 
     def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -183,6 +226,43 @@ class Comparison:
         return found
 
 
+def paired_difference(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float]:
+    """Compare two models on the same rows.
+
+    Parameters
+    ----------
+    one, other : ndarray of bool, shape (n_samples,)
+        For each row, whether the model is right.
+
+    Returns
+    -------
+    difference : float
+        Accuracy of `one` less that of `other`.
+    error : float
+        Its standard error. Rows on which both are right or both wrong add nothing to it.
+
+    Examples
+    --------
+    >>> difference, error = paired_difference(np.array([True] * 9 + [False]), np.array([True] * 8 + [False] * 2))
+    >>> f"{difference:.2f} {error:.2f}"
+    '0.10 0.10'
+    """
+    differences = one.astype(np.float64) - other
+    n_rows = len(differences)
+    return float(differences.mean()), float(differences.std() / max(n_rows - 1, 1) ** 0.5)
+
+
+def _right(result: Result, n_rows: int) -> NDArray[np.bool_]:
+    right = np.ones(n_rows, np.bool_)
+    right[list(result.wrong)] = False
+    return right
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    """Plain values for tables, without the numbers of rows, which may be many."""
+    return {name: value for name, value in asdict(result).items() if name != "wrong"}
+
+
 def _held_out(result: Result) -> float:
     return result.validation_accuracy or 0.0
 
@@ -209,7 +289,7 @@ def _cells(result: Result) -> Sequence[str]:
 
 RESULTS = "results.jsonl"
 _PLOT = "accuracy.png"
-FORMAT = 2
+FORMAT = 3
 """Format of the lines; a file of another format belongs to another comparison."""
 
 
@@ -304,6 +384,7 @@ class ResultStore:
         key = f"{name} of {k}"
         is_new = key not in self._done
         result = Result(**self.value(key, lambda: asdict(compute())))
+        result = replace(result, wrong=tuple(result.wrong))  # JSON has lists
         self._results.append(result)
         if self._on_result is not None:
             self._on_result(result)
