@@ -1,12 +1,18 @@
-"""Walsh-Hadamard transforms against scipy's rfft, Fourier features against RBFSampler, Laplace against BLAS.
+"""Transforms against rfft, Fourier and Nyström features against scikit-learn, dense products and Laplace against BLAS.
 
     python benchmarks/projections.py [--quick]
+
+With code for AVX2 alone, in all libraries, on any CPU that has it:
+
+    NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2 OPENBLAS_CORETYPE=Haswell \\
+        NPY_DISABLE_CPU_FEATURES=X86_V4 python benchmarks/projections.py
 
 float32, one thread. dkfeat and the peer are timed in turn in one process, for about the same time; the table has
 medians of CPU time and of the pairs' ratios. dkfeat's time includes all work from input rows to features: norms,
 projection, phases and cosines. Drawing the peer's weights is not counted; dkfeat's weights are cached if they are
 small, and otherwise drawn in the call. Laplace features with circulant projections are compared with a BLAS product
-with all weights in memory and NumPy's exponential, in batches and row by row.
+with all weights in memory and NumPy's exponential, in batches and row by row. Nyström features for the GMM kernel are
+compared with the product of kernel values and normalization alone.
 """
 
 from __future__ import annotations
@@ -19,11 +25,13 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from paired import compare, run
-from sklearn.kernel_approximation import RBFSampler
+from scipy.sparse import csr_matrix
+from sklearn.kernel_approximation import Nystroem, RBFSampler
 from workloads import rcv1_like
 
 from dkfeat.compiled.structured.hadamard import hadamard_rows
-from dkfeat.maps import FourierFeatures, LaplaceFeatures
+from dkfeat.maps import FourierFeatures, LaplaceFeatures, NystroemFeatures
+from dkfeat.projections.dense import DenseProjection
 
 
 def transforms(quick: bool) -> Any:
@@ -39,7 +47,12 @@ def dense_features(quick: bool) -> Any:
     rng = np.random.default_rng(1)
     rows = 100 if quick else 2000
     X = rng.random((rows, 784), np.float32)
-    for k in (128,) if quick else (1024, 4096):
+    for k in (128,) if quick else (256, 1024, 4096):
+        product = DenseProjection(n_features=784, n_components=k, seed=0)
+        weights = rng.random((784, k), np.float32)
+        yield compare(
+            f"product, 784 to {k:,}", partial(product.project, X), partial(np.matmul, X, weights), rows, 9, 0.9
+        )
         peer = RBFSampler(gamma=0.5, n_components=k, random_state=0).fit(X)
         for projection, target in (
             ("dense", 1),
@@ -60,6 +73,30 @@ def sparse_features(quick: bool) -> Any:
     fitted = FourierFeatures(n_components=k, random_state=0).fit(X)
     calls = partial(fitted.transform, X), partial(peer.transform, X)
     yield compare(f"dense, RCV1-like CSR to {k:,}", *calls, rows, 1 if quick else 5, 1.5)
+
+
+def nystroem_features(quick: bool) -> Any:
+    rng = np.random.default_rng(3)
+    rows = 300 if quick else 4000
+    dense = rng.standard_normal((rows, 36), np.float32)
+    half = csr_matrix(dense * (rng.random((rows, 36)) < 0.5))
+    polynomial = {"degree": 3, "coef0": 1.0}
+    for kernel, params, theirs in (
+        ("rbf", {"gamma": 1 / 36}, {"kernel": "rbf", "gamma": 1 / 36}),
+        ("polynomial", polynomial, {"kernel": "poly", "gamma": 1.0, **polynomial}),
+        ("gmm", {}, None),
+    ):
+        for form, X in (("dense", dense), ("CSR", csr_matrix(dense)), ("CSR, half zeros", half)):
+            for k in (32,) if quick else (32, 256, 1024):
+                fitted = NystroemFeatures(k, kernel=kernel, kernel_params=params, random_state=0).fit(X)
+                if theirs:
+                    peer = partial(Nystroem(n_components=k, random_state=0, **theirs).fit(X).transform, X)
+                else:  # scikit-learn has no such kernel: the product with the normalization alone
+                    values, weights = rng.random((rows, k), np.float32), rng.random((k, k), np.float32)
+                    peer = partial(np.matmul, values, weights)
+                target = 1 if theirs else 0.5 * (k == 1024)
+                label = f"Nyström, {kernel}, {form}, 36 columns, k = {k:,}"
+                yield compare(label, partial(fitted.transform, X), peer, rows, 9, target)
 
 
 def each(call: Callable[[Any], object], blocks: list) -> None:
@@ -94,6 +131,5 @@ def laplace_features(quick: bool) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        run("projections", __doc__, (transforms, dense_features, sparse_features, laplace_features), name_width=52)
-    )
+    parts = (transforms, dense_features, sparse_features, nystroem_features, laplace_features)
+    sys.exit(run("projections", __doc__, parts, name_width=60))

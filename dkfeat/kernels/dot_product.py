@@ -5,7 +5,7 @@ P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 20
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from dkfeat.validation import check_integer, check_real
 
 _MAX_DEGREE = 10_000
 """Maximum degree: higher powers are 0, 1 or too large, except for inner products close to 1."""
+
+_MOST_SQUARED = 32
+"""Maximum degree of a power that is computed by squares, with an error of at most 32 units in the last place."""
 
 
 def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> NDArray[np.float64]:
@@ -60,10 +63,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     """
     degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
     coef0 = check_real(coef0, "coef0", low=0)
-    products = _inner(X, Y)
-    with np.errstate(over="ignore"):
-        products += coef0
-        return _without_overflow(np.power(products, degree, out=products))
+    return _polynomial(_inner(X, Y), degree=degree, coef0=coef0)
 
 
 def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
@@ -104,7 +104,7 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
     array([[1.75, 3.  , 7.  ]])
     """
     degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
-    return _series(_inner(X, Y), np.ones(degree))
+    return _vovk_real(_inner(X, Y), degree=degree)
 
 
 def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float64]:
@@ -142,18 +142,7 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
     array([[2., 4.]])
     """
     alpha = check_real(alpha, "alpha", above=0)
-    products = _inner(X, Y)
-    outside = ~(np.abs(products) < 1)
-    if outside.any():
-        i, j = np.unravel_index(outside.argmax(), outside.shape)
-        raise InputError(
-            f"row {i:,} of X and row {j:,} of {'X' if Y is None else 'Y'} (counted from 0) have the inner product "
-            f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
-            "by more than the length of the longest row",
-            row=int(i),
-        )
-    with np.errstate(over="ignore"):
-        return _without_overflow((1 - products) ** -alpha)
+    return _vovk_infinite(_inner(X, Y), alpha=alpha, other="X" if Y is None else "Y")
 
 
 def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -190,10 +179,7 @@ def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArra
     array([[8.]])
     """
     gamma = check_real(gamma, "gamma", above=0)
-    products = _inner(X, Y)
-    with np.errstate(over="ignore"):
-        products *= gamma
-        return _without_overflow(np.exp(products, out=products))
+    return _exponential(_inner(X, Y), gamma=gamma)
 
 
 def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0)) -> NDArray[np.float64]:
@@ -236,7 +222,7 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
         raise ConfigError(
             f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
         )
-    return _series(_inner(X, Y), np.array(given))
+    return _series(_inner(X, Y), coefficients=given)
 
 
 def _inner(X: Any, Y: Any) -> NDArray[np.float64]:
@@ -244,7 +230,73 @@ def _inner(X: Any, Y: Any) -> NDArray[np.float64]:
     return _without_overflow(inner_products(x, y))
 
 
-def _series(products: NDArray[np.float64], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+def of_inner_products(kernel: str, products: NDArray[np.float64], params: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Turn finite inner products of rows X and Y into values of a kernel of this module, in their place.
+
+    Parameters
+    ----------
+    kernel : str
+        One of `OF_INNER_PRODUCTS`.
+    products : ndarray of shape (n_x, n_y), float64
+    params : mapping
+        All parameters of the kernel, checked.
+
+    Raises
+    ------
+    dkfeat.errors.InputError
+        If a value overflows, or an inner product is outside the domain of the kernel.
+
+    Examples
+    --------
+    >>> of_inner_products("polynomial", np.array([[3.0]]), {"degree": 2, "coef0": 1.0})
+    array([[16.]])
+    """
+    return OF_INNER_PRODUCTS[kernel](_without_overflow(products), **params)
+
+
+def _polynomial(products: NDArray[np.float64], *, degree: int, coef0: float) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        products += coef0
+        return _without_overflow(_power(products, degree))
+
+
+def _power(base: NDArray[np.float64], degree: int) -> NDArray[np.float64]:
+    """Compute a power in place, by squares if the degree is so low that rounding errors stay small."""
+    if degree > _MOST_SQUARED:
+        return np.asarray(np.power(base, degree, out=base))
+    result = base.copy() if degree > 1 else base
+    for bit in bin(degree)[3:]:
+        result *= result
+        if bit == "1":
+            result *= base
+    return result
+
+
+def _vovk_real(products: NDArray[np.float64], *, degree: int) -> NDArray[np.float64]:
+    return _series(products, coefficients=[1.0] * degree)
+
+
+def _vovk_infinite(products: NDArray[np.float64], *, alpha: float, other: str = "Y") -> NDArray[np.float64]:
+    outside = ~(np.abs(products) < 1)
+    if outside.any():
+        i, j = np.unravel_index(outside.argmax(), outside.shape)
+        raise InputError(
+            f"row {i:,} of X and row {j:,} of {other} (counted from 0) have the inner product "
+            f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
+            "by more than the length of the longest row",
+            row=int(i),
+        )
+    with np.errstate(over="ignore"):
+        return _without_overflow((1 - products) ** -alpha)
+
+
+def _exponential(products: NDArray[np.float64], *, gamma: float) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        products *= gamma
+        return _without_overflow(np.exp(products, out=products))
+
+
+def _series(products: NDArray[np.float64], *, coefficients: Sequence[float]) -> NDArray[np.float64]:
     """Evaluate the series by Horner's scheme; partial sums overflow only if the result does, up to cancellation."""
     total = np.full_like(products, coefficients[-1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -252,6 +304,16 @@ def _series(products: NDArray[np.float64], coefficients: NDArray[np.float64]) ->
             total *= products
             total += a
     return _without_overflow(total)
+
+
+OF_INNER_PRODUCTS: dict[str, Callable[..., NDArray[np.float64]]] = {
+    "polynomial": _polynomial,
+    "vovk_real": _vovk_real,
+    "vovk_infinite": _vovk_infinite,
+    "exponential_dot_product": _exponential,
+    "maclaurin": _series,
+}
+"""What each kernel computes from the inner products of rows X and Y."""
 
 
 def _without_overflow(block: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,6 +5,8 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,32 +91,64 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     array([[0.2, 0.5]])
     """
     p = check_real(p, "p", above=0, high=MAX_POWER)
+    if Y is not None:
+        return GmmColumns.of(rows_as_csr(Y, name="Y"), p).similarities(rows_as_csr(X))
     x = rows_as_csr(X)
-    y = x if Y is None else rows_as_csr(Y, name="Y")
-    check_widths(x.shape[1], y.shape[1])
     left = _split(x, p)
-    right = left if Y is None else _split(y, p)
-    similarities = np.zeros((x.shape[0], y.shape[0]))
-    held, columns = np.unique(right.coordinates, return_inverse=True)
-    by_column = sp.csr_matrix((right.values, columns, right.indptr), shape=(y.shape[0], len(held))).tocsc()
-    minmax_similarities(
-        left.indptr,
-        _positions(held, left.coordinates),
-        left.values,
-        left.exponents,
-        left.totals,
-        by_column.indptr.astype(np.int64),
-        by_column.indices.astype(np.int64),
-        by_column.data,
-        right.exponents,
-        right.totals,
-        _powers_of_two(),
-        Y is None,
-        similarities,
-    )
-    if Y is None:
-        mirror_lower(similarities, _TILE)
+    similarities = GmmColumns.of_split(left, x.shape[1]).fill(left, lower_only=True)
+    mirror_lower(similarities, _TILE)
     return similarities
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GmmColumns:
+    """Rows Y of a Gram block of the GMM kernel, prepared once for many blocks of rows X."""
+
+    rows: _SplitRows
+    p: float
+    n_features: int
+    held: NDArray[np.int64]
+    """Coordinates that occur, ascending."""
+    by_column: sp.csc_matrix
+    """Values by row and position in `held`; columns that many rows hold have zeros for the others."""
+
+    @classmethod
+    def of(cls, rows: sp.csr_matrix, p: float) -> GmmColumns:
+        """Prepare canonical rows."""
+        return cls.of_split(_split(rows, p), rows.shape[1], p)
+
+    @classmethod
+    def of_split(cls, rows: _SplitRows, n_features: int, p: float = 1.0) -> GmmColumns:
+        """Prepare rows after the sign split."""
+        held, columns = np.unique(rows.coordinates, return_inverse=True)
+        by_row = sp.csr_matrix((rows.values, columns, rows.indptr), shape=(len(rows.indptr) - 1, len(held)))
+        return cls(rows, p, n_features, held, _with_zeros(by_row.tocsc()))
+
+    def similarities(self, X: sp.csr_matrix) -> NDArray[np.float64]:
+        """Compute the Gram block of canonical rows and these; see `gmm`."""
+        check_widths(X.shape[1], self.n_features)
+        return self.fill(_split(X, self.p))
+
+    def fill(self, left: _SplitRows, *, lower_only: bool = False) -> NDArray[np.float64]:
+        """Compute the Gram block of rows after the sign split, or its lower triangle if the rows are these."""
+        right = self.rows
+        similarities = np.zeros((len(left.indptr) - 1, len(right.indptr) - 1))
+        minmax_similarities(
+            left.indptr,
+            _positions(self.held, left.coordinates),
+            left.values,
+            left.exponents,
+            left.totals,
+            self.by_column.indptr.astype(np.int64),
+            self.by_column.indices.astype(np.int64),
+            self.by_column.data,
+            right.exponents,
+            right.totals,
+            _powers_of_two(),
+            lower_only,
+            similarities,
+        )
+        return similarities
 
 
 def gmm_pairs(
@@ -198,7 +232,11 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
     array([[0.5]])
     """
     gamma = check_real(gamma, "gamma", above=0)
-    similarities = gmm(X, Y, p)
+    return exponentiated(gmm(X, Y, p), gamma)
+
+
+def exponentiated(similarities: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+    """Compute eGMM from GMM, in its place."""
     similarities -= 1
     similarities *= gamma
     return np.exp(similarities, out=similarities)
@@ -244,6 +282,24 @@ def resemblance(X: Any, Y: Any = None) -> NDArray[np.float64]:
     return np.divide(common, either, out=np.zeros_like(common), where=either > 0)
 
 
+def _with_zeros(by_column: sp.csc_matrix) -> sp.csc_matrix:
+    """Fill up the columns that a quarter of the rows holds, over which loops are then faster."""
+    n_rows, n_columns = by_column.shape
+    counts = np.diff(by_column.indptr).astype(np.int64)
+    filled = 4 * counts >= n_rows
+    if (counts[filled] == n_rows).all():
+        return by_column
+    sizes = np.where(filled, n_rows, counts)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    indices = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+    columns = np.repeat(np.arange(n_columns), counts)
+    places = np.arange(by_column.nnz) - np.repeat(by_column.indptr[:-1], counts)
+    to = starts[columns] + np.where(filled[columns], by_column.indices, places)
+    indices[to], values = by_column.indices, np.zeros(starts[-1])
+    values[to] = by_column.data
+    return sp.csc_matrix((values, indices, starts), shape=by_column.shape)
+
+
 def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
     indptr, exponents, totals = rows.indptr.astype(np.int64), np.empty(rows.shape[0], np.int64), np.empty(rows.shape[0])
     coordinates, values = np.empty(rows.nnz, np.int64), np.empty(rows.nnz)
@@ -269,6 +325,7 @@ def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArr
     return np.where(held[positions] == coordinates, positions, -1)
 
 
+@cache
 def _powers_of_two() -> NDArray[np.float64]:
     with np.errstate(over="ignore"):  # infinity is intended
         return np.exp2(np.arange(-_SPAN, _SPAN + 1.0))

@@ -136,8 +136,8 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
     """
     gamma = check_real(gamma, "gamma", above=0)
     x, y = paired_rows(X, Y)
-    left = _unit_rows(x)
-    right = left if y is x else _unit_rows(y)
+    left = unit_rows(x)
+    right = left if y is x else unit_rows(y)
     distances = _squared_distances(left, right)
     distances *= -gamma / 2
     return np.exp(distances, out=distances)
@@ -176,7 +176,8 @@ def _squared_lengths(rows: Rows) -> NDArray[np.float64]:
     return row_sums(rows, np.square(rows.data))
 
 
-def _unit_rows(rows: Rows) -> Rows:
+def unit_rows(rows: Rows) -> Rows:
+    """Divide each row by its length; all-zero rows stay."""
     exponents = np.frexp(largest_magnitudes(rows))[1]
     if sp.issparse(rows):
         row_of = row_numbers(rows)

@@ -28,7 +28,7 @@ _GROUP_BYTES = 4 * 2**20
 _MOST_COLUMNS = 2**18
 """Maximum number of columns with weights drawn together, 64 MiB a tile; rows with more are processed in parts."""
 
-_Tables: TypeAlias = Iterable[tuple[int, int, NDArray[np.float32]]]
+Tables: TypeAlias = Iterable[tuple[int, int, NDArray[Any]]]
 """First tile, number of tiles and their weights, of shape (n_tiles, n_columns, 64), flat."""
 
 
@@ -65,11 +65,11 @@ class DenseProjection(Projection):
         if sp.issparse(X):
             self._add_sparse(X, out)
         elif self._is_whole:
-            _add_dense(X, self._whole(), out)
+            add_dense(X, self._whole(), out)
         else:
             for first in range(0, self.n_features, _MOST_COLUMNS):
                 part = X[:, first : first + _MOST_COLUMNS]
-                _add_dense(part, self._groups(np.arange(first, first + part.shape[1])), out)
+                add_dense(part, self._groups(np.arange(first, first + part.shape[1])), out)
         return np.ascontiguousarray(out[:, : self.n_components])
 
     @property
@@ -92,11 +92,11 @@ class DenseProjection(Projection):
         """Add products with the weights of the columns that occur, a limited number of columns at a time."""
         indptr, indices, values, _ = flat_rows(X)
         if self._is_whole:
-            _add_listed(indptr, indices, values, self.n_features, self._whole(), out)
+            add_listed(indptr, indices, values, self.n_features, self._whole(), out)
             return
         columns, positions = columns_present(indices, self.n_features)
         if len(columns) <= _MOST_COLUMNS:
-            _add_listed(indptr, positions, values, len(columns), self._groups(columns), out)
+            add_listed(indptr, positions, values, len(columns), self._groups(columns), out)
         elif X.shape[0] > 1:
             half = X.shape[0] // 2
             self._add_sparse(X[:half], out[:half])
@@ -105,12 +105,12 @@ class DenseProjection(Projection):
             for first in range(0, len(indices), _MOST_COLUMNS):
                 columns = indices[first : first + _MOST_COLUMNS]
                 bounds, part = np.array([0, len(columns)]), owned(values[first : first + _MOST_COLUMNS])
-                _add_listed(bounds, np.arange(len(columns)), part, len(columns), self._groups(columns), out)
+                add_listed(bounds, np.arange(len(columns)), part, len(columns), self._groups(columns), out)
 
-    def _whole(self) -> _Tables:
+    def _whole(self) -> Tables:
         return [(0, self._n_tiles, _whole_table(self, self._n_tiles))]
 
-    def _groups(self, columns: NDArray[np.int64]) -> _Tables:
+    def _groups(self, columns: NDArray[np.int64]) -> Tables:
         """Yield tables of a few tiles at a time, all in one buffer."""
         size = max(1, _GROUP_BYTES // (max(len(columns), 1) * TILE * 4))
         tables = np.empty((min(size, self._n_tiles), len(columns), TILE), np.float32)
@@ -126,14 +126,14 @@ class DenseProjection(Projection):
         return tiles.reshape(-1, self.n_features)[: self.n_components].astype(np.float64)
 
 
-def _add_dense(X: NDArray[np.float32], tables: _Tables, out: NDArray[np.float32]) -> None:
+def add_dense(X: NDArray[Any], tables: Tables, out: NDArray[Any]) -> None:
     """Add products of dense rows; `out` has the columns of all tiles."""
     values, (n_samples, n_columns) = owned(X).reshape(-1), X.shape
     for first, count, table in tables:
         multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
 
 
-def _add_listed(indptr: Any, positions: Any, values: Any, n_columns: int, tables: _Tables, out: Any) -> None:
+def add_listed(indptr: Any, positions: Any, values: Any, n_columns: int, tables: Tables, out: Any) -> None:
     """Add products of sparse rows with the columns of a table, given by their positions."""
     padded = np.append(positions, np.zeros(AHEAD, np.int64))
     for first, count, table in tables:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
@@ -186,38 +185,3 @@ def multiply_sparse(indptr, positions, values, n_columns, table, n_tiles, out, t
         for i in range(indptr.shape[0] - 1):
             at, target = indptr[i], to + i * step + tile * TILE
             multiply_listed(values, at, positions, table, begin, indptr[i + 1] - at, out, target)
-
-
-_COLUMNS = 64
-"""Number of columns of the table summed at a time; their sums for four rows stay in the first-level cache."""
-_ROWS_AT_ONCE = 4
-
-
-@kernel
-def multiply_rows(x, n_samples, n_inner, table, n_columns, out):
-    """Write the product of rows and a table.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n_samples * n_inner,), float64
-    n_samples, n_inner, n_columns : int
-    table : ndarray of shape (n_tiles * n_inner * 64,), float64
-        Columns in tiles of 64, the last one padded with zeros.
-    out : ndarray of shape (n_samples * n_columns,), float32
-    """
-    sums = np.empty(_ROWS_AT_ONCE * _COLUMNS, np.float64)
-    for tile in range(-(-n_columns // _COLUMNS)):
-        begin, width = tile * n_inner * _COLUMNS, min(_COLUMNS, n_columns - tile * _COLUMNS)
-        for first in range(0, n_samples, _ROWS_AT_ONCE):
-            rows = min(_ROWS_AT_ONCE, n_samples - first)
-            sums[:] = 0.0
-            for k in range(n_inner):
-                weights = table[begin + k * _COLUMNS : begin + (k + 1) * _COLUMNS]
-                for row in range(rows):
-                    value = x[(first + row) * n_inner + k]
-                    for column in range(_COLUMNS):
-                        sums[row * _COLUMNS + column] += value * weights[column]
-            for row in range(rows):
-                to = (first + row) * n_columns + tile * _COLUMNS
-                for column in range(width):
-                    out[to + column] = np.float32(sums[row * _COLUMNS + column])

@@ -16,6 +16,8 @@ _SPARSITY = 8
 """Minimum number of slots for each value of a row that is spread over a table."""
 _LOW_HALF, _GOLDEN = np.uint64(0xFFFFFFFF), np.uint64(0x9E3779B9)
 _EMPTY = -2
+_AT_ONCE = 4
+"""Number of columns whose minima are added before a sum goes back to memory."""
 
 
 @kernel
@@ -57,6 +59,22 @@ def split_rows(
         exponents[i] = exponent
 
 
+@inlined
+def _smaller(x, y):
+    return x if x < y else y
+
+
+@inlined
+def _is_full(colptr, position, n_rows):
+    """Return True if the column at a position, -1 for none, has a value in every row."""
+    return position >= 0 and colptr[position + 1] - colptr[position] == n_rows
+
+
+@inlined
+def _column(values, colptr, position):
+    return values[colptr[position] : colptr[position + 1]]
+
+
 @kernel
 def minmax_similarities(
     indptr: NDArray[np.int64],
@@ -90,7 +108,7 @@ def minmax_similarities(
     x_totals, y_totals : ndarray of shape (n_x,) and (n_y,), float64
         Each row's sum of values, added in ascending order of coordinate.
     colptr, rows, column_values : ndarray, int64, int64, float64
-        The y side, column by column; rows ascend within a column.
+        The y side, column by column; rows ascend within a column. Zeros are allowed.
     powers_of_two : ndarray of shape (2 * span + 1,), float64
         ``2^(d - span)`` at position d; differences of exponents are limited to the span.
     lower_only : bool
@@ -106,22 +124,37 @@ def minmax_similarities(
         for j in range(bound):
             scales[j] = powers_of_two[span + min(max(y_exponents[j] - x_exponents[i], -span), span)]
         sums = similarities[i]
-        for at in range(indptr[i], indptr[i + 1]):
-            position = positions[at]
-            if position >= 0:
-                x = values[at]
-                start, stop = colptr[position], colptr[position + 1]
-                if stop - start == n_y:  # every row has it: a loop over contiguous values, which is vectorized
-                    for j in range(bound):
-                        y = column_values[start + j] * scales[j]
-                        sums[j] += x if x < y else y
-                    continue
-                for entry in range(start, stop):
+        at, end = indptr[i], indptr[i + 1]
+        while at < end:
+            n_full = 0  # of the next values, in columns that every row holds: loops over contiguous values
+            while n_full < _AT_ONCE and at + n_full < end and _is_full(colptr, positions[at + n_full], n_y):
+                n_full += 1
+            if n_full == _AT_ONCE:
+                x0, x1, x2, x3 = values[at], values[at + 1], values[at + 2], values[at + 3]
+                y0 = _column(column_values, colptr, positions[at])
+                y1 = _column(column_values, colptr, positions[at + 1])
+                y2 = _column(column_values, colptr, positions[at + 2])
+                y3 = _column(column_values, colptr, positions[at + 3])
+                for j in range(bound):
+                    scale = scales[j]
+                    total = sums[j] + _smaller(x0, y0[j] * scale)
+                    total += _smaller(x1, y1[j] * scale)
+                    total += _smaller(x2, y2[j] * scale)
+                    sums[j] = total + _smaller(x3, y3[j] * scale)
+                at += _AT_ONCE
+                continue
+            position, x = positions[at], values[at]
+            at += 1
+            if n_full:
+                y = _column(column_values, colptr, position)
+                for j in range(bound):
+                    sums[j] += _smaller(x, y[j] * scales[j])
+            elif position >= 0:
+                for entry in range(colptr[position], colptr[position + 1]):
                     j = rows[entry]
                     if j >= bound:
                         break
-                    y = column_values[entry] * scales[j]
-                    sums[j] += x if x < y else y
+                    sums[j] += _smaller(x, column_values[entry] * scales[j])
         for j in range(bound):
             total = x_totals[i] + y_totals[j] * scales[j]
             if total > 0.0:

@@ -14,24 +14,26 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import owned
-from dkfeat.compiled.products.matrix import multiply_rows
 from dkfeat.compiled.random.tables import TILE
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
+from dkfeat.kernels._rows import largest_magnitudes
+from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, checked_seed
 from dkfeat.maps._dask import count_rows, dask_width, is_dask, take_rows
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
-from dkfeat.maps._landmarks import Landmarks, choose_rows
+from dkfeat.maps.nystroem.kernel_values import LandmarkKernel, as_tiles, landmark_kernel
+from dkfeat.maps.nystroem.landmarks import Landmarks, choose_rows
+from dkfeat.projections.dense import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
-_SIMILARITIES = 1 << 21
-"""Maximum number of kernel values computed at a time, and of values in a block of dense rows, because kernels copy
-the block."""
-_DENSE_CELLS = 1 << 24
-"""Maximum number of cells of dense landmarks, used for dense rows and kernels of inner products."""
-_SPARSE_ONLY = ("gmm", "egmm")
-"""Kernels whose loops take only sparse rows."""
+_NOISE = 3000.0
+"""Columns of the normalization longer than the first one by up to this factor are multiplied in float32, others in
+float64. Rounding errors of kernel values are multiplied by these lengths, which are 1 / sqrt(eigenvalue)."""
+_SMALLEST, _LARGEST = 2.0**-32, 2.0**32
+"""Limits of the first column's length for products in float32."""
+_LARGEST_VALUE = 1e30
+"""Rows with larger kernel values are multiplied in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,23 +49,48 @@ class _FittedNystroem:
         return _FittedNystroem, (self.n_components, self.kernel, self.rank_tolerance, self.landmarks)
 
     @cached_property
-    def table(self) -> NDArray[np.float64]:
-        """Normalization in tiles of columns, flattened."""
-        n_landmarks, rank = self.landmarks.normalization.shape
-        columns = np.zeros((-(-rank // TILE) * TILE, n_landmarks))
-        columns[:rank] = self.landmarks.normalization.T
-        return np.ascontiguousarray(columns.reshape(-1, TILE, n_landmarks).transpose(0, 2, 1)).reshape(-1)
+    def values(self) -> LandmarkKernel:
+        """Kernel values with the landmarks."""
+        return landmark_kernel(self.kernel, self.landmarks.rows)
 
     @cached_property
-    def dense(self) -> NDArray[np.float64] | None:
-        """Landmarks as an ndarray, for dense rows.
+    def n_single(self) -> int:
+        """Number of columns that are multiplied in float32: from the first, without a column that is too long."""
+        lengths = np.sqrt(np.square(self.landmarks.normalization).sum(axis=0))
+        if lengths[0] and not _SMALLEST <= lengths[0] <= _LARGEST:
+            return 0
+        return int(np.append(lengths > _NOISE * lengths[0], True).argmax())
 
-        None if the kernel takes only sparse rows or the array would have more than `_DENSE_CELLS` cells.
-        """
-        rows = self.landmarks.rows
-        if self.kernel.name in _SPARSE_ONLY or rows.shape[0] * rows.shape[1] > _DENSE_CELLS:
-            return None
-        return np.asarray(rows.toarray())
+    @cached_property
+    def tables(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Normalization in tiles of columns: those in float32, and the rest in float64."""
+        first, rest = np.split(self.landmarks.normalization, [self.n_single], axis=1)
+        return as_tiles(first, np.float32), as_tiles(rest, np.float64)
+
+    def fill(self, X: Any, features: NDArray[np.float32]) -> None:
+        """Write the features of a block of rows."""
+        single, rank = self.n_single, features.shape[1]
+        values = self.values.values(X, np.float32 if single == rank else np.float64)
+        with np.errstate(over="ignore"):
+            for columns, table in zip((features[:, :single], features[:, single:]), self.tables, strict=True):
+                _multiply(values.astype(table.dtype, copy=False), table, columns)
+            if single and self.kernel.name in OF_INNER_PRODUCTS:  # other kernels are at most 1
+                for row in np.flatnonzero(~(largest_magnitudes(values) <= _LARGEST_VALUE)):
+                    exact = self.values.values(X[row : row + 1], np.float64)[0]
+                    features[row] = (exact[:, None] * self.landmarks.normalization).sum(axis=0)
+
+
+def _multiply(values: NDArray[Any], table: NDArray[Any], out: NDArray[np.float32]) -> None:
+    """Write the products of rows and a table made by `as_tiles`."""
+    n_tiles = -(-out.shape[1] // TILE)
+    shape = len(out), n_tiles * TILE
+    if out.shape == shape and out.flags.c_contiguous and out.dtype == table.dtype:
+        out[:] = 0
+        add_dense(values, [(0, n_tiles, table)], out)
+    else:
+        products = np.zeros(shape, table.dtype)
+        add_dense(values, [(0, n_tiles, table)], products)
+        out[:] = products[:, : out.shape[1]]
 
 
 class NystroemFeatures(FeatureMap):
@@ -138,9 +165,13 @@ class NystroemFeatures(FeatureMap):
     rows. `dkfeat.featurize` draws them from the whole source in an additional pass, and stores them in a file beside
     the spec.
 
-    Arithmetic is float64, rounded to float32 once. Features of sparse rows have equal bits in blocks of any size; for
-    "gmm", "egmm" and "resemblance" those of dense rows too. For the other kernels BLAS multiplies dense rows with dense
-    landmarks (up to 2^24 cells), and features agree with those of sparse rows to about 1e-5.
+    Kernel values of the RBF and dot-product kernels come from inner products in float64 with the landmarks as a dense
+    matrix, unless that has more than 2^24 cells or is very sparse; their products with the normalization are float32.
+    Columns of eigenvalues below about 1e-7 of the largest are computed in float64 throughout, because they amplify
+    rounding errors. For kernel values of about 1, inner products of features then have errors of about 5e-6, and
+    single features of at most about 1e-4. Dense and sparse rows, in blocks of any size, have features of equal bits on
+    one machine; for the semigroup kernels, and for landmarks that are kept sparse, those of dense and sparse rows agree
+    to about 1e-5.
 
     References
     ----------
@@ -250,7 +281,8 @@ class NystroemFeatures(FeatureMap):
     @property
     def working_bytes(self) -> int:
         """Memory of the landmarks, sparse, dense and as tables, and of a block of kernel values, in bytes."""
-        return 4 * self._fitted.landmarks.n_bytes + 32 * _SIMILARITIES
+        fitted = self._fitted
+        return 4 * fitted.landmarks.n_bytes + fitted.values.n_bytes + 32 * fitted.values.block_size
 
     def _resolve(self, n_features: int) -> None:
         raise ConfigError(
@@ -314,22 +346,17 @@ class NystroemFeatures(FeatureMap):
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted
-        n_landmarks, rank = s.landmarks.normalization.shape
-        features = np.empty((X.shape[0], rank), np.float32)
-        step = max(1, _SIMILARITIES // (n_landmarks if sp.issparse(X) else max(n_landmarks, X.shape[1])))
+        features = np.empty((X.shape[0], self.n_features_out), np.float32)
+        step = s.values.rows_at_a_time(X)
         for start in range(0, X.shape[0], step):
-            block = X[start : start + step]
-            landmarks = s.landmarks.rows if sp.issparse(block) or s.dense is None else s.dense
-            similarities = _similarities(s.kernel, _checked_block(block, start), landmarks, start)
-            part = features[start : start + step].reshape(-1)
-            multiply_rows(owned(similarities).reshape(-1), len(similarities), n_landmarks, s.table, rank, part)
+            _fill(s, _checked_block(X[start : start + step], start), features[start : start + step], start)
         return features
 
 
-def _similarities(kernel: NamedKernel, block: Any, landmarks: Any, first_row: int) -> NDArray[np.float64]:
-    """Compute kernel values of a block; errors give row numbers in the whole array."""
+def _fill(fitted: _FittedNystroem, block: Any, features: NDArray[np.float32], first_row: int) -> None:
+    """Write the features of a block; errors give row numbers in the whole array."""
     try:
-        return kernel(block, landmarks)
+        fitted.fill(block, features)
     except InputError as error:
         if error.row is None or not first_row:
             raise
