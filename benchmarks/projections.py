@@ -56,8 +56,8 @@ def dense_features(quick: bool) -> Any:
         peer = RBFSampler(gamma=0.5, n_components=k, random_state=0).fit(X)
         for projection, target in (
             ("dense", 1),
-            ("fastfood", 5),
-            ("orthogonal", 5),
+            ("fastfood", 8),
+            ("orthogonal", 8),
             ("circulant", 0),
             ("alternating_circulant", 0),
         ):

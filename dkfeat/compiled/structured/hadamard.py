@@ -243,8 +243,12 @@ def _take_row(rows, i, row):
         row[:] = np.float32(0)
         for at in range(rows.indptr[i], rows.indptr[i + 1]):
             row[rows.indices[at]] = rows.values[at]
-    else:
-        row[: rows.width] = rows.values[i * rows.width : (i + 1) * rows.width]  # the rest is zero from the beginning
+    else:  # columns from the width on are zero from the beginning
+        at, whole = i * rows.width, rows.width // LANES * LANES
+        for j in range(0, whole, LANES):  # an assignment of slices takes several times as long
+            store(row, j, load(rows.values, at + j))
+        for j in range(whole, rows.width):
+            row[j] = rows.values[at + j]
 
 
 @kernel
