@@ -233,11 +233,11 @@ _process_task: SplitTask | None = None
 def _start_process(task: SplitTask, blas_threads: int) -> None:
     global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
-    signal.signal(signal.SIGTERM, _exit_by_exception)
-    threading.Thread(target=_end_with_driver, daemon=True).start()
     dask.multiprocessing.initialize_worker_process()
     threadpool_limits(blas_threads)
     _process_task = task
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+    signal.signal(signal.SIGTERM, _exit_by_exception)  # last: the pool would show its exception here as an error
 
 
 def _end_with_driver() -> None:

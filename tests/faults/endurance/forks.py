@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import types
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Forks:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout.readline() == "ready\n"
+        self.ready = False
 
     def start(self, words: list[Any], out: Path, *, stops: bool = False, **variables: str) -> int:
         """Start a command in the present folder; return the id of its process.
@@ -71,6 +72,8 @@ class Forks:
         **variables : str
             Variables of its environment.
         """
+        if not self.ready:
+            self.ready = self.process.stdout.readline() == "ready\n"
         request = [[str(word) for word in words], str(out), stops, str(Path.cwd()), variables]
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -113,11 +116,17 @@ def become(words: list[str], out: str, stops: bool, folder: str, variables: dict
     if stops:
         crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
     sys.argv[:] = words
-    if words[0] == "dkfeat":
-        dkfeat_command()
-    else:
-        runpy.run_path(words[0], run_name="__main__")
-    sys.exit()
+    try:
+        dkfeat_command() if words[0] == "dkfeat" else runpy.run_path(words[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # to take down a large program takes as long as a small run
 
 
 def tell(value: int | str) -> None:

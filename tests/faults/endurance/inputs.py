@@ -16,7 +16,7 @@ def write_inputs(folder):
     """Write three files of text, one of them compressed, which is one split of several pieces, and two of Parquet."""
     folder.mkdir()
     for number in range(3):
-        write_rcv1_like(folder / f"{number}.svm", 700_000, seed=number)
+        write_rcv1_like(folder / f"{number}.svm", 1_000_000, seed=number)
     plain = folder / "2.svm"
     (folder / "2.svm.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
     plain.unlink()

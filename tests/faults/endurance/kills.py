@@ -33,11 +33,11 @@ SCHEDULERS = {"synchronous": 6, "threads": 6, "processes": 3, "cluster": 3}
 """Where runs take place, with how often; worker processes take seconds to start."""
 N_WORKERS, HASH_SEEDS = (1, 2, 3), ("0", "1", "4294967295")
 ZONES = ("UTC", "Pacific/Kiritimati", "America/St_Johns", "Asia/Kathmandu")
-TEXT = ("in/*.svm*", "--blocksize", "200kB")
+TEXT = ("in/*.svm*", "--blocksize", "250kB")
 JOBS = {
-    "gcws": (*TEXT, "--n-components", "512", "--seed", "3"),
+    "gcws": (*TEXT, "--n-components", "1024", "--seed", "3"),
     "nystroem": (*TEXT, "--map", "nystroem", "--n-components", "32", "--seed", "5"),
-    "parquet": ("in/*.parquet", "--blocksize", "100kB", "--n-components", "512", "--label", "y"),
+    "parquet": ("in/*.parquet", "--blocksize", "100kB", "--n-components", "1024", "--label", "y"),
 }
 OFTEN = (8, 1, 1)
 """How often each job is run."""
@@ -98,7 +98,7 @@ class Killer:
         self.forks = {seed: Forks(seed) for seed in HASH_SEEDS}
         self.seconds = {}
         self.stages, self.victims, self.statuses = Counter(), Counter(), Counter()
-        self.data_sets = 0
+        self.data_sets = self.runs = 0
 
     @property
     def kills(self):
@@ -144,12 +144,14 @@ class Killer:
         words = ["dkfeat", "featurize", *JOBS[job], "--out", target.url(), *target.options, "--no-progress"]
         words += ["--scheduler", run["scheduler"], "--n-workers", run["n_workers"], "--quiet"]
         variables = {"TZ": run["zone"], "PYTHONHASHSEED": run["hash_seed"], "STORE_KEY": KEY, "STORE_SECRET": SECRET}
-        forks, out = self.forks[run["hash_seed"]], self.folder / "log"
+        forks = self.forks[run["hash_seed"]]
+        self.runs += 1
+        out = self.folder / f"log-{self.runs}"  # workers of a killed driver may still write to that of the run before
         left = 1 - share_of(target.keys(), len(self.golden[job][0]))
         length = self.seconds.get(run["scheduler"], 0) * (1 + left) / 2  # a run that resumes is shorter
         target.fail_now_and_then(self.rng)
-        began = time.monotonic()
         driver = psutil.Process(forks.start(words, out, **variables))
+        began = time.monotonic()
         if length and stage_of(target.keys(), left) != STAGES[3]:
             run["after"] = round(self.rng.uniform(0, length), 2)
             psutil.wait_procs([driver], run["after"])

@@ -137,6 +137,20 @@ def test_driver_killed__its_workers_leave(scheduler, pattern, golden, tmp_path, 
     assert_dataset_whole(target, committed=True)
 
 
+STARTING = """
+import os, signal
+from dkfeat.engine.runners import local
+local.threadpool_limits = lambda threads: os.kill(os.getpid(), signal.SIGTERM)
+local._start_process(None, 1)
+"""
+
+
+@pytest.mark.fault("P-05")
+def test_process_of_a_pool_ended_while_it_starts__shows_no_error():
+    ended = subprocess.run([sys.executable, "-c", STARTING], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
+
+
 @pytest.mark.fault("P-05")
 @pytest.mark.cluster
 @pytest.mark.parametrize("scheduler", ["threads", *(pytest.param(name) for name in ("cluster", "processes"))])
