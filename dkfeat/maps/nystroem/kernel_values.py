@@ -37,8 +37,10 @@ kernel, which computes differences, is used for longer rows."""
 class LandmarkKernel(ABC):
     """Kernel values of rows with the landmarks."""
 
-    block_size = 1 << 18
+    block_size = 1 << 19
     """Maximum number of kernel values computed at a time, and of values in a block of dense rows."""
+    most_rows = 512
+    """Maximum number of rows in a block."""
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         self.kernel, self.landmarks = kernel, landmarks
@@ -64,9 +66,9 @@ class LandmarkKernel(ABC):
         """
 
     def rows_at_a_time(self, X: Any) -> int:
-        """Return the number of rows of X in a block."""
+        """Return the number of rows of X in a block: enough to read the tables rarely, few enough for the caches."""
         width = -(-self.landmarks.shape[0] // TILE) * TILE
-        return max(1, self.block_size // (width if sp.issparse(X) else max(width, X.shape[1])))
+        return max(1, min(self.most_rows, self.block_size // (width if sp.issparse(X) else max(width, X.shape[1]))))
 
     @property
     def n_bytes(self) -> int:
@@ -77,7 +79,7 @@ class LandmarkKernel(ABC):
 class ExactKernel(LandmarkKernel):
     """Kernel values by the exact kernel, which prepares the landmarks for every block."""
 
-    block_size = 1 << 21
+    block_size, most_rows = 1 << 21, 1 << 21
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
