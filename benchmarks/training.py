@@ -26,10 +26,10 @@ from workloads import rcv1_like
 
 import dkfeat
 
-COMPONENTS = 256
+COMPONENTS = 512
 SETS = ("rcv1", "sector", "adult_a9a")
 POINTS = 0.001  # within this distance, the accuracy counts as reached
-TARGET = 0.8
+TARGETS = {2: 1.0, 10: 2.0}  # of processor time, by number of classes
 MOST_MEMORY = 1.2
 
 PEAK = """
@@ -93,8 +93,9 @@ def speed(n_rows, n_classes, folder, epochs):
     what = {"rows": n_rows, "classes": n_classes, "shards": data.n_shards, "pairs": epochs}
     rate = round(wall["rows_per_second"] / n_rows, 3)
     emit("epoch from shards", **what, epochs_per_second=rate, **wall, processor_time=processor)
-    show(f"epoch of {n_classes} classes from shards, scikit-learn in memory = 1", wall["ratio"], TARGET)
-    return wall["ratio"] >= TARGET
+    ratio, target = processor["ratio"], TARGETS[n_classes]
+    show(f"epoch of {n_classes} classes from shards, scikit-learn in memory = 1", ratio, target)
+    return ratio >= target
 
 
 def clocks():
@@ -168,7 +169,7 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "dkfeat-bench-training")
     args = parser.parse_args()
     n_rows = 2000 if args.quick else args.rows
-    kept = [speed(n_rows, n_classes, args.folder / "speed", 2 if args.quick else 9) for n_classes in (2, 8)]
+    kept = [speed(n_rows, n_classes, args.folder / "speed", 2 if args.quick else 9) for n_classes in TARGETS]
     kept.append(memory(500 if args.quick else n_rows // 10, args.folder / "memory"))
     root = os.environ.get("DKFEAT_DATA")
     if args.quick or not root:
