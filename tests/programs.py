@@ -22,6 +22,8 @@ import runpy, signal, sys, types
 from dkfeat.io.storage import crash_points
 crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
 """
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
+"""Environment in which numba compiles for AVX2 alone; the name by itself leaves AVX-512 on."""
 SCRIPT = "sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numba.core.codegen import get_host_cpu_features
 
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
+from tests.programs import AVX2
 
 
 def some_product(n_samples, n_columns, n_tiles, seed=0, dtype=np.float32):
@@ -78,7 +79,7 @@ print(digest.hexdigest())
 @pytest.mark.skipif("+fma" not in get_host_cpu_features(), reason="needs a processor with fused arithmetic")
 def test_products__same_bits_with_avx2_alone():
     digests = set()
-    for change in ({}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}):
+    for change in ({}, AVX2):
         command, environment = [sys.executable, "-c", SCRIPT], {**os.environ, **change}
         digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(digests) == 1

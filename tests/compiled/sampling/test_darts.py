@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.octaves import ABSENT, signed_octaves
+from tests.programs import AVX2
 from tests.reference import darts as oracle
 from tests.reference.gcws import unpack
 
@@ -312,13 +313,13 @@ def digest():
 def test_codes__same_bits_for_other_cpus(cpu, tmp_path):
     if cpu == "haswell" and "avx2" not in numba.core.codegen.get_host_cpu_features():
         pytest.skip("this CPU lacks AVX2")
-    features = {} if cpu == "generic" else {"NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
+    settings = {"NUMBA_CPU_NAME": "generic"} if cpu == "generic" else AVX2
     program = (
         "import json; from tests.compiled.sampling.test_darts import *; import numba\n"
         f"assert numba.config.CPU_NAME == {cpu!r}\n"
         "print(json.dumps([digest(), known_codes()]))"
     )
-    environment = {**os.environ, **features, "NUMBA_CPU_NAME": cpu, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, **settings, "NUMBA_CACHE_DIR": str(tmp_path)}
     root = Path(__file__).parents[3]
     run = subprocess.run(
         [sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False
