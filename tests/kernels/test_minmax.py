@@ -88,6 +88,8 @@ def test_gmm__rows_of_very_different_scale_meet_at_the_larger():
     x, y = np.array([[1e300, 1e-300]]), np.array([[1e-300, 1e-300]])
     assert gmm(x, y).tolist() == [[0.0]]
     np.testing.assert_allclose(gmm(x * 1e-160, y * 1e140), [[1e-300]], rtol=1e-12)
+    near, far = np.array([[1e-300, 0.0]]), np.array([[0.0, 1e300], [1e-300, 0.0]])
+    assert gmm(near, far).tolist() == [[0.0, 1.0]]  # the first column has a zero for the far row
 
 
 def test_gmm__opposite_signs_share_nothing():

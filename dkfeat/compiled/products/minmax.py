@@ -157,7 +157,9 @@ def minmax_similarities(
                     sums[j] += _smaller(x, column_values[entry] * scales[j])
         for j in range(bound):
             total = x_totals[i] + y_totals[j] * scales[j]
-            if total > 0.0:
+            if scales[j] == np.inf:  # zeros have become NaN
+                sums[j] = 0.0
+            elif total > 0.0:
                 sums[j] = min(sums[j] / (total - sums[j]), 1.0)
 
 
