@@ -73,7 +73,8 @@ class _FittedNystroem:
         values = self.values.values(X, np.float32 if single == rank else np.float64)
         with np.errstate(over="ignore"):
             for columns, table in zip((features[:, :single], features[:, single:]), self.tables, strict=True):
-                _multiply(values.astype(table.dtype, copy=False), table, columns)
+                if table.size:
+                    _multiply(values.astype(table.dtype, copy=False), table, columns)
             if single and self.kernel.name in OF_INNER_PRODUCTS:  # other kernels are at most 1
                 for row in np.flatnonzero(~(largest_magnitudes(values) <= _LARGEST_VALUE)):
                     exact = self.values.values(X[row : row + 1], np.float64)[0]

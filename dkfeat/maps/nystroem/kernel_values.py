@@ -162,7 +162,7 @@ class DistanceKernel(ProductKernel):
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
         rows, exponents = _as_float64(X), np.empty((X.shape[0], self._width))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # such rows are computed again
             squares = _squared_lengths(rows)
             if self.kernel.name == "rbf_cosine":
                 short = (squares > 1e-250) & (squares < 1e250)
