@@ -96,18 +96,24 @@ def test_run_epoch__does_what_a_plain_loop_does(task, losses, kind):
 
 
 @pytest.mark.parametrize(("task", "alphas"), [("binary", (1e-4,)), ("multiclass", (1e-4, 1e-2))])
-@pytest.mark.parametrize("average", [True, False])
-def test_run_epoch__codes_are_the_ones_that_they_stand_for(task, alphas, average):
-    gcws = GCWSFeatures(n_components=7, i_bits=3, random_state=0).fit_width(N_COLUMNS)
+@pytest.mark.parametrize(("average", "bits"), [(True, 3), (False, 1), (True, 8)])
+def test_run_epoch__codes_are_the_ones_that_they_stand_for(task, alphas, average, bits):
+    gcws = GCWSFeatures(n_components=7, i_bits=bits, random_state=0).fit_width(N_COLUMNS)
     X, y = sparse.csr_matrix(some_rows()), labels(task, 200)
     codes, width = gcws.encode(X), gcws.n_features_out
     assert codes.empty.any()
-    packed = of(task, alphas=alphas, average=average, code_bits=3, scale=0.25)
+    packed = of(task, alphas=alphas, average=average, code_bits=bits, scale=0.25)
     ones = of(task, alphas=alphas, average=average, scale=0.25)
     first = run_epoch(Weights.zeros(packed, width), [(codes, y, None)], packed)
     second = run_epoch(Weights.zeros(ones, width), [(gcws.transform(X), y, None)], ones)
     np.testing.assert_allclose(first.averaged[0], second.averaged[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(first.model(packed, 0)[0], 0.25 * first.averaged[0][:, : ones.n_outputs].T, rtol=1e-6)
+
+
+def test_rows__columns_of_codes_have_64_bits_if_there_are_more_than_31():
+    codes = GCWSFeatures(n_components=1, random_state=0).fit_width(N_COLUMNS).encode(some_rows())
+    kinds = [descent._rows(codes, of("binary", code_bits=8), width).indices.dtype for width in (2**31, 2**31 + 256)]
+    assert kinds == [np.int32, np.int64]
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel", "regression"])
