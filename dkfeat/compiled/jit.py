@@ -79,8 +79,10 @@ def owned(array: NDArray, dtype: Any = None) -> NDArray:
     >>> values = np.ones(3)
     >>> owned(values) is values, owned(values[::2]).flags.c_contiguous
     (True, True)
+    >>> owned(np.ones(3, np.float32), np.dtype("float64")).dtype
+    dtype('float64')
     """
-    if array.flags.carray and dtype in (None, array.dtype):
+    if array.flags.carray and (dtype is None or array.dtype == dtype):
         return array
     return np.require(array, dtype, ("C", "A", "W"))
 
