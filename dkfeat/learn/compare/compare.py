@@ -100,8 +100,9 @@ def compare(
         Also fit exact kernel machines, after the maps; "auto": if there are at most 3,000 training rows, and half of
         the time is left.
     minutes : float, default=2.0
-        Time for the maps, above 0, from the start of the call. The first fit runs in any case, and a fit may take
-        longer than expected. With ``float("inf")`` all maps are fitted with all sizes, as a figure of them needs.
+        Time for the maps, above 0, from the start of the call. The first fit runs in any case. A fit may take
+        longer than expected, and the choice of gamma, before the first size of a map, is not limited. With
+        ``float("inf")`` all maps are fitted with all sizes, as a figure of them needs.
     test_fraction : float, default=0.25
         Share of all rows used as test rows if `test` is not given, in (0, 1).
     random_state : int, default=0
