@@ -148,13 +148,15 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
         else:
             mark_success(storage, manifest)
         return
-    storage.remove(SUCCESS)
     name = f"{META}/{plan_name(number)}"
     first = manifest.n_splits if manifest else 0
     if batch.plan is None:
         cut = splits(new) if callable(splits) else splits
-        batch.plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
-        storage.create(name, batch.plan.to_json())
+        plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
+        text = plan.to_json()
+        storage.remove(SUCCESS)  # not before, because an error of new files leaves the data set as it is
+        storage.create(name, text)
+        batch.plan = plan
         if FIRST_OUT_OF_ORDER in range(first, first + len(batch.plan.splits)):
             logger.warning(
                 "%s: from split %d on, the names of shards have another order than the rows; dkfeat reads the rows in "
@@ -167,6 +169,7 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
             f"{storage.url}: batch {number} is unfinished; allow resume, or choose another target"
         )
     else:
+        storage.remove(SUCCESS)
         follows = not batch.plan.splits or batch.plan.splits[0].number == first
         check(
             batch.plan.spec_fp == batch.spec_fp and follows,

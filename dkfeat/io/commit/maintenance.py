@@ -147,8 +147,9 @@ def clean(
 
     dkfeat does not read these files, but they take disk space, and other Parquet readers of ``data/`` would find the
     shards. Shards of an interrupted batch stay, so that a run can resume it; see `abort`. Logs of runs are deleted if
-    their batch was aborted, and segments that no manifest lists, which a run leaves if it is killed right before its
-    commit. Foreign files, links and folders of any name stay. If the call is interrupted, the same call continues.
+    their batch was aborted, and, if no batch is interrupted, segments that no manifest lists, which a run leaves if it
+    is killed right before its commit. Foreign files, links and folders of any name stay. If the call is interrupted,
+    the same call continues.
 
     Parameters
     ----------
@@ -199,8 +200,9 @@ def clean(
         last = number if plan else number - 1
         names = storage.list(META)
         found |= {f"{META}/{name}": True for name in names if log_batch(name) > last}
-        listed = {entry.name for entry in metadata.listed_segments(storage)}
-        found |= {f"{META}/{name}": True for name in names if SEGMENT_NAME.fullmatch(name) and name not in listed}
+        if plan is None:  # otherwise a driver that the lock does not exclude any more may be about to list its segment
+            listed = {entry.name for entry in metadata.listed_segments(storage)}
+            found |= {f"{META}/{name}": True for name in names if SEGMENT_NAME.fullmatch(name) and name not in listed}
         second = _delete(storage, found, dry_run)
         return Cleaned(
             removed=(*first.removed, *second.removed),
