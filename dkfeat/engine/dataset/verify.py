@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dkfeat.blocks import SourceFile, Split
@@ -57,17 +57,20 @@ def verify_shards(
     task = _CheckTask(ShardReader(storage, shards.spec, shards.manifest.without_records()))
     groups = [*_groups(shards)]
     found: dict[int, Checked] = {}
+    labels = set[int | float]()
     with (
         open_runner(client) as runner,
         Progress(progress).stage("verify", total_tasks=len(groups), total_bytes=shards.manifest.size) as stage,
     ):
 
         def done(split: Split, result: Checked) -> None:
-            found[split.number] = result
+            labels.update(result.labels)  # joined now, because each task may find ten thousand
+            found[split.number] = replace(result, labels=frozenset())
             stage.advance(rows=sum(entry.rows for entry in groups[split.number].entries), source_bytes=split.stop)
 
         runner.run(task, groups, done)
-    return report_of(shards, [found[number] for number in sorted(found)])
+    in_order = [found[number] for number in sorted(found)]
+    return report_of(shards, [*in_order, Checked(problems=(), n_bytes=0, labels=frozenset(labels))])
 
 
 def _groups(shards: ShardReader) -> Iterator[_Group]:

@@ -33,11 +33,11 @@ def remove_superseded(storage: Storage, manifest: Manifest) -> None:
         old = {name: int(match[1]) for name in names if (match := MANIFEST_NAME.fullmatch(name))}
         old = {name: number for name, number in old.items() if number < kept.start}
         plans = [name for name in names if (match := PLAN_NAME.fullmatch(name)) and int(match[1]) < manifest.number]
-        heads = [head for head, _ in metadata.read_heads(storage, kept)]
+        heads = metadata.read_heads(storage, kept)
         needed = {entry.name for head in heads for entry in head.segments}
         for name, number in old.items():
             has_segments = SEGMENTS.encode() in storage.read_part(f"{META}/{name}", 0, _START)
-            head = metadata.read_heads(storage, [number])[0][0] if has_segments else None
+            head = metadata.read_heads(storage, [number])[0] if has_segments else None
             for entry in head.segments if head is not None else ():
                 if entry.name in names and entry.name not in needed:
                     storage.remove(f"{META}/{entry.name}")

@@ -156,7 +156,10 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
         if read_success(storage) == success:
             name, sha256 = success
             if name not in hashes:
-                raise ShardError(f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not")
+                raise ShardError(
+                    f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not; restore that from a "
+                    f"copy, or delete {SUCCESS} and repeat the run that wrote it"
+                )
             newest = next(iter(hashes))
             if hashes[name] == sha256:
                 remedy = "repeat the run that wrote it, which writes _SUCCESS anew"
@@ -191,37 +194,40 @@ def _read_chain(storage: Storage, numbers: Sequence[int], *, later: bool) -> tup
     spec_fp, described = fingerprint(spec), spec.get("map")
     n_features = described.get("n_features") if isinstance(described, Mapping) else None
     heads = read_heads(storage, kept[::-1])
-    for place, (head, _) in enumerate(heads):
+    for place, head in enumerate(heads):
         where = f"{storage.url}/{META}/{head.name}"
         check(head.spec_fp == spec_fp, f"{where}: made for another spec than {SPEC}")
         check(n_features in (None, head.n_features), f"{where}: n_features is not {n_features!r:.40}, as in {SPEC}")
         if place:
-            after = heads[place - 1][0]
+            after = heads[place - 1]
             agrees = after.previous is not None and after.previous.sha256 == head.sha256
             check(agrees, f"{where}: changed since {after.name} was written")
-    return _with_records(storage, *heads[0], later=later), {head.name: head.sha256 for head, _ in heads}
+    return _with_records(storage, heads[0], later=later), {head.name: head.sha256 for head in heads}
 
 
-def read_heads(storage: Storage, numbers: Sequence[int]) -> list[tuple[Head, dict[str, Any]]]:
-    """Read manifests without the records in their segments; each with all values of its file."""
-
-    def read(number: int) -> tuple[Head, dict[str, Any]]:
-        name = f"{META}/{manifest_name(number)}"
-        where = f"{storage.url}/{name}"
-        head, values = parse_head(_read(storage, name, "a manifest went missing while it was read"), where)
-        check(head.number == number, f"{where}: holds manifest {head.number}")
-        return head, values
-
-    return storage.map(read, numbers)
+def read_heads(storage: Storage, numbers: Sequence[int]) -> list[Head]:
+    """Read manifests without their records."""
+    return storage.map(lambda number: _read_head(storage, number)[0], numbers)
 
 
-def _with_records(storage: Storage, head: Head, values: Mapping[str, Any], *, later: bool = False) -> Manifest:
+def _read_head(storage: Storage, number: int) -> tuple[Head, dict[str, Any]]:
+    """Read a manifest without the records in its segments, and all values of its file."""
+    name = f"{META}/{manifest_name(number)}"
+    where = f"{storage.url}/{name}"
+    head, values = parse_head(_read(storage, name, "a manifest went missing while it was read"), where)
+    check(head.number == number, f"{where}: holds manifest {head.number}")
+    return head, values
+
+
+def _with_records(storage: Storage, head: Head, *, later: bool = False) -> Manifest:
     """Read the records of a manifest, from its segments or, for an earlier version, from its text and the plans.
 
     With `later`, those of shards are read from the segments' texts when they are first used.
     """
     where = f"{storage.url}/{META}/{head.name}"
     if not head.segments:
+        again, values = _read_head(storage, head.number)  # not kept with each head, as they take much memory
+        check(again.sha256 == head.sha256, f"{where}: changed while it was read")
         plans = storage.map(lambda number: read_plan(storage, number), range(1, head.number + 1))
         return Manifest.of(head, planned_records(*listed_records(values, where), plans, where))
     return Manifest.of(head, Segment.joined(read_segments(storage, head.segments, head.name, later=later)))
@@ -251,7 +257,7 @@ def read_segments(
 
 def listed_segments(storage: Storage) -> set[SegmentEntry]:
     """Return the segments of all manifests that exist, also of superseded ones."""
-    return {entry for head, _ in read_heads(storage, _numbers(storage)) for entry in head.segments}
+    return {entry for head in read_heads(storage, _numbers(storage)) for entry in head.segments}
 
 
 def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
@@ -262,9 +268,9 @@ def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
     ShardError
         If it is missing or has another hash.
     """
-    head, values = read_heads(storage, [number])[0]
+    head = read_heads(storage, [number])[0]
     check(head.sha256 == sha256, f"{storage.url}/{META}/{head.name}: changed since it was first read")
-    return _with_records(storage, head, values)
+    return _with_records(storage, head)
 
 
 def read_plan(storage: Storage, number: int) -> BatchPlan:
