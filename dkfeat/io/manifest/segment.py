@@ -381,7 +381,7 @@ class Segment:
 def to_merge(entries: Sequence[SegmentEntry], n_added: int) -> int:
     """Return the number of segments at the end of a list to which a batch of `n_added` records is joined.
 
-    A segment is joined if it is no larger than what follows it, unless it has `MOST_RECORDS` or more. So a record is
+    A segment is joined if it is no larger than what follows it, unless it has more than `MOST_RECORDS`. So a record is
     written again at most about twelve times, and there are at most about twelve segments below that size.
 
     Examples
