@@ -546,7 +546,7 @@ def test_featurize__secrets_are_written_nowhere(tiny_folder, tmp_path):
 
 def test_featurize__records_of_shards_wait_for_the_commit_in_groups(source, tmp_path, monkeypatch):
     featurized(source, tmp_path / "whole")
-    monkeypatch.setattr(batch, "PICKLED_RECORDS", 3)
+    monkeypatch.setattr(batch, "RECORDS_OF_A_TEXT", 3)
     manifest = featurized(source, tmp_path / "groups")
     assert len(manifest.shards) > 12
     assert state(tmp_path / "groups") == state(tmp_path / "whole")
