@@ -331,3 +331,21 @@ def test_large__a_storage_that_notices_no_new_file_is_not_trusted(job, listed, m
     listed.clear()
     add(job, 4, 1)
     assert listed.count("data") >= 2
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("change", ["gone", "cut"])
+def test_large__a_new_shard_is_lost_before_the_commit__nothing_is_committed(job, listed, change):
+    add(job, 0, 3)
+    write_sources(job.sources, files=1, lines=4, first=3)
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        path = job.target / "data" / entries[1].name
+        path.unlink() if change == "gone" else path.write_bytes(path.read_bytes()[:-1])
+        listed.clear()
+        with pytest.raises(CommitError, match=f"{entries[1].name}: .*run again"):
+            run.commit(entries, schema={"label": "int64"}, n_features=10, versions={})
+    assert "data" not in listed
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
