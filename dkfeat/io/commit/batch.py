@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
+from dkfeat.io.commit.publish import check_holder
 from dkfeat.io.commit.repair import NAMES_AT
 from dkfeat.io.commit.run_log import RUNNING, RunLog, first_line, keep_log
 from dkfeat.io.commit.superseded import remove_superseded
@@ -417,9 +418,11 @@ class Batch:
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
             self._plan_name(self.plan)
             try:
-                self.storage.create(name, text)
+                # without the lock another run may abort this batch and remove its segments at any time
+                self.storage.create(name, text, before_publish=lambda: check_holder(self.storage, self.id))
             except (FileExistsError, FileNotFoundError):  # not found: the faster run removed our temporary file
                 if self.storage.size(name) is None:
+                    check_holder(self.storage, self.id)
                     raise
                 there, _ = parse_head(self.storage.read(name), name)
                 if there.run.get("id") != self.id:

@@ -60,7 +60,7 @@ def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], 
                 if getattr(footer, key) != value:
                     raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
         except ShardError as fault:
-            _check_holder(storage, run_id)
+            check_holder(storage, run_id)
             aside = storage.set_aside(path)
             logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
             return None
@@ -103,9 +103,9 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     with _named_faults(storage, name, entry.size):
         for _ in range(_ATTEMPTS):
             try:
-                storage.create(path, shard.data, before_publish=lambda: _check_holder(storage, run_id))
+                storage.create(path, shard.data, before_publish=lambda: check_holder(storage, run_id))
             except FileNotFoundError:
-                _check_holder(storage, run_id)
+                check_holder(storage, run_id)
                 raise CommitConflictError(
                     f"{storage.url}: the temporary file of {name} was removed by a commit, or by another run that took "
                     f"over the target; if run {run_id} is still in progress, run again"
@@ -124,7 +124,8 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
 
 
-def _check_holder(storage: Storage, run_id: str) -> None:
+def check_holder(storage: Storage, run_id: str) -> None:
+    """Raise `CommitConflictError` if a run does not hold the lock of the target."""
     try:
         holder = parse_holder(storage.read(LOCK))
     except FileNotFoundError:

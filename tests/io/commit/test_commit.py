@@ -14,6 +14,7 @@ import pytest
 
 from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.io.commit import batch
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.maintenance import abort, clean
 from dkfeat.io.commit.publish import existing_entry, publish
@@ -441,7 +442,8 @@ def test_commit__entries_in_any_order(job, tmp_path):
     assert dataset_state(other.target) == dataset_state(job.target)
 
 
-def test_commit__number_was_taken_meanwhile__is_a_conflict(job):
+def test_commit__number_was_taken_meanwhile__is_a_conflict(job, monkeypatch):
+    monkeypatch.setattr(batch, "check_holder", lambda *_: None)  # as if each run saw its own lock
     storage = open_storage(job.target)
     with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
         entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
@@ -453,7 +455,8 @@ def test_commit__number_was_taken_meanwhile__is_a_conflict(job):
     assert_dataset_whole(job.target, committed=True)
 
 
-def test_commit__twelve_at_once__exactly_one_wins(job):
+def test_commit__twelve_at_once__exactly_one_wins(job, monkeypatch):
+    monkeypatch.setattr(batch, "check_holder", lambda *_: None)  # as if each run saw its own lock
     storage = open_storage(job.target)
     barrier, ends = threading.Barrier(12), []
     with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
@@ -594,6 +597,35 @@ def test_publish__another_run_takes_over_between_check_and_link__adds_no_shard(j
     run.close()
     assert [dataset_state(job.target)] == states
     assert not list((job.target / "_dkfeat" / "tmp").iterdir())
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before_tmp", "after_tmp"])
+@pytest.mark.parametrize("act", ["abort and clean", "same spec", "another spec", "another plan"])
+def test_commit__another_run_takes_over_before_the_manifest__is_refused(job, monkeypatch, act, moment):
+    storage, moments, states = open_storage(job.target), [], []
+
+    def passed(point):
+        moments.append(point)
+        if point == moment and "before_manifest" in moments:  # the manifest is not yet linked
+            monkeypatch.setattr(crash_points, "passed", moments.append)
+            storage.remove(LOCK)  # as if the driver had died
+            if act != "same spec":
+                abort(storage)
+                clean(storage)
+            if act == "another plan":
+                begin_and_stop(replace(job, seed=7))
+            elif act != "abort and clean":
+                (job if act == "same spec" else replace(job, seed=7)).run()
+            states.append(dataset_state(job.target))
+
+    monkeypatch.setattr(crash_points, "passed", passed)
+    committed = "spec" in act
+    message = "was committed first by run|does not hold the lock any more"
+    with pytest.raises(CommitConflictError, match=message):
+        job.run()
+    assert [dataset_state(job.target)] == states
+    assert_dataset_whole(job.target, committed=committed)
 
 
 def refuse_link(*_, **__):
