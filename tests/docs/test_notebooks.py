@@ -90,7 +90,7 @@ def test_choose_a_map__runs_and_draws(execute):
     assert len(pictures) == 4
     assert all(len(picture) > 10_000 for picture in pictures)
     (line,) = told(notebook)
-    assert line.startswith("compare: nystroem-gmm, 512 components: ")
+    assert line.startswith("compare: exact rbf_cosine: ")
 
 
 @pytest.mark.cluster
