@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from dkfeat.learn.compare.result import Comparison, LeftOut, Result
+from dkfeat.learn.compare.result import Comparison, LeftOut, Result, held_out_accuracy
 
 GAIN_LEFT = 2.0
 """Gain of all further doublings of the number of components together, as a multiple of the gain of the last doubling;
@@ -66,7 +66,7 @@ def _promise(results: Sequence[Result], comparison: Comparison | None) -> float:
         return math.inf
     before, last = results[-2:]
     gain, error = comparison.difference(last, before)
-    return (last.validation_accuracy or 0.0) + GAIN_LEFT * max(gain, 0.0) + error
+    return held_out_accuracy(last) + GAIN_LEFT * max(gain, 0.0) + error
 
 
 def _reason_against(results: Sequence[Result], size: int, comparison: Comparison, ends: float) -> str | None:
@@ -80,7 +80,7 @@ def _reason_against(results: Sequence[Result], size: int, comparison: Comparison
         return None
     chosen, best = comparison.recommended, comparison.best
     if (last.row_bytes or 0) * growth < (chosen.row_bytes or 0):  # it is recommended if it comes near the best
-        wanted = (best.validation_accuracy or 0.0) - comparison.difference(best, last)[1]
+        wanted = held_out_accuracy(best) - comparison.difference(best, last)[1]
     else:
-        wanted = (chosen.validation_accuracy or 0.0) + comparison.difference(chosen, last)[1]
+        wanted = held_out_accuracy(chosen) + comparison.difference(chosen, last)[1]
     return None if _promise(results, comparison) > wanted else "cannot win"

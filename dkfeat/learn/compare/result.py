@@ -109,7 +109,7 @@ class Comparison:
     @property
     def best(self) -> Result:
         """Map of the highest held-out accuracy; of equal ones the cheapest."""
-        return min(self._maps, key=lambda each: (-_held_out(each), *_cost(each)))
+        return min(self._maps, key=lambda each: (-held_out_accuracy(each), *_cost(each)))
 
     @property
     def recommended(self) -> Result:
@@ -148,7 +148,7 @@ class Comparison:
         return (
             f"{table}\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
             f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right\n"
-            f"chosen on {self.n_validation:,} held-out training rows: {_held_out(chosen):.2%} right, {reason}\n"
+            f"chosen on {self.n_validation:,} held-out training rows: {held_out_accuracy(chosen):.2%} right, {reason}\n"
             + "".join(f"left out: {each.describe()}\n" for each in self.left_out)
         )
 
@@ -263,7 +263,8 @@ def _plain(result: Result) -> dict[str, Any]:
     return {name: value for name, value in asdict(result).items() if name != "wrong"}
 
 
-def _held_out(result: Result) -> float:
+def held_out_accuracy(result: Result) -> float:
+    """Return the accuracy on the held-out rows, 0 if there is none."""
     return result.validation_accuracy or 0.0
 
 
