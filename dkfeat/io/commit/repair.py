@@ -99,7 +99,7 @@ def _damaged(storage: Storage, manifest: Manifest) -> list[ShardEntry]:
 def _turn(places: NDArray[np.int64], number: int, most: int) -> NDArray[np.int64]:
     """Return at most `most` places, those whose turn it is after batch `number`; all of them if they are few.
 
-    The beginnings of successive turns are spread evenly, however the number of places grows.
+    The beginnings of successive turns leave no large gap, however the number of places grows.
     """
     return np.roll(places, -int(number * _GOLDEN % 1 * len(places)))[:most]
 

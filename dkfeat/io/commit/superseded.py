@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dkfeat.errors import DkfeatError
+from dkfeat.errors import DkfeatError, ShardError
 from dkfeat.io.manifest import metadata
 from dkfeat.io.manifest.batch_plan import PLAN_NAME
 from dkfeat.io.manifest.manifest import MANIFEST_NAME, SEGMENTS, Manifest, manifest_name
@@ -30,19 +30,32 @@ def remove_superseded(storage: Storage, manifest: Manifest) -> None:
     try:
         names = storage.list(META, sized=())
         kept = metadata.kept_numbers(manifest.number)
-        old = {name: int(match[1]) for name in names if (match := MANIFEST_NAME.fullmatch(name))}
-        old = {name: number for name, number in old.items() if number < kept.start}
+        numbers = [int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None]
         plans = [name for name in names if (match := PLAN_NAME.fullmatch(name)) and int(match[1]) < manifest.number]
         heads = metadata.read_heads(storage, kept)
         needed = {entry.name for head in heads for entry in head.segments}
-        for name, number in old.items():
-            has_segments = SEGMENTS.encode() in storage.read_part(f"{META}/{name}", 0, _START)
-            head = metadata.read_heads(storage, [number])[0] if has_segments else None
-            for entry in head.segments if head is not None else ():
-                if entry.name in names and entry.name not in needed:
-                    storage.remove(f"{META}/{entry.name}")
+        for number in (number for number in numbers if number < kept.start):
+            for segment in _segments(storage, number):
+                if segment in names and segment not in needed:
+                    storage.remove(f"{META}/{segment}")
             storage.remove(f"{META}/{manifest_name(number)}")
         for name in plans if all(head.segments for head in heads) else ():
             storage.remove(f"{META}/{name}")
     except (OSError, DkfeatError) as fault:
         logger.warning("%s: superseded manifests are left for the next commit to remove: %s", storage.url, fault)
+
+
+def _segments(storage: Storage, number: int) -> list[str]:
+    """Return the names of the segments of a superseded manifest; none if it is damaged, so that it can be removed."""
+    if SEGMENTS.encode() not in storage.read_part(f"{META}/{manifest_name(number)}", 0, _START):
+        return []
+    try:
+        return [entry.name for entry in metadata.read_heads(storage, [number])[0].segments]
+    except ShardError as fault:
+        logger.warning(
+            "a superseded manifest is damaged; it is removed, and `dkfeat clean %s` removes the segments that only it "
+            "lists: %s",
+            storage.url,
+            fault,
+        )
+        return []

@@ -130,7 +130,8 @@ def newest_manifest(storage: Storage) -> Manifest | None:
     """Read the newest manifest with the checks of `read_manifest`; None if nothing was committed.
 
     The records of shards are read and checked when they are first used, because a new batch does not use them.
-    ``_SUCCESS`` may name an earlier manifest here, since a run that lost the target to another run may have written it.
+    ``_SUCCESS`` may name an earlier manifest here, also one that was removed since, because a run that lost the target
+    to another run may have written it.
 
     Raises
     ------
@@ -153,15 +154,18 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
             raise
         if success is None or success in (list(hashes.items()) if any_mark else list(hashes.items())[:1]):
             return manifest
+        is_superseded = _is_before(success[0], hashes)
+        if is_superseded and any_mark:
+            return manifest
         if read_success(storage) == success:
             name, sha256 = success
-            if name not in hashes:
+            if name not in hashes and not is_superseded:
                 raise ShardError(
                     f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not; restore that from a "
                     f"copy, or delete {SUCCESS} and repeat the run that wrote it"
                 )
             newest = next(iter(hashes))
-            if hashes[name] == sha256:
+            if is_superseded or hashes[name] == sha256:
                 remedy = "repeat the run that wrote it, which writes _SUCCESS anew"
             else:
                 remedy = "a file was changed after it was committed; restore it from a copy"
@@ -170,6 +174,12 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
                 f"{hashes[newest][:12]}; {remedy}"
             )
         # otherwise a batch began or was committed meanwhile
+
+
+def _is_before(name: str, kept: Mapping[str, str]) -> bool:
+    """Return True if a manifest is older than all that are kept, and so may have been removed."""
+    asked, *numbers = (int(match[1]) if match else 0 for match in map(MANIFEST_NAME.fullmatch, (name, *kept)))
+    return bool(numbers) and 0 < asked < min(numbers)
 
 
 def _numbers(storage: Storage) -> list[int]:
