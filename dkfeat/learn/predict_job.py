@@ -16,13 +16,12 @@ from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.resolve.arguments import as_source
-from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_source
+from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_row_options
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job, count_empty
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
 from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
-from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, required_table, to_table
 from dkfeat.io.sources.base import Source
 from dkfeat.io.sources.shards import ShardSource
@@ -229,32 +228,14 @@ def prediction_source(
         )
         return ShardSource.of(reader)
     found = as_source(source, None if isinstance(source, Source) else storage_options)
-    found = _read_as_training_rows(model, found)
+    # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class
+    is_exact = np.array_equal(model.classes.astype(np.float64).astype(object), model.classes.astype(object))
+    training = model.input_spec if "kind" in model.input_spec else {}
+    if not training and found.n_features is None:
+        found = found.replaced(n_features=model.map.n_features_in_)
+    found = inherit_row_options(found, "the model", training, "float64" if is_exact else "int64")
     if not found.is_resolved:
         found = found.inspect(found.files())
     if not found.is_resolved:
         raise ConfigError("a source for predictions needs n_features, zero_based and label_dtype")
     return found
-
-
-def _read_as_training_rows(model: LinearModel, source: Source) -> Source:
-    """Set the options that the source leaves unset to those of the training rows, except the options of labels."""
-    existing = {key: value for key, value in model.input_spec.items() if key not in ("labels", "label_dtype", "kind")}
-    kind = model.input_spec.get("kind")
-    sets_label = isinstance(source, ParquetSource) and source.label != ParquetSource.defaults()["label"]
-    if isinstance(source, ParquetSource):
-        existing.pop("query_id", None)  # predictions do not use query ids
-    if sets_label:
-        existing.pop("label", None)
-    if source.label_dtype == "auto":
-        # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class
-        is_exact = np.array_equal(model.classes.astype(np.float64).astype(object), model.classes.astype(object))
-        source = source.replaced(label_dtype="float64" if is_exact else "int64")
-    if kind is not None:
-        existing = json.loads(json.dumps(existing))
-        source = inherit_source(source, "the model", {"input": {"kind": kind, **existing}}, in_full=False)
-    elif source.n_features is None:
-        source = source.replaced(n_features=model.map.n_features_in_)
-    if not isinstance(source, ParquetSource) or source.label is None or sets_label:
-        return source
-    return source if source.label in source.column_names(source.files()) else source.replaced(label=None)

@@ -11,9 +11,8 @@ import numpy as np
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.resolve.arguments import as_source
-from dkfeat.engine.resolve.resolve import inherit_source
+from dkfeat.engine.resolve.resolve import inherit_row_options
 from dkfeat.errors import SpecConflictError
-from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.sources.base import Source
 from dkfeat.neighbors.codes import sampled_map
 from dkfeat.validation import check_columns, rows_as_csr
@@ -44,19 +43,9 @@ def source_like(data: ShardDataset, queries: Any, storage_options: Mapping[str, 
         If another option differs from that of the data set.
     """
     found: Source = as_source(queries, None if isinstance(queries, Source) else storage_options)
-    files = found.files()  # a missing file is the first thing to report
-    options = {key: value for key, value in data.spec["input"].items() if key not in ("labels", "label_dtype")}
-    if found.label_dtype == "auto":
-        found = found.replaced(label_dtype="float64")  # whatever numbers stand for unknown labels
-    if not isinstance(found, ParquetSource):
-        return inherit_source(found, data.shards.storage.url, {"input": options}, in_full=False)
-    options.pop("query_id", None)
-    if found.label != ParquetSource.defaults()["label"]:
-        options.pop("label", None)
-    found = inherit_source(found, data.shards.storage.url, {"input": options}, in_full=False)
-    assert isinstance(found, ParquetSource)
-    has_labels = found.label is None or found.label in found.column_names(files)
-    return found if has_labels else found.replaced(label=None)
+    found.files()  # a missing file is the first thing to report
+    # float64: whatever numbers stand for unknown labels
+    return inherit_row_options(found, data.shards.storage.url, data.spec["input"], "float64")
 
 
 def checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:

@@ -19,6 +19,7 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundEr
 from dkfeat.io.manifest.batch_plan import OTHER_TARGET
 from dkfeat.io.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
 from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
+from dkfeat.io.parquet.source import ParquetSource
 from dkfeat.io.sources.base import Scan, Source
 from dkfeat.io.storage import open_storage
 from dkfeat.io.storage.base import SPEC, Storage
@@ -252,8 +253,8 @@ def inherit_source(
     source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool, remedy: str = OTHER_TARGET
 ) -> Source:
     """Take options with default values from a spec; raise an error if the others disagree with it."""
-    existing = dict(spec["input"])
-    requested, plain = (json.loads(json.dumps(mapping)) for mapping in (source.to_mapping(), source.defaults()))
+    mappings = (dict(spec["input"]), source.to_mapping(), source.defaults())
+    existing, requested, plain = (json.loads(json.dumps(mapping)) for mapping in mappings)
     kind = existing.pop("kind", None)
     if kind != requested.pop("kind"):
         if in_full:
@@ -277,6 +278,31 @@ def inherit_source(
                 f"{key}={requested[key]!r} is requested, but {name} has {key}={value!r}; leave it out or {remedy}"
             )
     return source.replaced(**taken)
+
+
+def inherit_row_options(source: Source, name: str, options: Mapping[str, Any], label_dtype: str) -> Source:
+    """Take the options by which other rows were read, except those of labels, for rows that need no labels.
+
+    Labels get `label_dtype` unless the source sets another type; a column of labels that the files of the source do not
+    have is left out.
+
+    Raises
+    ------
+    SpecConflictError
+        If the source sets another option than those rows have.
+    """
+    left_out, sets_label = {"labels", "label_dtype"}, False
+    if source.label_dtype == "auto":
+        source = source.replaced(label_dtype=label_dtype)
+    if isinstance(source, ParquetSource):
+        sets_label = source.label != ParquetSource.defaults()["label"]
+        left_out |= {"query_id", "label"} if sets_label else {"query_id"}
+    options = {key: value for key, value in options.items() if key not in left_out}
+    if options:
+        source = inherit_source(source, name, {"input": options}, in_full=False)
+    if not isinstance(source, ParquetSource) or source.label is None or sets_label:
+        return source
+    return source if source.label in source.column_names(source.files()) else source.replaced(label=None)
 
 
 def inherit_map(
