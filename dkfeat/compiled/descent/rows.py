@@ -24,7 +24,8 @@ class BatchRows(NamedTuple):
     indptr: Any
     """Shape (n_rows + 1,), int64 or int32."""
     indices: Any
-    """Columns of the stored values, int32 or int64; empty for dense rows, which store all columns, and for codes."""
+    """Columns of the stored values; empty for dense rows, which store all columns, and for codes, whose columns are
+    computed in its type. Indices of an unsigned type need no check for negative ones, which takes as long as a sum."""
     values: Any
     """Stored values, float32; empty for codes, which stand for columns of `value`."""
     codes: Any
@@ -82,21 +83,28 @@ def squared_length(rows, begin, end, parts):
 
 
 @inlined
+def _four(columns, j):
+    # columns of codes from position j on; an unsigned position is not checked for a negative value
+    return columns[j], columns[np.uint64(j + 1)], columns[np.uint64(j + 2)], columns[np.uint64(j + 3)]
+
+
+@inlined
 def product(values, columns, begin, end, coef, lag, n_lanes, at):
     """Compute the products of the weights of 16 lanes with a row's stored values; prefetch what `add` changes."""
     sparse, constant = len(columns) > 0, len(values) == 0
     a = b = c = d = splat(np.float32(0.0))
     whole = begin + (end - begin) // 4 * 4
-    if constant:
-        for j in range(begin, whole, 4):
-            prefetch(lag, columns[j] * n_lanes + at)
-            prefetch(lag, columns[j + 1] * n_lanes + at)
-            prefetch(lag, columns[j + 2] * n_lanes + at)
-            prefetch(lag, columns[j + 3] * n_lanes + at)
-            a = a + load(coef, columns[j] * n_lanes + at)
-            b = b + load(coef, columns[j + 1] * n_lanes + at)
-            c = c + load(coef, columns[j + 2] * n_lanes + at)
-            d = d + load(coef, columns[j + 3] * n_lanes + at)
+    if constant:  # codes, which begin at 0
+        for j in range(0, whole, 4):
+            first, second, third, fourth = _four(columns, j)
+            prefetch(lag, first * n_lanes + at)
+            prefetch(lag, second * n_lanes + at)
+            prefetch(lag, third * n_lanes + at)
+            prefetch(lag, fourth * n_lanes + at)
+            a = a + load(coef, first * n_lanes + at)
+            b = b + load(coef, second * n_lanes + at)
+            c = c + load(coef, third * n_lanes + at)
+            d = d + load(coef, fourth * n_lanes + at)
         for j in range(whole, end):
             a = a + load(coef, columns[j] * n_lanes + at)
     elif sparse:
@@ -127,7 +135,7 @@ def add(values, columns, ahead, begin, end, coef, lag, n_lanes, at, change, dela
     """
     sparse, average = len(columns) > 0, len(lag) > 0
     if len(values) == 0:
-        for j in range(begin, end):
+        for j in range(end):
             to = columns[j] * n_lanes + at
             store(coef, to, load(coef, to) + change)
             if average:
@@ -150,15 +158,16 @@ def product_of_one(values, columns, begin, end, coef, lag, parts):
     if constant or sparse:
         whole = begin + (end - begin) // 4 * 4
         if constant:
-            for j in range(begin, whole, 4):
-                prefetch(lag, columns[j])
-                prefetch(lag, columns[j + 1])
-                prefetch(lag, columns[j + 2])
-                prefetch(lag, columns[j + 3])
-                a += coef[columns[j]]
-                b += coef[columns[j + 1]]
-                c += coef[columns[j + 2]]
-                d += coef[columns[j + 3]]
+            for j in range(0, whole, 4):
+                first, second, third, fourth = _four(columns, j)
+                prefetch(lag, first)
+                prefetch(lag, second)
+                prefetch(lag, third)
+                prefetch(lag, fourth)
+                a += coef[first]
+                b += coef[second]
+                c += coef[third]
+                d += coef[fourth]
             for j in range(whole, end):
                 a += coef[columns[j]]
         else:
@@ -188,10 +197,11 @@ def add_to_one(values, columns, ahead, begin, end, coef, lag, change, delay):
     """Apply `add` to a single lane."""
     sparse, average = len(columns) > 0, len(lag) > 0
     if len(values) == 0:
-        for j in range(begin, end):
-            coef[columns[j]] += change
+        for j in range(end):
+            column = columns[j]
+            coef[column] += change
             if average:
-                lag[columns[j]] += delay
+                lag[column] += delay
             prefetch(coef, ahead[j])
         return
     for j in range(begin, end):

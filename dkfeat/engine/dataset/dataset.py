@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
-from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, with_indicator
+from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
@@ -229,7 +229,7 @@ class ShardDataset:
 
         With `shuffle`, shards are read in a random order and rows are drawn at random from a buffer. The order is
         nearly uniform if the buffer holds several shards, and exactly uniform if it holds all rows. Background threads
-        read the next `loaders` shards meanwhile. Memory use is about twice the buffer and `loaders` + 1 shards.
+        read the next `loaders` shards meanwhile. Memory use is about twice the buffer and `loaders` + 2 shards.
 
         Parameters
         ----------
@@ -296,7 +296,10 @@ class ShardDataset:
             order = [order[i] for i in rng.permutation(len(order))]
         calls = (partial(self._numbered_rows, entries[i], firsts[i], parts) for i in order)
         read = prefetch_calls(calls, threads=loaders)
-        blocks = cut_batches(read, rows, kept=held if shuffle else 0, rng=rng)
+        if rng is None:
+            blocks = cut_batches(read, rows)
+        else:
+            blocks = shuffle_batches(read, [entries[i].rows for i in order], rows, kept=held, rng=rng)
         return (self._as_batch(block, parts, decode=decode) for block in blocks)
 
     def to_scipy(self, *, query_id: bool = False, weight: bool = False, kept: bool = False) -> tuple[Any, ...]:

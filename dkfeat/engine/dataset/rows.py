@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,10 @@ from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
-from dkfeat.blocks import RowBlock
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.errors import ConfigError
 from dkfeat.io.sources.base import join_blocks
 
@@ -154,28 +155,49 @@ def prefetch_calls(calls: Iterable[Callable[[], Item]], *, threads: int) -> Iter
                 future.cancel()
 
 
-def cut_batches(
-    shards: Iterable[RowBlock], rows: int, *, kept: int = 0, rng: np.random.Generator | None = None
+def cut_batches(shards: Iterable[RowBlock], rows: int) -> Iterator[RowBlock]:
+    """Cut shards into batches of `rows` rows, in their order; the last batch may have fewer."""
+    parts: list[RowBlock] = []
+    held = 0
+    for shard in shards:
+        parts.append(shard)
+        held += shard.n_rows
+        del shard
+        if held >= rows:
+            joined, whole = join_blocks(parts), held // rows * rows
+            for start in range(0, whole, rows):
+                yield joined.take(slice(start, start + rows))
+            parts = [joined.take(slice(whole, held))]
+            held -= whole
+    if held:
+        yield join_blocks(parts)
+
+
+def shuffle_batches(
+    shards: Iterable[RowBlock], sizes: Sequence[int], rows: int, *, kept: int, rng: np.random.Generator
 ) -> Iterator[RowBlock]:
-    """Cut shards into batches.
+    """Cut shards into batches of rows that are drawn at random from a buffer.
 
     Parameters
     ----------
     shards : iterable of RowBlock
         Taken one after another.
+    sizes : sequence of int
+        Number of rows of each shard.
     rows : int
         Rows in a batch, at least 1; the last batch may have fewer.
     kept : int
-        Number of rows that stay in the buffer, from which batches are drawn, until the last shard.
-    rng : numpy.random.Generator or None
-        Draws the order within the buffer; None keeps the order in which rows come.
+        Number of rows that stay in the buffer until the last shard.
+    rng : numpy.random.Generator
+        Draws the order.
 
     Yields
     ------
     batch : RowBlock
         Each row is in exactly one batch. At most about ``2 * kept`` rows and two shards are in memory.
     """
-    enough = kept + max(rows, kept // 2)  # many small shards are joined at once
+    enough = kept + max(rows, kept // 2)  # many small shards are added at once
+    buffer = _Buffer(min(sum(sizes), enough + max(sizes, default=0)))
     parts: list[RowBlock] = []
     held = 0
     for shard in shards:
@@ -183,24 +205,82 @@ def cut_batches(
         held += shard.n_rows
         del shard
         if held >= enough:
-            take = _mixed(parts, rng)
-            batches = (held - kept) // rows
-            for start in range(0, batches * rows, rows):
-                yield take(start, start + rows)
-            parts.append(take(batches * rows, held))
-            held -= batches * rows
-            del take
+            buffer.add(parts, rng)
+            drawn = (held - kept) // rows * rows
+            yield from buffer.draw(drawn, rows)
+            held -= drawn
     if held:
-        take = _mixed(parts, rng)
-        for start in range(0, held, rows):
-            yield take(start, min(start + rows, held))
+        buffer.add(parts, rng)
+        yield from buffer.draw(held, rows)
 
 
-def _mixed(parts: list[RowBlock], rng: np.random.Generator | None) -> Callable[[int, int], RowBlock]:
-    """Join and empty the parts; return a function for ranges of their rows, in a random order if `rng` is given."""
-    rows = join_blocks(parts)
-    parts.clear()
-    if rng is None:
-        return lambda start, stop: rows.take(slice(start, stop))
-    order = rng.permutation(rows.n_rows)
-    return lambda start, stop: rows.take(order[start:stop])
+class _Buffer:
+    """Shuffled rows in memory that is allocated once: new rows take the places of those that were drawn.
+
+    Parameters
+    ----------
+    n_rows : int
+        Maximum number of rows in the buffer.
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self._rows: RowBlock | None = None
+        self._order, self._free = np.arange(0), np.arange(n_rows)
+
+    def add(self, parts: list[RowBlock], rng: np.random.Generator) -> None:
+        """Add and empty the parts, and shuffle all rows."""
+        places, self._free = np.split(self._free, [sum(part.n_rows for part in parts)])
+        if self._rows is None:
+            n_rows = len(places) + len(self._free)
+            self._rows = _by_column(lambda column: _uninitialized(column, n_rows), parts[0])
+        self._rows = _by_column(lambda column, *new: _put(column, places, new), self._rows, *parts)
+        self._order = rng.permutation(np.concatenate([self._order, places]))
+        parts.clear()
+
+    def draw(self, n_rows: int, batch: int) -> Iterator[RowBlock]:
+        """Remove the first rows of the order, in batches."""
+        assert self._rows is not None
+        drawn, self._order = np.split(self._order, [n_rows])
+        for start in range(0, n_rows, batch):
+            yield self._rows.take(drawn[start : start + batch])
+        self._free = np.concatenate([self._free, drawn])
+
+
+def _by_column(function: Callable[..., Any], *blocks: RowBlock) -> RowBlock:
+    """Apply a function to each column that the blocks have."""
+    columns = {
+        name: function(*(getattr(block, name) for block in blocks))
+        for name in ("X", "y", "qid", "weight", "number")
+        if getattr(blocks[0], name) is not None
+    }
+    return RowBlock(
+        kept={name: function(*(block.kept[name] for block in blocks)) for name in blocks[0].kept}, **columns
+    )
+
+
+def _uninitialized(column: Any, n_rows: int) -> Any:
+    """Make a column of the same type with other rows, whose values do not matter."""
+    if isinstance(column, PackedCodes):
+        return PackedCodes(*(_uninitialized(array, n_rows) for array in column))
+    if isinstance(column, np.ndarray):
+        return np.empty((n_rows, *column.shape[1:]), column.dtype)
+    if sparse.issparse(column):
+        return sparse.csr_matrix((n_rows, column.shape[1]), dtype=column.dtype)
+    return pa.nulls(n_rows, column.type)
+
+
+def _put(column: Any, places: NDArray[np.int64], parts: Sequence[Any]) -> Any:
+    """Replace rows by those of the parts, in place in arrays, and return the column."""
+    if isinstance(column, PackedCodes):
+        return PackedCodes(*(_put(array, places, arrays) for array, *arrays in zip(column, *parts, strict=True)))
+    if isinstance(column, np.ndarray):
+        for part, at in zip(parts, np.split(places, np.cumsum([len(part) for part in parts])), strict=False):
+            column[at] = part
+        return column
+    is_sparse = sparse.issparse(column)
+    n_rows = column.shape[0] if is_sparse else len(column)
+    order = np.arange(n_rows)
+    order[places] = n_rows + np.arange(len(places))
+    if is_sparse:
+        return sparse.csr_matrix(sparse.vstack([column, *parts], format="csr"))[order]
+    return pa.concat_arrays([column, *parts]).take(order)

@@ -286,7 +286,7 @@ def _aligned(table: NDArray[np.float32], *, copy: bool) -> NDArray[np.float32]:
 
 
 def _rows(X: Any, config: DescentConfig, n_features: int) -> BatchRows:
-    column = np.int32 if n_features <= 2**31 else np.int64
+    column = np.uint32 if n_features <= 2**31 else np.int64
     indices, values, codes = np.empty(0, column), np.empty(0, np.float32), np.empty((0, 0), np.uint8)
     if isinstance(X, PackedCodes):
         codes = owned(X.codes)

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from scipy import sparse
 
-from dkfeat.engine.dataset.rows import prefetch
+from dkfeat.blocks import PackedCodes, RowBlock
+from dkfeat.engine.dataset.rows import prefetch, shuffle_batches
 
 
 def test_prefetch__error_comes_after_the_items_before_it():
@@ -35,3 +39,40 @@ def test_prefetch__prepares_one_item_ahead_and_no_more():
     assert prepared == [0, 1]
     iterator.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dkfeat-prefetch")]
+
+
+def drawn(sizes, rows, kept, rng):
+    """Numbers of the rows of each batch, by the definition: a list is shuffled whenever it is long enough."""
+    held, batches, first = np.arange(0), [], 0
+    for size in (*sizes, None):
+        if size is not None:
+            held = np.concatenate([held, np.arange(first, first + size)])
+            first += size
+        if size is None or len(held) >= kept + max(rows, kept // 2):
+            held = held[rng.permutation(len(held))]
+            taken = len(held) if size is None else (len(held) - kept) // rows * rows
+            batches += [held[start : min(start + rows, taken)] for start in range(0, taken, rows)]
+            held = held[taken:]
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "kept"), [([9, 1, 30, 4, 4, 17, 3], 4, 10), ([5] * 40, 7, 1), ([40, 8], 3, 10**12), ([6], 6, 6)]
+)
+def test_shuffle_batches__columns_of_all_types_follow_the_definition(sizes, rows, kept):
+    n_rows = sum(sizes)
+    numbers = np.arange(n_rows)
+    codes = PackedCodes(np.repeat(numbers[:, None], 3, axis=1).astype(np.uint8), numbers % 5 == 0)
+    labels = sparse.csr_matrix((numbers + 1, numbers % 4, np.arange(n_rows + 1)), shape=(n_rows, 4))
+    every = RowBlock(X=codes, y=labels, weight=numbers / 2, number=numbers, kept={"name": pa.array(map(str, numbers))})
+    shards = (every.take(slice(stop - size, stop)) for size, stop in zip(sizes, np.cumsum(sizes), strict=True))
+    batches = list(shuffle_batches(shards, sizes, rows, kept=kept, rng=np.random.default_rng(3)))
+    expected = drawn(sizes, rows, kept, np.random.default_rng(3))
+    assert [batch.number.tolist() for batch in batches] == [batch.tolist() for batch in expected]
+    for batch in batches:
+        rows_of = batch.number
+        assert batch.X.codes.tolist() == codes.codes[rows_of].tolist()
+        assert batch.X.empty.tolist() == codes.empty[rows_of].tolist()
+        assert (batch.y != labels[rows_of]).nnz == 0
+        assert batch.weight.tolist() == (rows_of / 2).tolist()
+        assert batch.kept["name"].to_pylist() == [str(number) for number in rows_of]
