@@ -17,7 +17,6 @@ Needs the extra `bench`.
 """
 
 import argparse
-import json
 import lzma
 import os
 import sys
@@ -25,11 +24,10 @@ import tempfile
 from pathlib import Path
 
 import dask
-import llvmlite.binding
-import numba
 import numpy as np
 import scipy.sparse as sp
 from datasketch import MinHash, MinHashLSH
+from marks import Report
 from paired import cpu_seconds
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
@@ -47,10 +45,7 @@ NEAR, COMPARED_ROWS = 0.9, 2000  # of real sets
 MANY = 1000  # pairs of which a recall is compared with its target
 
 
-def emit(what: str, **values: object) -> dict:
-    record = {"bench": "duplicates", "what": what, **values}
-    print(json.dumps(record), flush=True)
-    return record
+REPORT = Report("duplicates")
 
 
 def planted(n_rows: int) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -97,7 +92,7 @@ def speed(data, n_peer: int, repeats: int) -> dict:
     ][1:]
     bands = results[-1].bands
     ours, peer = min(seconds) / data.n_rows * 1e6, datasketch_us(data.codes().codes[:n_peer], bands)
-    return emit(
+    return REPORT.emit(
         "speed",
         rows=data.n_rows,
         codes=data.map.n_components,
@@ -132,7 +127,7 @@ def recalls(data, pairs: np.ndarray) -> list[dict]:
         head = {"codes": data.map.n_components, "threshold": threshold, "bands": list(found.bands)}
         for similarity, of_strength in zip(NOISE, pairs, strict=True):
             measured = recall_of(data, found, threshold, of_strength)
-            records.append(emit("recall", **head, similarity=similarity, **measured))
+            records.append(REPORT.emit("recall", **head, similarity=similarity, **measured))
     return records
 
 
@@ -148,7 +143,7 @@ def real_set(name: str, path: Path, folder: Path) -> dict:
     equal = duplicates(data, 1.0, progress=False)
     found = duplicates(data, NEAR, progress=False)
     kernel = np.triu(gmm(X[:COMPARED_ROWS]), 1)
-    return emit(
+    return REPORT.emit(
         "set",
         set=name,
         rows=data.n_rows,
@@ -179,7 +174,6 @@ def main() -> int:
     quick = parser.parse_args().quick
     sets = Path(os.environ.get("DKFEAT_DATA", Path(__file__).parents[2] / "shared" / "data"))
     paths = {path.parent.name: path for path in sorted(sets.glob("*/train.svm.xz"))}
-    emit("machine", processor=llvmlite.binding.get_host_cpu_name(), code_for=numba.config.CPU_NAME or "this processor")
     speeds, planted_recalls = [], []
     with tempfile.TemporaryDirectory() as name, dask.config.set(scheduler="synchronous"):
         folder = Path(name)
@@ -192,29 +186,27 @@ def main() -> int:
             planted_recalls += recalls(data, pairs)
         reals = [real_set(name, paths[name], folder) for name in (["splice"] if quick else paths) if name in paths]
     print_table(planted_recalls)
-    missed = [
-        f"{record['codes']} codes: {record['rows_per_second']:,} rows a second"
-        for record in speeds
-        if record["rows_per_second"] < ROWS_PER_SECOND
-    ]
-    missed += [
-        f"{record['codes']} codes, threshold {record['threshold']}, similarity {record['similarity']}: "
-        f"recall {record['recall']}"
-        for record in planted_recalls
-        if record["pairs"] >= MANY and record["recall"] < record["s_curve"] - RECALL_LOSS
-    ]
-    missed += [
-        f"{record['set']}: {record['copies_found']:,} copies of {record['copies']:,}, recall {record.get('recall')}"
-        for record in reals
-        if record["copies_found"] < record["copies"]
-        or (
-            record["pairs"] >= MANY
-            and record["recall" if record["compared"] == 1 else "connected"] < record["s_curve"] - RECALL_LOSS
-        )
-    ]
-    if missed and not quick:
-        print(f"below their targets: {'; '.join(missed)}", file=sys.stderr)
-    return bool(missed) and not quick
+    for record in speeds:
+        million = record["rows_per_second"] / 1e6
+        REPORT.mark(f"{record['codes']} codes, million rows a second", million, least=ROWS_PER_SECOND / 1e6)
+    for n_components in {record["codes"]: None for record in planted_recalls}:
+        below = [shortfall(each) for each in planted_recalls if each["codes"] == n_components]
+        REPORT.mark(f"{n_components} codes, recall below the S-curve", max(below), most=RECALL_LOSS)
+    if reals:
+        missed = sum(record["copies"] - record["copies_found"] for record in reals)
+        REPORT.mark("real sets, copies not found", missed, most=0)
+        REPORT.mark("real sets, recall below the S-curve", max(map(shortfall, reals)), most=RECALL_LOSS)
+    return REPORT.end(quick=quick)
+
+
+def shortfall(record: dict) -> float:
+    """Return how far a recall is below its expectation, 0 if pairs are too few to tell.
+
+    Where not all candidates were compared, pairs that other rows connect count too.
+    """
+    if record["pairs"] < MANY:
+        return 0.0
+    return max(0.0, record["s_curve"] - record["recall" if record.get("compared", 1) == 1 else "connected"])
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ AVX2 alone, on any CPU that has it: NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+a
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,9 +22,8 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-import llvmlite.binding
-import numba
 from datasketch import WeightedMinHashGenerator
+from marks import Report
 from paired import cpu_seconds
 from scipy.sparse import csr_matrix
 from workloads import rcv1_like, webspam_like, wide
@@ -68,7 +65,6 @@ def compare(name: str, X: csr_matrix, n_components: int, repeats: int) -> dict:
         ours.append(cpu_seconds(lambda: encode(X, n_components)) / X.nnz / n_components * 1e9)
         theirs.append(cpu_seconds(lambda: peer.minhash_many(few)) / few.nnz / n_components * 1e9)
     return {
-        "benchmark": "gcws",
         "workload": name,
         "k": n_components,
         "rows": X.shape[0],
@@ -95,7 +91,6 @@ def compare_first(rows: int, repeats: int) -> dict:
     pairs = [(cpu_seconds(lambda: encode(X, 64)), cpu_seconds(encode_all)) for _ in range(repeats)]
     first, everywhere = ([seconds / X.nnz / 64 * 1e9 for seconds in times] for times in zip(*pairs, strict=True))
     return {
-        "benchmark": "gcws tables",
         "workload": "W3",
         "k": 64,
         "rows": rows,
@@ -106,20 +101,7 @@ def compare_first(rows: int, repeats: int) -> dict:
     }
 
 
-def machine() -> dict:
-    """Name the processor, and the one for which numba makes code."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    host = llvmlite.binding.get_host_cpu_name()
-    return {
-        "benchmark": "machine",
-        "processor": f"{names[0] if names else platform.processor()}, {host}",
-        "code_for": numba.config.CPU_NAME or host,
-    }
-
-
-def cold_start(name: str, program: str) -> dict:
+def cold_start(program: str) -> dict:
     """Run a program that prints wall and CPU seconds, with an empty compile cache and once more."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -130,7 +112,6 @@ def cold_start(name: str, program: str) -> dict:
             seconds.append([round(float(value), 2) for value in run.stdout.split()])
     (cold, cold_cpu), (warm, warm_cpu) = seconds
     return {
-        "benchmark": name,
         "cold_seconds": cold,
         "cold_cpu_seconds": cold_cpu,
         "warm_seconds": warm,
@@ -143,31 +124,28 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small blocks, few repeats: a check that it runs")
     quick = parser.parse_args().quick
     repeats = 1 if quick else 7
-    print(json.dumps(machine()), flush=True)
-    start = cold_start("gcws start", COLD_START)
-    print(json.dumps(start), flush=True)
-    records = []
+    report, records = Report("gcws"), []
+    start = report.emit("start", **cold_start(COLD_START))
     for name, make in WORKLOADS.items():
         if quick and name == "W3":
             continue
         X = make(500 if quick else ROWS[name])
         for n_components in COMPONENTS[name][: 1 if quick else None]:
-            records.append(compare(name, X, n_components, repeats))
-            print(json.dumps(records[-1]), flush=True)
+            measured = compare(name, X, n_components, repeats)
+            records.append(report.emit("codes", **measured))
     for rows in (4,) if quick else (200, 1000):
-        print(json.dumps(compare_first(rows, repeats)), flush=True)
+        report.emit("tables", **compare_first(rows, repeats))
     print(" ".join(f"{column:>12}" for column in COLUMNS))
     for record in records:
         print(" ".join(f"{'' if record[column] is None else record[column]:>12}" for column in COLUMNS))
     cold, warm = start["cold_seconds"], start["warm_seconds"]
     print(f"import and first block: {cold} s with an empty compile cache, {warm} s after")
-    missed = [
-        f"{record['workload']}, k = {record['k']}"
-        for record in records
-        if record["target_ns"] is not None and (record["ours_ns"] > record["target_ns"] or record["ratio"] < RATIO)
-    ]
-    print(f"missed: {'; '.join(missed)}" if missed else f"all targets met, each at least {RATIO} times the peer")
-    return bool(missed)
+    for record in records:
+        if record["target_ns"] is not None:
+            name = f"{record['workload']}, k = {record['k']}"
+            report.mark(f"{name}, ns a nonzero and component", record["ours_ns"], most=record["target_ns"])
+            report.mark(f"{name}, against datasketch", record["ratio"], least=RATIO)
+    return report.end(quick=quick)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the machine. The script runs on few rows, and its time per row is extrapolated.
 """
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from marks import Report
 
 COLUMNS, NONZEROS, COMPONENTS = 47_236, 75, 512
 BLOCK = 16 << 20
@@ -72,9 +72,7 @@ def write_rows(path, n_rows, seed=7):
     temporary.replace(path)
 
 
-def emit(what, **values):
-    print(json.dumps({"bench": "job", "what": what, **values}), flush=True)
-    return values
+emit = Report("job").emit
 
 
 def timed(command, cache=None):

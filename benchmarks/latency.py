@@ -6,11 +6,12 @@ The peer is a scikit-learn pipeline of RBFSampler and a linear classifier with t
 """
 
 import argparse
-import json
 import statistics
+import sys
 import time
 
 import numpy as np
+from marks import Report
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
@@ -49,6 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rows: a check that it runs, not a measurement")
     args = parser.parse_args()
+    report = Report("latency")
     repeats = 50 if args.quick else 5000
     sparse = webspam_like(200)
     dense = sparse.toarray()
@@ -69,9 +71,11 @@ def main():
                 median, high = quantiles(served(feature_map, n_classes).predict, given, repeats)
                 values = {"median_ms": round(median, 4), "p99_ms": round(high, 4), "peer_ms": round(peer_median, 4)}
                 what = f"{name} k = {COMPONENTS}, {form} row, {n_classes} classes"
-                print(json.dumps({"bench": "latency", "what": what, **values, "ratio": round(TARGET_MS / median, 3)}))
+                report.emit(what, **values, ratio=round(TARGET_MS / median, 3))
+                report.mark(f"{what}, ms", median, most=TARGET_MS)
                 print(f"{what:<40}{median:>12.3f}{high:>10.3f}{median / TARGET_MS:>10.2f}")
+    return report.end(quick=args.quick)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

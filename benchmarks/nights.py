@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from marks import Report
 
 import dkfeat
 from dkfeat.canonical import dumps
@@ -35,8 +36,7 @@ SETTINGS = {"n_features": 100, "zero_based": False, "label_dtype": "int64"}
 HERE = {"client": ExecutionConfig(scheduler="synchronous"), "progress": False}
 
 
-def emit(what, **values):
-    print(json.dumps({"bench": "nights", "what": what, **values}), flush=True)
+emit = Report("nights").emit
 
 
 def write_file(path, number, rows):

@@ -1,16 +1,15 @@
 """Benchmarks of features: microseconds per row of dkfeat and of a peer, in pairs of processor time."""
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from marks import Report
 from threadpoolctl import threadpool_limits
 
-COLUMNS = ("name", "ours_us", "peer_us", "ratio", "low", "high", "target")
+COLUMNS = ("what", "ours_us", "peer_us", "ratio", "low", "high", "target")
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
@@ -39,7 +38,7 @@ def compare(
     ratios = [p / o for o, p in pairs]
     low, ratio, high = statistics.quantiles(ratios, n=4) if repeats > 1 else ratios * 3
     return {
-        "name": name,
+        "what": name,
         "rows": rows,
         "ours_us": round(statistics.median(o for o, _ in pairs) / rows * 1e6, 3),
         "peer_us": round(statistics.median(p for _, p in pairs) / rows * 1e6, 3),
@@ -51,23 +50,20 @@ def compare(
 
 
 def run(benchmark: str, description: str, parts: Iterable[Callable[[bool], Iterable[dict]]], *, name_width: int) -> int:
-    """Print each record of all parts, then a table; return 1 if a ratio is below its target."""
+    """Print each record of all parts, a table, and the marks of ratios; return 1 if one is missed."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
     quick = parser.parse_args().quick
-    records = []
+    report, records = Report(benchmark), []
     with threadpool_limits(1):
         for part in parts:
             for compared in part(quick):
-                record = {"benchmark": benchmark, **compared}
-                print(json.dumps(record), flush=True)
-                records.append(record)
+                records.append(report.emit(**compared))
+                if compared["target"]:
+                    report.mark(compared["what"], compared["ratio"], least=compared["target"])
     print(f"\n{'microseconds a row':<{name_width}}{'ours':>9}{'peer':>9}{'ratio':>8}{'quartiles':>16}{'target':>7}")
     for record in records:
         name, ours, peer, ratio, low, high, target = (record[column] for column in COLUMNS)
         quartiles = f"{low:.2f} - {high:.2f}"
         print(f"{name:<{name_width}}{ours:>9.2f}{peer:>9.2f}{ratio:>8.2f}{quartiles:>16}{target or '':>7}")
-    missed = [record["name"] for record in records if record["ratio"] < record["target"]]
-    if missed and not quick:
-        print(f"below their targets: {'; '.join(missed)}", file=sys.stderr)
-    return bool(missed) and not quick
+    return report.end(quick=quick)

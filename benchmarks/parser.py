@@ -8,7 +8,6 @@ Times are the minimum of the repeats' CPU times of this process, which are least
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from marks import Report
 from sklearn.datasets import load_svmlight_file
 from text_workload import N_FEATURES, eight_digits, write_rcv1_like
 
@@ -106,36 +106,33 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true", help="small inputs: a check that it runs, not a measurement")
     quick = arguments.parse_args().quick
     megabytes, repeats = (2, 2) if quick else (64, 6)
-    table = []
+    report, table = Report("parser"), []
     with tempfile.TemporaryDirectory() as folder:
         for name, form in FORMS.items():
             path = Path(folder) / "rows.svm"
             write_rcv1_like(path, megabytes * 10**6 // (1 if form is eight_digits else 2), form=form)
             rates = measure(path, repeats)
-            record = {"benchmark": "parser", "values": name, **{key: round(rate, 1) for key, rate in rates.items()}}
+            values = {key: round(rate, 1) for key, rate in rates.items()}
             for key in ("read", "read_and_hash", "scan"):
-                record[f"{key}_ratio"] = round(rates[key] / rates["sklearn"], 1)
-            print(json.dumps(record), flush=True)
-            table.append(record)
+                values[f"{key}_ratio"] = round(rates[key] / rates["sklearn"], 1)
+            table.append(report.emit(name, **values))
             if form is eight_digits and Path("/proc/self/clear_refs").exists():
                 tiny = Path(folder) / "tiny.svm"
                 tiny.write_text("1 1:1\n")
                 imports, cold = child(_COLD, tiny, DKFEAT_JIT_CACHE="0")
                 _, warm = child(_COLD, tiny)
                 (memory,) = child(_MEMORY, tiny, path, "1MiB" if quick else "32MiB")
-                print(json.dumps({
-                    "benchmark": "parser", "import_s": round(imports, 2), "compile_s": round(cold, 2),
-                    "first_read_warm_cache_s": round(warm, 2), "peak_over_blocksize": round(memory, 2),
-                }), flush=True)  # fmt: skip
+                values = {"import_s": imports, "compile_s": cold, "first_read_warm_cache_s": warm}
+                values["peak_over_blocksize"] = memory
+                report.emit("first read", **{key: round(value, 2) for key, value in values.items()})
     print(f"\n{'MB/s':12}{'sklearn':>9}{'read':>9}{'':9}{'read, hash':>12}{'':9}{'scan':>7}")
     for record in table:
         print(
-            f"{record['values']:12}{record['sklearn']:9.0f}{record['read']:9.0f}{record['read_ratio']:7.1f} x"
+            f"{record['what']:12}{record['sklearn']:9.0f}{record['read']:9.0f}{record['read_ratio']:7.1f} x"
             f"{record['read_and_hash']:12.0f}{record['read_and_hash_ratio']:7.1f} x{record['scan']:9.0f}"
         )
-    reached = table[0]["read_ratio"]
-    print(f"\nreading 8-digit values: {reached} times scikit-learn; the target is {TARGET:g}")
-    return 0 if quick or reached >= TARGET else 1
+    report.mark("reading 8-digit values, against load_svmlight_file", table[0]["read_ratio"], least=TARGET)
+    return report.end(quick=quick)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ the run, and does not depend on other load of the machine; measure times on a qu
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from marks import Report
 from text_workload import N_FEATURES, write_rcv1_like
 
 PARTS = ("memory", "time")
@@ -98,8 +98,7 @@ def measured(folder, source, block, **where):
     return json.loads(done.stdout)
 
 
-def emit(what, **values):
-    print(json.dumps({"bench": "sizing", "what": what, **values}), flush=True)
+emit = Report("sizing").emit
 
 
 def memory(folder, quick):
@@ -149,7 +148,6 @@ def main():
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         text_of(folder, BASE_BYTES)
-        emit("machine", cores=os.cpu_count(), processor=platform.processor() or platform.machine())
         if "memory" in (args.parts or PARTS):
             memory(folder, args.quick)
         if "time" in (args.parts or PARTS):

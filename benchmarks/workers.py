@@ -10,7 +10,6 @@ tasks sleep as long as usual tasks compute.
 
 import argparse
 import asyncio
-import json
 import logging
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 import dask
 import psutil
 from distributed import Client, LocalCluster, Worker
+from marks import Report
 from text_workload import write_rcv1_like
 
 from dkfeat.blocks import SourceFile, Split
@@ -62,8 +62,7 @@ class Sleep:
         return seconds
 
 
-def emit(what, **values):
-    print(json.dumps({"bench": "workers", "what": what, **values}), flush=True)
+emit = Report("workers").emit
 
 
 def splits_of(n_tasks):

@@ -68,7 +68,7 @@ def digest_of_samples() -> str:
 def _cpu() -> Check:
     host = binding.get_host_cpu_name()
     has = [name for name in _FEATURES if binding.get_host_cpu_features().get(name)]
-    width = _vector_bits()
+    width = vector_bits()
     found = f"{host}{f' with {has[0]}' if has else ''}; loops use vectors of {width} bits"
     variables = [name for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES") if os.environ.get(name)]
     if variables:
@@ -78,7 +78,7 @@ def _cpu() -> Check:
     return Check("cpu", "ok", found)
 
 
-def _vector_bits() -> int:
+def vector_bits() -> int:
     """Width in bits of the widest registers in the compiled sum of two vectors."""
 
     def add(x: Any, y: Any, total: Any) -> None:
