@@ -80,7 +80,9 @@ def main() -> int:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(SCRIPTS)}")
     if args.save and args.quick:
         parser.error("--quick measures nothing that is worth to be saved; leave out --save")
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(AVX2 if args.avx2 else {})}
+    # without --avx2, all that the processor has, whatever the environment says
+    environment = {name: value for name, value in os.environ.items() if name not in AVX2}
+    environment |= {"PYTHONUNBUFFERED": "1", **(AVX2 if args.avx2 else {})}
     machine = machine_of(environment)
     if args.avx2 and machine["vector_bits"] != 256:
         parser.error(f"--avx2 needs a processor with AVX2, but loops use vectors of {machine['vector_bits']} bits here")

@@ -31,7 +31,8 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "command_help",  # these three are in _ext
+    "benchmark_marks",  # these four are in _ext
+    "command_help",
     "mathml",
     "results_page",
 ]
