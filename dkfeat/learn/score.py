@@ -119,3 +119,29 @@ class Score:
         if self._regression:
             return 1 - self._error / self._labels.squared_deviations if self._labels.squared_deviations > 0 else None
         return self._hits / self.n_rows if self.n_rows else None
+
+
+def paired_difference(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float]:
+    """Compare two models on the same rows.
+
+    Parameters
+    ----------
+    one, other : ndarray of bool, shape (n_samples,)
+        For each row, whether the model is right.
+
+    Returns
+    -------
+    difference : float
+        Accuracy of `one` less that of `other`.
+    error : float
+        Its standard error. Rows on which both are right or both wrong add nothing to it.
+
+    Examples
+    --------
+    >>> difference, error = paired_difference(np.array([True] * 9 + [False]), np.array([True] * 8 + [False] * 2))
+    >>> f"{difference:.2f} {error:.2f}"
+    '0.10 0.10'
+    """
+    differences = one.astype(np.float64) - other
+    n_rows = len(differences)
+    return float(differences.mean()), float(differences.std() / max(n_rows - 1, 1) ** 0.5)

@@ -1,24 +1,33 @@
-"""Training of linear models on shards: the public function `train`, which calls the chosen solver."""
+"""Training of linear models: the public function `train`, and a baseline that is trained alike on raw rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.preprocessing import normalize
 
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
+from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import ConfigError
 from dkfeat.io.storage.urls import is_url
 from dkfeat.learn.model import LinearModel
+from dkfeat.learn.score import Score, predictions_of
+from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
 from dkfeat.learn.sgd.train import open_training, train_sgd
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from dask.distributed import Client
+    from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.io.sources.base import Source
 
 
 def train(
@@ -156,3 +165,58 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     from dkfeat.engine.dataset.dataset import open_shards
 
     return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
+
+
+RAW_ALPHA = 1e-6
+
+
+def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
+    """Compute the test accuracy of a linear model on the raw features, as a baseline.
+
+    The model has hinge loss and no intercept. Rows are scaled to unit l2 length, read block by block and trained as
+    `dkfeat.train` does.
+
+    Parameters
+    ----------
+    train, test : Source
+        Sources with resolved options.
+    classes : ndarray of shape (n_classes,)
+        All labels, ascending.
+    epochs : int
+        Passes over the training rows.
+    seed : int, default=0
+        Seed of the order of rows in each block.
+
+    Returns
+    -------
+    accuracy : float
+        In [0, 1].
+    """
+
+    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any], None]]:
+        random = np.random.default_rng([seed, epoch])
+        for X, y in _unit_blocks(train):
+            order = random.permutation(len(y))
+            yield X[order], y[order], None
+
+    config = DescentConfig(
+        task="binary" if len(classes) == 2 else "multiclass",
+        classes=classes,
+        variants=(Variant("hinge", RAW_ALPHA),),
+        fit_intercept=False,
+    )
+    weights = Weights.zeros(config, int(train.n_features or 0))
+    for epoch in range(epochs):
+        weights = run_epoch(weights, prefetch(batches(epoch)), config)
+    coef, _ = weights.model(config, 0)
+    score = Score(config.task)
+    for X, y in _unit_blocks(test):
+        score.add(predictions_of(config.task, classes, X @ coef.T), y)
+    return score.value or 0.0
+
+
+def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
+    for split in source.splits():
+        for piece in source.read(split, checksum=False):
+            if piece.block.n_rows:
+                yield normalize(piece.block.X.astype(np.float64)), piece.block.y

@@ -25,7 +25,8 @@ from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.learn.compare.compare import DEFAULT_MAPS, compare
 from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts
 from dkfeat.learn.compare.race import race
-from dkfeat.learn.compare.result import Comparison, Result, ResultStore
+from dkfeat.learn.compare.result import Comparison
+from dkfeat.learn.compare.store import Result, ResultStore
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
 from dkfeat.plot.style import draw
@@ -110,6 +111,8 @@ def test_held_out_parts__are_disjoint_and_no_more_than_needed():
         assert total.sum() == (n_held or parts[0].sum())
     assert len(parts) == 1
     assert 2000 <= np.sum(held_out_parts(np.arange(4435) % 6, FIT)) < 2500
+    tiny = held_out_parts(np.arange(4435) % 6, replace(FIT, validation_fraction=0.01))
+    assert len(tiny) == 12  # a further fit each
     y = np.array([0] * 30 + [1])
     assert not any(part[-1] for part in held_out_parts(y, FIT))  # the only row of its class
 
@@ -160,6 +163,64 @@ def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_pat
     (tmp_path / "results.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(ShardError, match="line 1: not an intact result"):
         compare(train, test=test, out=tmp_path, exact=False, **FEW)
+
+
+def test_compare__searches_stop_at_the_end_of_the_time_and_go_on_with_more(paths, tmp_path):
+    options = {**FEW, "exact": False, "out": tmp_path}
+    grid = {"gamma": [0.01, 0.1, 1.0, 10.0], "solver": Liblinear(C=[0.1, 1.0, 10.0])}
+    short = compare(paths[0], test=paths[1], **{**options, **grid, "maps": ["nrff", "gcws"], "minutes": 1e-9})
+    linear, first = short.results
+    assert (linear.name, linear.C, linear.is_cut_short) == ("linear", 0.1, True)
+    assert (first.name, first.k, first.gamma, first.C, first.is_cut_short) == ("nrff", 16, 1.0, 0.1, True)
+    assert [each.describe() for each in short.left_out] == [
+        "nrff, 64 components: no time left",
+        "gcws, 16 and 64 components: no time left",
+    ]
+    assert short.to_text().count("cut short: ") == 2
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 1  # only the settings
+    whole = compare(paths[0], test=paths[1], **{**options, **grid, "maps": ["nrff", "gcws"]})
+    assert [(each.name, each.k, each.is_cut_short) for each in whole.results] == [
+        ("linear", None, False),
+        *((name, k, False) for name in ("nrff", "gcws") for k in (16, 64)),
+    ]
+    assert whole.results[0].validation_accuracy > linear.validation_accuracy
+
+
+def test_compare__no_map_begins_whose_gamma_takes_all_the_time(paths, monkeypatch):
+    now, original = [0.0], module.choose_gamma
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def choose_gamma(*given):
+        now[0] = 60.0
+        return original(*given)
+
+    monkeypatch.setattr(module, "choose_gamma", choose_gamma)
+    options = {**FEW, "exact": False, "linear": False, "minutes": 1.0}
+    found = compare(paths[0], test=paths[1], **options)
+    assert [(each.name, each.k) for each in found.results] == [("gcws", 16), ("gcws", 64)]
+    assert [each.describe() for each in found.left_out] == ["nrff, 16 and 64 components: no time left"]
+
+
+def test_compare__with_less_time_still_shows_what_was_found(paths, tmp_path, monkeypatch):
+    train, test = paths
+    options = {**FEW, "out": tmp_path, "gamma": [1.0]}
+    whole = compare(train, test=test, **options)
+    assert len(whole.results) == 7
+    for name in ("fit_linear", "fit_mapped", "fit_exact", "choose_gamma"):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("computed again"))
+    assert compare(train, test=test, **{**options, "minutes": 1e-9}) == whole
+
+
+@pytest.mark.data
+def test_compare__satimage(data_folder, tmp_path):
+    train, test = (str(data_folder / "satimage" / f"{part}.svm.xz") for part in ("train", "test"))
+    options = {"test": test, "maps": ["gcws", "nystroem-rbf"], "k": [64, 256], "out": tmp_path, "progress": False}
+    found = compare(train, **options, minutes=float("inf"))
+    assert found.recommended.row_bytes < found.best.row_bytes or found.recommended is found.best
+    loss, error = found.difference(found.best, found.recommended)
+    assert loss <= error
+    assert found.recommended.accuracy > 0.87
+    assert compare(train, **options, minutes=1e-9) == found
 
 
 @pytest.mark.parametrize("damage", ["0.5", "7.5", "NaN", '"0.5"', "1, "])
@@ -501,7 +562,7 @@ def test_command__has_the_defaults_of_the_function():
 def test_compare__two_at_once_do_not_mix(paths, tmp_path):
     out = tmp_path / "out"
     with ResultStore(out, {"seed": 0}, False) as store:
-        store.value("gamma", lambda: 1.0)
+        store.value("gamma", lambda: (1.0, True))
         with pytest.raises(TargetBusyError, match="is being written by run"):
             compare(paths[0], **FEW, out=out, overwrite=True)
         result = CliRunner().invoke(cli, ["compare", paths[0], "--maps", "gcws", "--k", "8", "--out", str(out)])

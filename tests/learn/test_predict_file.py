@@ -10,9 +10,9 @@ import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.errors import CommitError, ConfigError, ParseError, SourceNotFoundError
 from dkfeat.learn import predict as module
-from dkfeat.learn.compare.models import raw_accuracy
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import predict_file
+from dkfeat.learn.train import raw_accuracy
 from tests.learn.fakes import blobs
 
 

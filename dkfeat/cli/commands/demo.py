@@ -225,9 +225,9 @@ def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
-    from dkfeat.learn.compare.models import raw_accuracy
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict_job import prediction_source
+    from dkfeat.learn.train import raw_accuracy
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)

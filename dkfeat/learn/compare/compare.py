@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,8 @@ from dkfeat.learn.compare.models import (
     load_rows,
 )
 from dkfeat.learn.compare.race import race
-from dkfeat.learn.compare.result import Comparison, Result, ResultStore, check_result_folder
+from dkfeat.learn.compare.result import Comparison
+from dkfeat.learn.compare.store import Result, ResultStore, check_result_folder
 from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
@@ -72,11 +73,12 @@ def compare(
 
     The two smallest sizes of all maps are fitted first, and then the most promising map grows. Sizes that could not win
     are left out, and none begins that would not end in `minutes`. C and gamma are tried in order until a value is worse
-    than the best by more than two standard errors.
+    than the best by more than two standard errors, or the time ends.
 
     All rows are held in memory. If `out` is given, each result is written to ``results.jsonl`` as soon as it is
     computed, and at the end the table as text, JSON and CSV and, if matplotlib is installed, the plot. An interrupted
-    comparison continues if it is called again with the same settings and files.
+    comparison continues if it is called again with the same settings and files, with more or less time: what it finds
+    there costs nothing.
 
     Parameters
     ----------
@@ -100,9 +102,10 @@ def compare(
         Also fit exact kernel machines, after the maps; "auto": if there are at most 3,000 training rows, and half of
         the time is left.
     minutes : float, default=2.0
-        Time for the maps, above 0, from the start of the call. The first fit runs in any case. A fit may take
-        longer than expected, and the choice of gamma, before the first size of a map, is not limited. With
-        ``float("inf")`` all maps are fitted with all sizes, as a figure of them needs.
+        Time for the maps, above 0, from the start of the call. At its end the search of C and gamma stops, with what
+        is known; results of such a search are marked, and are computed again if the comparison continues. The linear
+        model and the first map are fitted in any case, and a fit may take longer than expected. With ``float("inf")``
+        all maps are fitted with all sizes, as a figure of them needs.
     test_fraction : float, default=0.25
         Share of all rows used as test rows if `test` is not given, in (0, 1).
     random_state : int, default=0
@@ -149,6 +152,7 @@ def compare(
     if not names or not sizes:
         raise ConfigError("a comparison needs at least one map and one number of components; name them in maps and k")
     began, seconds = time.monotonic(), math.inf if minutes == math.inf else 60 * check_real(minutes, "minutes", above=0)
+    ends = began + seconds
     check_fraction(test_fraction, "test_fraction")
     if isinstance(solver, str):
         check_choice(solver, "solver", ("liblinear",))
@@ -178,19 +182,20 @@ def compare(
         )
     counts: dict[str, Any] = {"n_train": n_rows, "n_validation": n_validation, "n_test": len(rows.y_test)}
     with ResultStore(out, {**asdict(settings), **rows.identity}, progress) as store:
-        others = [store.result("linear", None, partial(fit_linear, rows, settings))] if linear else []
+        others = [store.result("linear", None, partial(fit_linear, rows, settings, ends))] if linear else []
         results, left_out = race(
             sizes_of,
-            partial(_fit_map, store, rows, settings),
+            partial(_fit_map, store, rows, settings, ends),
             lambda found: Comparison(results=tuple(found), **counts),
-            began + seconds,
+            ends,
+            {(name, size) for name, sizes in sizes_of.items() for size in sizes if store.has(name, size)},
         )
-        is_early = time.monotonic() < began + EXACT_SHARE * seconds
-        if exact is True or (exact == "auto" and n_rows <= EXACT_ROWS and is_early):
-            others += [
-                store.result(f"exact {kernel}", None, partial(fit_exact, rows, kernel, settings))
-                for kernel in dict.fromkeys(KERNELS[name] for name in sizes_of)
-            ]
+        is_early = n_rows <= EXACT_ROWS and time.monotonic() < began + EXACT_SHARE * seconds
+        others += [
+            store.result(name, None, partial(fit_exact, rows, kernel, settings))
+            for kernel, name in {KERNELS[name]: f"exact {KERNELS[name]}" for name in sizes_of}.items()
+            if exact is True or (exact == "auto" and (is_early or store.has(name, None)))
+        ]
         comparison = Comparison(
             results=(*others, *results),
             settings=asdict(settings),
@@ -202,11 +207,22 @@ def compare(
     return comparison
 
 
-def _fit_map(store: ResultStore, rows: ComparedRows, settings: FitSettings, name: str, k: int) -> Result:
-    gamma = None
+def _fit_map(
+    store: ResultStore, rows: ComparedRows, settings: FitSettings, ends: float, name: str, k: int
+) -> Result | None:
+    """Choose gamma, if the kernel has one, and fit; None if the time ends before, unless there is no map yet."""
+    gamma, is_final = None, True
     if KERNELS[name] == "rbf_cosine":
-        gamma = store.value(f"gamma of {name}", partial(choose_gamma, rows, name, settings, store.note))
-    return store.result(name, k, partial(fit_mapped, rows, name, k, gamma, settings))
+        choose = partial(choose_gamma, rows, name, settings, ends, store.note)
+        gamma, is_final = store.value(f"gamma of {name}", choose)
+        if not is_final and any(result.k for result in store.results):
+            return None
+
+    def fit() -> Result:
+        result = fit_mapped(rows, name, k, gamma, settings, ends)
+        return replace(result, is_cut_short=result.is_cut_short or not is_final)
+
+    return store.result(name, k, fit)
 
 
 def _source(given: Any) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,10 @@ import numpy as np
 from scipy.sparse import csr_matrix, vstack
 from sklearn.preprocessing import normalize
 
-from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.checks import check_fits, check_several_classes
-from dkfeat.learn.compare.result import Result, paired_difference
+from dkfeat.learn.compare.store import Result
 from dkfeat.learn.kernel_machine import KernelMachine
 from dkfeat.learn.liblinear import (
     LinearFit,
@@ -28,8 +27,7 @@ from dkfeat.learn.liblinear import (
     try_grid,
     unit_scale,
 )
-from dkfeat.learn.score import Score, predictions_of
-from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
+from dkfeat.learn.score import paired_difference
 from dkfeat.maps import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
 
 if TYPE_CHECKING:
@@ -168,6 +166,8 @@ TIMED_SECONDS = 0.05
 HELD_OUT_ROWS = 2000
 """Number of held-out rows up to which further parts of the rows are held out in turn, for a standard error of the
 difference of two maps below about half a point."""
+MOST_PARTS = 12
+"""Maximum number of parts that are held out in turn, each for a further fit; tenths of uneven size may take as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,25 +187,26 @@ class FitSettings:
 def held_out_parts(y: NDArray[Any], settings: FitSettings) -> list[NDArray[np.bool_]]:
     """Draw disjoint parts of the training rows that are held out in turn; C and gamma are chosen on the first one.
 
-    Of small data sets as many parts are drawn as give `HELD_OUT_ROWS` rows or, if there are fewer, all rows: then it is
-    a cross-validation. A row stays in training if it would be the only one of its class to be held out.
+    Of small data sets as many parts are drawn, `MOST_PARTS` at most, as give `HELD_OUT_ROWS` rows or, if there are
+    fewer, all rows: then it is a cross-validation. A row stays in training if it would be the only one of its class to
+    be held out.
     """
     first = split_held_out(y, settings.validation_fraction, settings.seed)
     others = np.random.default_rng(settings.seed).permutation(np.flatnonzero(~first))
     size = int(first.sum())
     parts = [first]
-    for start in range(0, min(len(others), HELD_OUT_ROWS - size), size):
+    for start in range(0, min(len(others), HELD_OUT_ROWS - size), size)[: MOST_PARTS - 1]:
         part = np.zeros(len(y), np.bool_)
         part[others[start : start + size]] = True
         parts.append(keep_classes(part, y))
     return parts
 
 
-def fit_linear(rows: ComparedRows, settings: FitSettings) -> Result:
-    """Fit a linear model to the raw rows, scaled to unit length."""
+def fit_linear(rows: ComparedRows, settings: FitSettings, ends: float) -> Result:
+    """Fit a linear model to the raw rows, scaled to unit length; `ends` as for `fit_mapped`."""
     n_rows, width = rows.X.shape
     _check_fit((n_rows, width), rows.X.nnz, rows.y, "LIBLINEAR on the raw rows", sparse=True)
-    fitted, chosen = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings)
+    fitted, chosen = _fit(normalize(rows.X.astype(np.float64)), rows.y, settings, ends)
     row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # 4 bytes each for column and value, or all values dense
     accuracy = fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test)
     return Result(name="linear", accuracy=accuracy, row_bytes=round(row_bytes), **chosen)
@@ -231,10 +232,18 @@ def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:
     )
 
 
-def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings) -> Result:
-    """Fit a linear model to the features of a map."""
+def fit_mapped(
+    rows: ComparedRows, name: str, k: int, gamma: float | None, settings: FitSettings, ends: float
+) -> Result:
+    """Fit a linear model to the features of a map.
+
+    Parameters
+    ----------
+    ends : float
+        Time, as `time.monotonic` counts, at which no further C is tried.
+    """
     feature_map, X = _features(rows, name, k, gamma, settings)  # this also compiles loops and makes tables
-    fitted, chosen = _fit(X, rows.y, settings)
+    fitted, chosen = _fit(X, rows.y, settings, ends)
     del X
     accuracy, row_seconds = _score_and_time(fitted, feature_map, rows.X_test, rows.y_test)
     return Result(
@@ -248,25 +257,32 @@ def fit_mapped(rows: ComparedRows, name: str, k: int, gamma: float | None, setti
     )
 
 
-def choose_gamma(rows: ComparedRows, name: str, settings: FitSettings, note: Callable[[str], object]) -> float:
+def choose_gamma(
+    rows: ComparedRows, name: str, settings: FitSettings, ends: float, note: Callable[[str], object]
+) -> tuple[float, bool]:
     """Choose gamma of an RBF map by held-out accuracy, each at its best C; ties go to the smallest gamma.
 
-    Values are tried from the middle upwards and then downwards, in each direction until one is clearly worse.
+    Values are tried from the middle upwards and then downwards, in each direction until one is clearly worse. At the
+    time `ends`, as `time.monotonic` counts, the search stops; also return whether it had ended before.
     """
     grid, middle = settings.gamma, len(settings.gamma) // 2
     if len(grid) == 1:
-        return grid[0]
+        return grid[0], True
     k = min(settings.gamma_components, rows.X.shape[0])
     tried: dict[float, NDArray[np.bool_]] = {}
     for values in (grid[middle:], grid[:middle][::-1]):
         for gamma in values:
+            if tried and time.monotonic() >= ends:
+                return _best(tried), False
             _, X = _features(rows, name, k, gamma, settings)
-            _, tried[gamma] = _best_c(X, rows.y, settings)
+            _, tried[gamma], is_final = _best_c(X, rows.y, settings, ends)
             del X
             note(f"{name}, {k:,} components, gamma {gamma:g}: held-out accuracy {tried[gamma].mean():.2%}")
+            if not is_final:
+                return _best(tried), False
             if _is_worse(tried[gamma], tried):
                 break
-    return _best(tried)
+    return _best(tried), True
 
 
 def _best(tried: Mapping[float, NDArray[np.bool_]]) -> float:
@@ -297,20 +313,25 @@ def _check_fit(shape: tuple[int, int], stored: int, y: NDArray[Any], what: str, 
     check_fits(needed, what, "compare on fewer rows or components")
 
 
-def _best_c(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[float, NDArray[np.bool_]]:
-    """Return the C with the highest held-out accuracy, the smallest of equal ones, and what held-out rows are right."""
+def _best_c(X: Any, y: NDArray[Any], settings: FitSettings, ends: float) -> tuple[float, NDArray[np.bool_], bool]:
+    """Return the C with the highest held-out accuracy, the smallest of equal ones, and what held-out rows are right.
+
+    At the time `ends` the search stops; also return whether it had ended before.
+    """
     tried: dict[float, NDArray[np.bool_]] = {}
     for C, right, _ in try_grid(X, y, settings.C, settings.validation_fraction, loss=settings.loss, seed=settings.seed):
         tried[C] = right
-        if _is_worse(right, tried):
+        if _is_worse(right, tried) or settings.C[-1] == C:
             break
-    return _best(tried), tried[_best(tried)]
+        if time.monotonic() >= ends:
+            return _best(tried), tried[_best(tried)], False
+    return _best(tried), tried[_best(tried)], True
 
 
-def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, dict[str, Any]]:
+def _fit(X: Any, y: NDArray[Any], settings: FitSettings, ends: float) -> tuple[LinearFit, dict[str, Any]]:
     """Choose C and fit all rows with it; return also C, its held-out accuracy and the time as fields of a `Result`."""
     began = time.perf_counter()
-    C, right = _best_c(X, y, settings)
+    C, right, is_final = _best_c(X, y, settings, ends)
     options: dict[str, Any] = {"loss": settings.loss, "seed": settings.seed}
     _, *others = held_out_parts(y, settings)
     found = [fit_c(X[~held], y[~held], C, **options).predict(X[held]) == y[held] for held in others]
@@ -318,7 +339,8 @@ def _fit(X: Any, y: NDArray[Any], settings: FitSettings) -> tuple[LinearFit, dic
     seconds = time.perf_counter() - began
     right = np.concatenate([right, *found])
     wrong = tuple(np.flatnonzero(~right).tolist())
-    return fitted, {"C": C, "validation_accuracy": float(right.mean()), "wrong": wrong, "fit_seconds": seconds}
+    held_out = {"validation_accuracy": float(right.mean()), "wrong": wrong}
+    return fitted, {"C": C, **held_out, "fit_seconds": seconds, "is_cut_short": not is_final}
 
 
 def _score_and_time(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:
@@ -344,58 +366,3 @@ def _call_timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
         least = min(least, ended - started)
         if ended - began >= TIMED_SECONDS:
             return result, least
-
-
-ALPHA = 1e-6
-
-
-def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
-    """Compute the test accuracy of a linear model on the raw features, as a baseline.
-
-    The model has hinge loss and no intercept. Rows are scaled to unit l2 length, read block by block and trained as
-    `dkfeat.train` does.
-
-    Parameters
-    ----------
-    train, test : Source
-        Sources with resolved options.
-    classes : ndarray of shape (n_classes,)
-        All labels, ascending.
-    epochs : int
-        Passes over the training rows.
-    seed : int, default=0
-        Seed of the order of rows in each block.
-
-    Returns
-    -------
-    accuracy : float
-        In [0, 1].
-    """
-
-    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any], None]]:
-        random = np.random.default_rng([seed, epoch])
-        for X, y in _unit_blocks(train):
-            order = random.permutation(len(y))
-            yield X[order], y[order], None
-
-    config = DescentConfig(
-        task="binary" if len(classes) == 2 else "multiclass",
-        classes=classes,
-        variants=(Variant("hinge", ALPHA),),
-        fit_intercept=False,
-    )
-    weights = Weights.zeros(config, int(train.n_features or 0))
-    for epoch in range(epochs):
-        weights = run_epoch(weights, prefetch(batches(epoch)), config)
-    coef, _ = weights.model(config, 0)
-    score = Score(config.task)
-    for X, y in _unit_blocks(test):
-        score.add(predictions_of(config.task, classes, X @ coef.T), y)
-    return score.value or 0.0
-
-
-def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
-    for split in source.splits():
-        for piece in source.read(split, checksum=False):
-            if piece.block.n_rows:
-                yield normalize(piece.block.X.astype(np.float64)), piece.block.y
