@@ -7,8 +7,7 @@ feature-major order, parameters and packing. The peer is ``WeightedMinHashGenera
 W3); the time to compute its tables is not counted. Both are timed in turn in one process; the table has medians of CPU
 time. Needs the extra `bench`.
 
-On W3, where a coordinate has few uses, dkfeat is timed with and without the comparison that saves tables. Codes for
-AVX2 alone, on any CPU that has it: NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2.
+On W3, where a coordinate has few uses, dkfeat is timed with and without the comparison that saves tables.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import psutil
 
 import dkfeat
+from benchmarks.machine import AVX2_LOOPS
 
 ROOT = Path(dkfeat.__file__).parent.parent
 COMMAND = "from dkfeat.cli import main; main()"
@@ -22,8 +23,7 @@ import runpy, signal, sys, types
 from dkfeat.io.storage import crash_points
 crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
 """
-AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
-"""Environment in which numba compiles for AVX2 alone; the name by itself leaves AVX-512 on."""
+AVX2 = AVX2_LOOPS
 SCRIPT = "sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 

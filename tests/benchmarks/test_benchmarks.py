@@ -16,7 +16,9 @@ def records_of(name, arguments, **variables):
     command = [sys.executable, FOLDER / f"{name}.py", *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert all(record["benchmark"] == name and record["what"] for record in records)
+    return records
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,9 @@ def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
 @pytest.mark.data
 def test_descent__runs_on_the_papers_data(data_folder):
     records = records_of("descent", ["--quick"], DKFEAT_DATA=str(data_folder))
-    assert len(records) == 8
-    assert all(record["ratio"] > 0 for record in records)
+    ratios = [record["ratio"] for record in records if record["what"] != "mark"]
+    assert len(ratios) == 8
+    assert min(ratios) > 0
 
 
 @pytest.mark.data
@@ -79,6 +82,25 @@ def test_webspam__runs_on_few_rows(data_folder):
         "gcws",
         "gcws",
     ]
+
+
+def test_runner__names_the_machine_and_ends_with_the_marks():
+    command = [sys.executable, FOLDER / "run.py", "--quick", "--avx2", "maclaurin"]
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if "--avx2 needs a processor with AVX2" in done.stderr:
+        pytest.skip("this processor has no AVX2")
+    assert done.returncode == 0, done.stderr
+    machine, *lines = done.stdout.splitlines()
+    assert json.loads(machine)["vector_bits"] == 256
+    assert "512" not in json.loads(machine)["numpy_for"]
+    marks = [json.loads(line) for line in lines if '"what": "mark"' in line]
+    assert [mark["least"] for mark in marks] == [1, 3]
+    head = next(at for at, line in enumerate(lines) if line.startswith("== marks on"))
+    assert "vectors of 256 bits" in lines[head]
+    for mark, line in zip(marks, lines[head + 1 :], strict=True):
+        assert mark["name"] in line
+        assert line.endswith("holds" if mark["figure"] >= mark["least"] else "missed")
 
 
 @pytest.mark.quick
