@@ -71,7 +71,7 @@ types: $(VENV)/.stamp-lint $(VENV)/.stamp-base  ## mypy, strict
 
 check: lint types docs test-all  ## all that CI asks
 
-bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one
+bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one, --avx2 for AVX2 alone
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 reproduce: $(VENV)/.stamp-plot  ## the papers' tables and figures into report/; DATA=folder, MODE=full for hours

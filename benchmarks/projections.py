@@ -2,11 +2,6 @@
 
     python benchmarks/projections.py [--quick]
 
-With code for AVX2 alone, in all libraries, on any CPU that has it:
-
-    NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2 OPENBLAS_CORETYPE=Haswell \\
-        NPY_DISABLE_CPU_FEATURES=X86_V4 python benchmarks/projections.py
-
 float32, one thread. dkfeat and the peer are timed in turn in one process, for about the same time; the table has
 medians of CPU time and of the pairs' ratios. dkfeat's time includes all work from input rows to features: norms,
 projection, phases and cosines. Drawing the peer's weights is not counted; dkfeat's weights are cached if they are
