@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +44,7 @@ class DataSetMachine(RuleBasedStateMachine):
         self.covered = 0
         self.planned: int | None = None
         self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(os, "fsync", lambda _: None)  # a killed process loses no write; flushes are most of the time
 
     @initialize(is_large=st.booleans())
     def first_source(self, is_large: bool) -> None:
@@ -146,6 +149,7 @@ class DataSetMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def lose_a_committed_shard(self, data: st.DataObject) -> None:
         entry = data.draw(st.sampled_from(self.manifest().shards))
+        time.sleep(0.01)  # modification times of Linux advance by 4 ms
         (self.job.target / "data" / entry.name).unlink()
         self.run()
 
@@ -177,7 +181,7 @@ TestDataSet.settings = settings(max_examples=15, stateful_step_count=10)
 def test_data_set__many_more_histories():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=300, stateful_step_count=30))
+    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=200, stateful_step_count=30))
 
 
 def test_machine__schema_is_that_of_the_tiny_job(tmp_path):
