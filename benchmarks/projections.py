@@ -75,23 +75,35 @@ def nystroem_features(quick: bool) -> Any:
     rows = 300 if quick else 4000
     dense = rng.standard_normal((rows, 36), np.float32)
     half = csr_matrix(dense * (rng.random((rows, 36)) < 0.5))
-    polynomial = {"degree": 3, "coef0": 1.0}
-    for kernel, params, theirs in (
-        ("rbf", {"gamma": 1 / 36}, {"kernel": "rbf", "gamma": 1 / 36}),
-        ("polynomial", polynomial, {"kernel": "poly", "gamma": 1.0, **polynomial}),
-        ("gmm", {}, None),
-    ):
+    sizes = (32,) if quick else (32, 256, 1024)
+    for kernel, gamma in (("rbf", 1 / 36), ("polynomial", 1.0), ("gmm", 0.0)):
         for form, X in (("dense", dense), ("CSR", csr_matrix(dense)), ("CSR, half zeros", half)):
-            for k in (32,) if quick else (32, 256, 1024):
-                fitted = NystroemFeatures(k, kernel=kernel, kernel_params=params, random_state=0).fit(X)
-                if theirs:
-                    peer = partial(Nystroem(n_components=k, random_state=0, **theirs).fit(X).transform, X)
-                else:  # scikit-learn has no such kernel: the product with the normalization alone
-                    values, weights = rng.random((rows, k), np.float32), rng.random((k, k), np.float32)
-                    peer = partial(np.matmul, values, weights)
-                target = 1 if theirs else 0.5 * (k == 1024)
-                label = f"Nyström, {kernel}, {form}, 36 columns, k = {k:,}"
-                yield compare(label, partial(fitted.transform, X), peer, rows, 9, target)
+            for k in sizes:
+                yield of_kernel(kernel, gamma, X, f"{form}, 36 columns", k)
+        sparse, wide = rcv1_like(rows), rng.random((rows // 2, 784), np.float32)
+        for k in sizes:
+            yield of_kernel(kernel, 1.0, sparse, "RCV1-like CSR", k)
+            if kernel != "gmm":  # for many values a row its minima take longer than the product
+                yield of_kernel(kernel, 1.0, wide, "dense, 784 columns", k)
+
+
+def of_kernel(kernel: str, gamma: float, X: Any, name: str, k: int) -> dict:
+    """Compare with scikit-learn's map, or for the GMM kernel with the product by the normalization."""
+    polynomial = {"degree": 3, "coef0": 1.0}
+    params, theirs = {
+        "rbf": ({"gamma": gamma}, {"kernel": "rbf", "gamma": gamma}),
+        "polynomial": (polynomial, {"kernel": "poly", "gamma": 1.0, **polynomial}),
+        "gmm": ({}, None),
+    }[kernel]
+    fitted = NystroemFeatures(k, kernel=kernel, kernel_params=params, random_state=0).fit(X)
+    if theirs:
+        peer = partial(Nystroem(n_components=k, random_state=0, **theirs).fit(X).transform, X)
+    else:
+        rng = np.random.default_rng(4)
+        values, weights = rng.random((X.shape[0], k), np.float32), rng.random((k, k), np.float32)
+        peer = partial(np.matmul, values, weights)
+    target = 1 if theirs else 0.5 * (k == 1024)
+    return compare(f"Nyström, {kernel}, {name}, k = {k:,}", partial(fitted.transform, X), peer, X.shape[0], 9, target)
 
 
 def each(call: Callable[[Any], object], blocks: list) -> None:

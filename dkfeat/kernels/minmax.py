@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
 from dkfeat.compiled.products.rows import sum_magnitudes
+from dkfeat.kernels._columns import HeldColumns
 from dkfeat.kernels._rows import check_widths, inner_products, paired_rows, row_numbers
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 
@@ -107,10 +108,10 @@ class GmmColumns:
     rows: _SplitRows
     p: float
     n_features: int
-    held: NDArray[np.int64]
-    """Coordinates that occur, ascending."""
+    held: HeldColumns
+    """Coordinates that occur."""
     by_column: sp.csc_matrix
-    """Values by row and position in `held`; columns that many rows hold have zeros for the others."""
+    """Values by row and position of the coordinate; columns that many rows hold have zeros for the others."""
 
     @classmethod
     def of(cls, rows: sp.csr_matrix, p: float) -> GmmColumns:
@@ -120,8 +121,9 @@ class GmmColumns:
     @classmethod
     def of_split(cls, rows: _SplitRows, n_features: int, p: float = 1.0) -> GmmColumns:
         """Prepare rows after the sign split."""
-        held, columns = np.unique(rows.coordinates, return_inverse=True)
-        by_row = sp.csr_matrix((rows.values, columns, rows.indptr), shape=(len(rows.indptr) - 1, len(held)))
+        coordinates, columns = np.unique(rows.coordinates, return_inverse=True)
+        by_row = sp.csr_matrix((rows.values, columns, rows.indptr), shape=(len(rows.indptr) - 1, len(coordinates)))
+        held = HeldColumns(coordinates, np.arange(len(coordinates), dtype=np.int32), 2 * n_features)
         return cls(rows, p, n_features, held, _with_zeros(by_row.tocsc()))
 
     def similarities(self, X: sp.csr_matrix) -> NDArray[np.float64]:
@@ -135,7 +137,7 @@ class GmmColumns:
         similarities = np.zeros((len(left.indptr) - 1, len(right.indptr) - 1))
         minmax_similarities(
             left.indptr,
-            _positions(self.held, left.coordinates),
+            self.held.positions(left.coordinates),
             left.values,
             left.exponents,
             left.totals,
@@ -315,14 +317,6 @@ def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
         indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
         coordinates, values = coordinates[kept], values[kept]
     return _SplitRows(indptr, coordinates, values, exponents, totals)
-
-
-def _positions(held: NDArray[np.int64], coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Position of each coordinate in `held`, which is ascending; -1 if it is missing."""
-    if not len(held):
-        return np.full(len(coordinates), -1, np.int64)
-    positions = np.minimum(np.searchsorted(held, coordinates), len(held) - 1)
-    return np.where(held[positions] == coordinates, positions, -1)
 
 
 @cache

@@ -29,7 +29,7 @@ _MOST_COLUMNS = 2**18
 """Maximum number of columns with weights drawn together, 64 MiB a tile; rows with more are processed in parts."""
 
 Tables: TypeAlias = Iterable[tuple[int, int, NDArray[Any]]]
-"""First tile, number of tiles and their weights, of shape (n_tiles, n_columns, 64), flat."""
+"""First component, number of components and their weights, of shape (n_tiles, n_columns, 64), flat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class DenseProjection(Projection):
                 add_listed(bounds, np.arange(len(columns)), part, len(columns), self._groups(columns), out)
 
     def _whole(self) -> Tables:
-        return [(0, self._n_tiles, _whole_table(self, self._n_tiles))]
+        return [(0, self.n_components, _whole_table(self, self._n_tiles))]
 
     def _groups(self, columns: NDArray[np.int64]) -> Tables:
         """Yield tables of a few tiles at a time, all in one buffer."""
@@ -118,7 +118,7 @@ class DenseProjection(Projection):
             count = min(size, self._n_tiles - first)
             for tile in range(count):
                 self.draw(columns, TILE, self.stream, self.seed, first=(first + tile) * TILE, out=tables[tile])
-            yield first, count, tables.reshape(-1)
+            yield first * TILE, min(count * TILE, self.n_components - first * TILE), tables.reshape(-1)
 
     def _matrix(self) -> NDArray[np.float64]:
         table = _whole_table.__wrapped__(self, self._n_tiles)
@@ -130,14 +130,14 @@ def add_dense(X: NDArray[Any], tables: Tables, out: NDArray[Any]) -> None:
     """Add products of dense rows; `out` has the columns of all tiles."""
     values, (n_samples, n_columns) = owned(X).reshape(-1), X.shape
     for first, count, table in tables:
-        multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
+        multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first, out.shape[1])
 
 
 def add_listed(indptr: Any, positions: Any, values: Any, n_columns: int, tables: Tables, out: Any) -> None:
     """Add products of sparse rows with the columns of a table, given by their positions."""
     padded = np.append(positions, np.zeros(AHEAD, np.int64))
     for first, count, table in tables:
-        multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first * TILE, out.shape[1])
+        multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first, out.shape[1])
 
 
 @lru_cache(maxsize=4)

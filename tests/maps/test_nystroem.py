@@ -114,6 +114,27 @@ def test_features__are_close_to_those_of_float64(gamma, offset):
     assert np.abs(Z @ Z.T - wanted @ wanted.T).max() < 1e-5
 
 
+@pytest.mark.parametrize("n_columns", [3_000, 2**40], ids=["listed", "searched"])
+@pytest.mark.parametrize("kernel", ["rbf", "rbf_cosine", "polynomial", "gmm"])
+def test_features__of_sparse_landmarks_with_common_and_rare_columns(kernel, n_columns):
+    rng = np.random.default_rng(0)
+    X = sp.random(300, 3_000, density=0.02, random_state=rng, format="lil")
+    X[::2, 5] = X[::3, 2_000] = 1.5  # held by a half and a third of the landmarks
+    X[7] = 0
+    X = X.tocsr()
+    stride = n_columns // 3_000
+    wide = sp.csr_matrix((X.data, X.indices.astype(np.int64) * stride, X.indptr), shape=(300, n_columns))
+    features = NystroemFeatures(200, kernel=kernel, random_state=0).fit(wide)
+    Z = features.transform(wide)
+    landmarks = X[features.landmark_rows_]
+    wanted = getattr(kernels, kernel)(X, landmarks) @ features.normalization_
+    assert np.abs(Z @ Z.T - wanted @ wanted.T).max() < 1e-5 * max(np.abs(wanted @ wanted.T).max(), 1)
+    blocks = [features.transform(wide[at : at + 7]) for at in range(0, 300, 7)]
+    assert np.array_equal(np.vstack(blocks), Z)
+    if n_columns == 3_000:
+        assert np.array_equal(features.transform(wide.toarray()), Z)
+
+
 def test_features__rows_far_from_the_landmarks_or_the_origin_keep_their_digits():
     X = np.random.default_rng(0).standard_normal((50, 3))
     X[7] *= 1e200

@@ -30,8 +30,8 @@ _ROWS = 6
 16 registers of half the size, for one vector of weights and its sums."""
 _ROW_BLOCK = 384
 """Number of rows for which all tiles are read; a block of them stays in the caches."""
-_COLUMN_BLOCK = 128
-"""Number of columns whose weights in a tile, 32 KiB of float32, stay in the first-level cache for a block of rows."""
+_WEIGHTS_BYTES = 1 << 15
+"""Bytes of a tile's weights that stay in the first-level cache for a block of rows."""
 _LINE = 64
 """Bytes of a vector, which is also a cache line."""
 
@@ -43,17 +43,20 @@ def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: 
             sums += x[at + row * step + k] * weights[k]
 
 
-def multiply_1(x, at, step, table, begin, count, out, to, out_step):
-    """Add the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``."""
+def multiply_1(x, at, step, table, begin, count, out, to, out_step, width):  # noqa: ARG001 - saves time in machine code
+    """Add the product of ``x[at:at + count]`` and ``table[begin:]``, 64 wide, to ``out[to:to + 64]``.
+
+    Only the first `width` components need to be right.
+    """
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, 1)
 
 
-def multiply_6(x, at, step, table, begin, count, out, to, out_step):
+def multiply_6(x, at, step, table, begin, count, out, to, out_step, width):  # noqa: ARG001 - as in multiply_1
     """Apply `multiply_1` to 6 rows, `step` apart in x and `out_step` apart in out."""
     _add(x, at, step, table[begin : begin + count * TILE].reshape(count, TILE), out, to, out_step, _ROWS)
 
 
-def multiply_listed(x, at, positions, table, begin, count, out, to):
+def multiply_listed(x, at, positions, table, begin, count, out, to, width):  # noqa: ARG001 - as in multiply_1
     """Apply `multiply_1` with row ``positions[at + k]`` of the table for ``x[at + k]``."""
     chosen = table[begin:]
     sums = out[to : to + TILE]
@@ -61,57 +64,62 @@ def multiply_listed(x, at, positions, table, begin, count, out, to):
         sums += x[k] * chosen[positions[k] * TILE : (positions[k] + 1) * TILE]
 
 
-def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: list) -> None:
+def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: list, n_components: Any) -> None:
     """Loop over k: ``outputs[row] += rows[row](k) * weights_at(k)``, for as many components as have sums in registers.
 
-    `weights_at` also receives the first component and the number of components.
+    `weights_at` also receives the first component and the number of components. Components from `n_components` on are
+    left out, except those that share registers with others.
     """
     builder, align = code.builder, code.kinds[0].dtype.bitwidth // 8
     lanes = _LINE // align
     vector = ir.VectorType(outputs[0].type.pointee, lanes)
     width = lanes * (4 if len(rows) == 1 or code.has_avx512 else 1)
     for first in range(0, TILE, width):
-        targets = [
-            [
-                builder.bitcast(builder.gep(output, [I64(first + at)]), vector.as_pointer())
-                for at in range(0, width, lanes)
-            ]
-            for output in outputs
-        ]
-        sums = [
-            [cgutils.alloca_once_value(builder, builder.load(target, align=align)) for target in row] for row in targets
-        ]
-        with cgutils.for_range(builder, count) as loop:
-            pointer = builder.bitcast(weights_at(loop.index, first, width), vector.as_pointer())
-            weights = [builder.load(builder.gep(pointer, [I64(v)]), align=align) for v in range(width // lanes)]
-            for row, totals in zip(rows, sums, strict=True):
-                value = repeat(builder, vector, builder.load(row(loop.index)))
-                for weight, total in zip(weights, totals, strict=True):
-                    builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
-        for row_targets, totals in zip(targets, sums, strict=True):
-            for target, total in zip(row_targets, totals, strict=True):
-                builder.store(builder.load(total), target, align=align)
+        is_needed = builder.icmp_signed("<", I64(first), n_components)
+        with builder.if_then(is_needed, likely=True):
+            starts = [[builder.gep(output, [I64(first + at)]) for at in range(0, width, lanes)] for output in outputs]
+            targets = [[builder.bitcast(start, vector.as_pointer()) for start in row] for row in starts]
+            _emit_pass(code, rows, partial(weights_at, first=first, width=width), count, targets)
+
+
+def _emit_pass(code: Code, rows: list, weights_at: Callable, count: Any, targets: list) -> None:
+    """Loop over k with the sums of each row's targets, which are vectors, in registers."""
+    builder, align = code.builder, code.kinds[0].dtype.bitwidth // 8
+    vector = targets[0][0].type.pointee
+    sums = [
+        [cgutils.alloca_once_value(builder, builder.load(target, align=align)) for target in row] for row in targets
+    ]
+    with cgutils.for_range(builder, count) as loop:
+        pointer = builder.bitcast(weights_at(loop.index), vector.as_pointer())
+        weights = [builder.load(builder.gep(pointer, [I64(v)]), align=align) for v in range(len(targets[0]))]
+        for row, totals in zip(rows, sums, strict=True):
+            value = repeat(builder, vector, builder.load(row(loop.index)))
+            for weight, total in zip(weights, totals, strict=True):
+                builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
+    for row_targets, totals in zip(targets, sums, strict=True):
+        for target, total in zip(row_targets, totals, strict=True):
+            builder.store(builder.load(total), target, align=align)
 
 
 _OFFSETS = types.Array(types.int64, 1, "C")
 
 
 def _emit_rows(code: Code, *values: Any, n_rows: int) -> None:
-    x, at, step, table, begin, count, out, to, out_step = values
+    x, at, step, table, begin, count, out, to, out_step, n_components = values
     builder, kind = code.builder, code.element(0)
     starts = [code.pointer(0, x, start, kind) for start in code.offsets(at, step, n_rows)]
     outputs = [code.pointer(6, out, start, kind) for start in code.offsets(to, out_step, n_rows)]
     first_weight = code.pointer(3, table, begin, kind)
     rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
 
-    def weights_at(k: Any, first: int, _: int) -> Any:
+    def weights_at(k: Any, first: int, width: int) -> Any:  # noqa: ARG001 - as in _emit_listed
         return builder.gep(first_weight, [builder.add(builder.mul(k, I64(TILE)), I64(first))])
 
-    _emit(code, rows, weights_at, count, outputs)
+    _emit(code, rows, weights_at, count, outputs, n_components)
 
 
 def _emit_listed(code: Code, *values: Any) -> None:
-    x, at, positions, table, begin, count, out, to = values
+    x, at, positions, table, begin, count, out, to, n_components = values
     builder, kind = code.builder, code.element(0)
     start, first_position = code.pointer(0, x, at, kind), code.pointer(2, positions, at, I64)
     first_weight, output = code.pointer(3, table, begin, kind), code.pointer(6, out, to, kind)
@@ -124,48 +132,53 @@ def _emit_listed(code: Code, *values: Any) -> None:
             emit_prefetch(builder, builder.gep(first_weight, [offset]), for_write=False)
         return builder.gep(first_weight, [builder.add(builder.mul(column, I64(TILE)), I64(first))])
 
-    _emit(code, [lambda k: builder.gep(start, [k])], weights_at, count, [output])
+    _emit(code, [lambda k: builder.gep(start, [k])], weights_at, count, [output], n_components)
 
 
 for _type in (types.float32, types.float64):
     _numbers = types.Array(_type, 1, "C")
     for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
-        register(_function, (_numbers, types.intp, types.intp) * 3, partial(_emit_rows, n_rows=_n_rows), types.none)
-    _listed = (_numbers, types.intp, _OFFSETS, _numbers, types.intp, types.intp, _numbers, types.intp)
+        _kinds = *(_numbers, types.intp, types.intp) * 3, types.intp
+        register(_function, _kinds, partial(_emit_rows, n_rows=_n_rows), types.none)
+    _listed = (_numbers, types.intp, _OFFSETS, _numbers, types.intp, types.intp, _numbers, types.intp, types.intp)
     register(multiply_listed, _listed, _emit_listed, types.none)
 
 
 @kernel
-def multiply_dense(x, n_samples, n_columns, table, n_tiles, out, to, step):
+def multiply_dense(x, n_samples, n_columns, table, n_components, out, to, step):
     """Add products of dense rows and the table to `out`.
 
     Parameters
     ----------
     x : ndarray of shape (n_samples * n_columns,), float32 or float64
-    n_samples, n_columns, n_tiles : int
+    n_samples, n_columns : int
     table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
+    n_components : int
+        Number of components, of which the last tile may have fewer than 64; its other sums are arbitrary.
     out : ndarray, flat, of the same dtype
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
+    column_block = _WEIGHTS_BYTES // (TILE * x.itemsize)
     for first in range(0, n_samples, _ROW_BLOCK):
         last = min(first + _ROW_BLOCK, n_samples)
-        for tile in range(n_tiles):
-            for column in range(0, n_columns, _COLUMN_BLOCK):
-                begin, count = (tile * n_columns + column) * TILE, min(_COLUMN_BLOCK, n_columns - column)
+        for done in range(0, n_components, TILE):
+            width = n_components - done
+            for column in range(0, n_columns, column_block):
+                begin, count = done * n_columns + column * TILE, min(column_block, n_columns - column)
                 i = first
                 while i < last:
-                    at, target = i * n_columns + column, to + i * step + tile * TILE
+                    at, target = i * n_columns + column, to + i * step + done
                     if i + _ROWS <= last:
-                        multiply_6(x, at, n_columns, table, begin, count, out, target, step)
+                        multiply_6(x, at, n_columns, table, begin, count, out, target, step, width)
                         i += _ROWS
                     else:
-                        multiply_1(x, at, n_columns, table, begin, count, out, target, step)
+                        multiply_1(x, at, n_columns, table, begin, count, out, target, step, width)
                         i += 1
 
 
 @kernel
-def multiply_sparse(indptr, positions, values, n_columns, table, n_tiles, out, to, step):
+def multiply_sparse(indptr, positions, values, n_columns, table, n_components, out, to, step):
     """Add products of sparse rows and the table to `out`.
 
     Parameters
@@ -174,14 +187,14 @@ def multiply_sparse(indptr, positions, values, n_columns, table, n_tiles, out, t
     positions : ndarray of shape (nnz + AHEAD,), int64
         Position in the table of each value's column, ascending in a row; the last AHEAD are arbitrary.
     values : ndarray of shape (nnz,), float32 or float64
-    n_columns, n_tiles : int
+    n_columns, n_components : int
+        As in `multiply_dense`.
     table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
     out : ndarray, flat, of the same dtype
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
-    for tile in range(n_tiles):
-        begin = tile * n_columns * TILE
+    for done in range(0, n_components, TILE):
         for i in range(indptr.shape[0] - 1):
-            at, target = indptr[i], to + i * step + tile * TILE
-            multiply_listed(values, at, positions, table, begin, indptr[i + 1] - at, out, target)
+            at, count, target = indptr[i], indptr[i + 1] - indptr[i], to + i * step + done
+            multiply_listed(values, at, positions, table, done * n_columns, count, out, target, n_components - done)

@@ -78,7 +78,7 @@ def _column(values, colptr, position):
 @kernel
 def minmax_similarities(
     indptr: NDArray[np.int64],
-    positions: NDArray[np.int64],
+    positions: NDArray[np.int32],
     values: NDArray[np.float64],
     x_exponents: NDArray[np.int64],
     x_totals: NDArray[np.float64],
@@ -100,7 +100,7 @@ def minmax_similarities(
     ----------
     indptr : ndarray of shape (n_x + 1,), int64
         Row bounds of x in CSR order.
-    positions : ndarray of shape (nnz_x,), int64
+    positions : ndarray of shape (nnz_x,), int32
         Column of the y side with the same coordinate; -1 if y has none.
     values : ndarray of shape (nnz_x,), float64
         In (0, 2).

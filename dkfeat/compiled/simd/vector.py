@@ -129,12 +129,13 @@ def _declared(builder: Any, name: str, kind: ir.FunctionType) -> Any:
     return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
 
-def call_intrinsic(builder: Any, name: str, *vectors: Any) -> Any:
-    """Emit a call of an LLVM intrinsic, such as ``"floor"``, on vectors of one type of floats."""
-    vector = vectors[0].type
-    bits = 32 if vector.element == ir.FloatType() else 64
-    kind = ir.FunctionType(vector, [vector] * len(vectors))
-    return builder.call(_declared(builder, f"llvm.{name}.v{vector.count}f{bits}", kind), vectors)
+def call_intrinsic(builder: Any, name: str, *values: Any) -> Any:
+    """Emit a call of an LLVM intrinsic, such as ``"floor"``, on floats or vectors of floats, all of one type."""
+    kind = values[0].type
+    element, lanes = (kind.element, f"v{kind.count}") if isinstance(kind, ir.VectorType) else (kind, "")
+    bits = 32 if element == ir.FloatType() else 64
+    function = ir.FunctionType(kind, [kind] * len(values))
+    return builder.call(_declared(builder, f"llvm.{name}.{lanes}f{bits}", function), values)
 
 
 def repeat(builder: Any, vector: ir.VectorType, value: Any) -> Any:

@@ -22,8 +22,9 @@ from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, checked_seed
 from dkfeat.maps._dask import count_rows, dask_width, is_dask, take_rows
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
-from dkfeat.maps.nystroem.kernel_values import LandmarkKernel, as_tiles, landmark_kernel
+from dkfeat.maps.nystroem.kernel_values import LandmarkKernel, landmark_kernel
 from dkfeat.maps.nystroem.landmarks import Landmarks, choose_rows
+from dkfeat.maps.nystroem.products import as_tiles
 from dkfeat.projections.dense import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
@@ -83,15 +84,15 @@ class _FittedNystroem:
 
 def _multiply(values: NDArray[Any], table: NDArray[Any], out: NDArray[np.float32]) -> None:
     """Write the products of rows and a table made by `as_tiles`."""
-    n_tiles = -(-out.shape[1] // TILE)
-    shape = len(out), n_tiles * TILE
+    rank = out.shape[1]
+    shape = len(out), -(-rank // TILE) * TILE
     if out.shape == shape and out.flags.c_contiguous and out.dtype == table.dtype:
         out[:] = 0
-        add_dense(values, [(0, n_tiles, table)], out)
+        add_dense(values, [(0, rank, table)], out)
     else:
         products = np.zeros(shape, table.dtype)
-        add_dense(values, [(0, n_tiles, table)], products)
-        out[:] = products[:, : out.shape[1]]
+        add_dense(values, [(0, rank, table)], products)
+        out[:] = products[:, :rank]
 
 
 class NystroemFeatures(FeatureMap):
@@ -166,13 +167,13 @@ class NystroemFeatures(FeatureMap):
     rows. `dkfeat.featurize` draws them from the whole source in an additional pass, and stores them in a file beside
     the spec.
 
-    Kernel values of the RBF and dot-product kernels come from inner products in float64 with the landmarks as a dense
-    matrix, unless that has more than 2^24 cells or is very sparse; their products with the normalization are float32.
-    Columns of eigenvalues below about 1e-7 of the largest are computed in float64 throughout, because they amplify
-    rounding errors. For kernel values of about 1, inner products of features then have errors of about 5e-6, and
-    single features of at most about 1e-4. Dense and sparse rows, in blocks of any size, have features of equal bits on
-    one machine; for the semigroup kernels, and for landmarks that are kept sparse, those of dense and sparse rows agree
-    to about 1e-5.
+    Kernel values of the RBF and dot-product kernels come from inner products in float64, and their products with the
+    normalization are float32. Sparse landmarks (fewer than one nonzero in 8 cells) are kept by column, so that a row
+    takes time only for the values that it shares columns with. Columns of eigenvalues below about 1e-7 of the largest
+    are computed in float64 throughout, because they amplify rounding errors. For kernel values of about 1, inner
+    products of features then have errors of about 5e-6, and single features of at most about 1e-4. Dense and sparse
+    rows, in blocks of any size, have features of equal bits on one machine; for the semigroup kernels, those of dense
+    and sparse rows agree to about 1e-5.
 
     References
     ----------
@@ -348,9 +349,15 @@ class NystroemFeatures(FeatureMap):
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted
         features = np.empty((X.shape[0], self.n_features_out), np.float32)
-        step = s.values.rows_at_a_time(X)
+        rows = rows_as_csr(X) if sp.issparse(X) else X
+        step = s.values.rows_at_a_time(rows)
         for start in range(0, X.shape[0], step):
-            _fill(s, _checked_block(X[start : start + step], start), features[start : start + step], start)
+            if sp.issparse(X):
+                block = _rows_between(rows, start, start + step)
+            else:
+                block = X[start : start + step]
+                check_rows(block, first_row=start)
+            _fill(s, block, features[start : start + step], start)
         return features
 
 
@@ -369,9 +376,11 @@ def _fill(fitted: _FittedNystroem, block: Any, features: NDArray[np.float32], fi
         ) from error
 
 
-def _checked_block(block: Any, first_row: int) -> Any:
-    """Check that rows are finite and make sparse ones canonical; errors give row numbers in the whole array."""
-    if sp.issparse(block):
-        return rows_as_csr(block, first_row=first_row)
-    check_rows(block, first_row=first_row)
+def _rows_between(rows: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
+    """Return some of canonical rows, without a copy of their values."""
+    indptr = rows.indptr[start : stop + 1]
+    entries = slice(indptr[0], indptr[-1])
+    parts = rows.data[entries], rows.indices[entries], indptr - indptr[0]
+    block = sp.csr_matrix(parts, (len(indptr) - 1, rows.shape[1]))
+    block.has_canonical_format = True
     return block

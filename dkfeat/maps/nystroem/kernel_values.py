@@ -13,22 +13,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.rows import decay_features, sum_magnitudes
 from dkfeat.compiled.random.tables import TILE
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS, of_inner_products
 from dkfeat.kernels.minmax import GmmColumns, exponentiated
 from dkfeat.kernels.rbf import unit_rows
-from dkfeat.projections.dense import add_dense, add_listed
+from dkfeat.maps.nystroem.products import landmark_products
 from dkfeat.validation import rows_as_csr
 
-_MOST_CELLS = 1 << 24
-"""Maximum number of cells of landmarks that are kept as a dense matrix, 128 MiB."""
-_SPARSITY = 16
-"""Landmarks with fewer nonzeros than one in so many cells are kept sparse."""
-_FEW_CELLS = 1 << 20
-"""Number of cells up to which landmarks are kept as a dense matrix however sparse they are."""
 _LONGEST = 1e5
 """Maximum of gamma times a squared length: inner products of float64 then give an exponent to about 1e-11. The exact
 kernel, which computes differences, is used for longer rows."""
@@ -103,26 +96,26 @@ class GmmKernel(LandmarkKernel):
     @property
     def n_bytes(self) -> int:
         """See `LandmarkKernel.n_bytes`."""
-        return 96 * self.landmarks.nnz
+        return 96 * self.landmarks.nnz + self.columns.held.n_bytes
 
 
 class ProductKernel(LandmarkKernel):
-    """Kernel values from inner products in float64 with landmarks as a dense matrix."""
+    """Kernel values from inner products with the landmarks in float64."""
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
-        self.table = as_tiles(landmarks.toarray().T, np.float64)
+        self.products = landmark_products(landmarks)
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
         products = np.zeros((X.shape[0], self._width))
-        self._add_products(_as_float64(X), products)
+        self.products.add(self.products.as_rows(X), products)
         return _rounded(of_inner_products(self.kernel.name, self._without_padding(products), self.kernel.params), dtype)
 
     @property
     def n_bytes(self) -> int:
         """See `LandmarkKernel.n_bytes`."""
-        return self.table.nbytes
+        return self.products.n_bytes
 
     @property
     def _width(self) -> int:
@@ -130,14 +123,6 @@ class ProductKernel(LandmarkKernel):
 
     def _without_padding(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.ascontiguousarray(values[:, : self.landmarks.shape[0]])
-
-    def _add_products(self, X: Any, out: NDArray[np.float64]) -> None:
-        """Add products with the table to `out`, whose columns are padded to whole tiles."""
-        n_columns, tables = X.shape[1], [(0, out.shape[1] // TILE, self.table)]
-        if sp.issparse(X):
-            add_listed(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, n_columns, tables, out)
-        else:
-            add_dense(X, tables, out)
 
 
 class DistanceKernel(ProductKernel):
@@ -152,7 +137,7 @@ class DistanceKernel(ProductKernel):
         self.squares = np.zeros(self._width)
         with np.errstate(over="ignore"):
             self.squares[: landmarks.shape[0]] = self.gamma * _squared_lengths(landmarks)
-            self.table = as_tiles(-2 * self.gamma * landmarks.toarray().T, np.float64)
+            self.products = landmark_products(landmarks * (-2 * self.gamma))
 
     @property
     def is_accurate(self) -> bool:
@@ -161,7 +146,7 @@ class DistanceKernel(ProductKernel):
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
-        rows, exponents = _as_float64(X), np.empty((X.shape[0], self._width))
+        rows, exponents = self.products.as_rows(X), np.empty((X.shape[0], self._width))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # such rows are computed again
             squares = _squared_lengths(rows)
             if self.kernel.name == "rbf_cosine":
@@ -172,7 +157,7 @@ class DistanceKernel(ProductKernel):
             if self.kernel.name == "rbf":
                 short = squares <= _LONGEST
             np.add(squares[:, None], self.squares, out=exponents)
-            self._add_products(rows, exponents)
+            self.products.add(rows, exponents)
             exponents = exponents[:, : self.landmarks.shape[0]]
             if dtype == np.float32:
                 values = exponents.astype(np.float32)
@@ -189,39 +174,18 @@ def landmark_kernel(kernel: NamedKernel, landmarks: sp.csr_matrix) -> LandmarkKe
     """Prepare landmarks, which are canonical float64 rows."""
     if kernel.name in ("gmm", "egmm"):
         return GmmKernel(kernel, landmarks)
-    n_cells = landmarks.shape[0] * landmarks.shape[1]
-    if n_cells <= min(max(_FEW_CELLS, _SPARSITY * landmarks.nnz), _MOST_CELLS):
-        if kernel.name in OF_INNER_PRODUCTS:
-            return ProductKernel(kernel, landmarks)
-        if kernel.name in ("rbf", "rbf_cosine"):
-            prepared = DistanceKernel(kernel, landmarks)
-            if prepared.is_accurate:
-                return prepared
+    if kernel.name in OF_INNER_PRODUCTS:
+        return ProductKernel(kernel, landmarks)
+    if kernel.name in ("rbf", "rbf_cosine"):
+        prepared = DistanceKernel(kernel, landmarks)
+        if prepared.is_accurate:
+            return prepared
     return ExactKernel(kernel, landmarks)
-
-
-def as_tiles(matrix: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
-    """Cut the columns of a matrix into tiles of 64, flattened; the last one is padded with zeros.
-
-    Examples
-    --------
-    >>> as_tiles(np.ones((3, 65)), np.float32).reshape(2, 3, 64).sum(axis=(1, 2)).tolist()
-    [192.0, 3.0]
-    """
-    n_rows, n_columns = matrix.shape
-    tiles = np.zeros((-(-n_columns // TILE), n_rows, TILE), dtype)
-    for tile, first in zip(tiles, range(0, n_columns, TILE), strict=True):
-        tile[:, : n_columns - first] = matrix[:, first : first + TILE]
-    return tiles.reshape(-1)
 
 
 def _rounded(values: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         return values.astype(dtype, copy=False)
-
-
-def _as_float64(rows: Any) -> Any:
-    return rows.astype(np.float64, copy=False) if sp.issparse(rows) else owned(rows, np.float64)
 
 
 def _squared_lengths(rows: Any) -> NDArray[np.float64]:

@@ -29,9 +29,9 @@ def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tile
     dense[:, 3:-2] = sparse[:, 3:-2] = 0
     rows = sp.csr_matrix(X)
     target = 3, width
-    multiply_dense(X.ravel(), n_samples, n_columns, table.ravel(), n_tiles, dense.reshape(-1), *target)
+    multiply_dense(X.ravel(), n_samples, n_columns, table.ravel(), n_tiles * 64, dense.reshape(-1), *target)
     indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
-    multiply_sparse(indptr, positions, rows.data, n_columns, table.ravel(), n_tiles, sparse.reshape(-1), *target)
+    multiply_sparse(indptr, positions, rows.data, n_columns, table.ravel(), n_tiles * 64, sparse.reshape(-1), *target)
     matrix = table.transpose(1, 0, 2).reshape(n_columns, n_tiles * 64).astype(np.longdouble)
     bound = np.finfo(dtype).eps / 2 * n_columns * np.abs(X) @ np.abs(matrix)
     assert (np.abs(dense[:, 3:-2] - X.astype(np.longdouble) @ matrix) <= bound).all()
@@ -44,20 +44,33 @@ def test_products__a_row_does_not_depend_on_its_place():
     X, table = some_product(1, 40, 2)
     many = np.repeat(X, 103, axis=0)
     out = np.zeros((103, 128), np.float32)
-    multiply_dense(many.ravel(), 103, 40, table.ravel(), 2, out.reshape(-1), 0, 128)
+    multiply_dense(many.ravel(), 103, 40, table.ravel(), 128, out.reshape(-1), 0, 128)
     assert (out == out[0]).all()
+
+
+@pytest.mark.parametrize("n_components", [1, 32, 33, 100, 128])
+def test_products__of_fewer_components_than_the_tiles_have(n_components):
+    X, table = some_product(13, 40, 2, dtype=np.float64)
+    dense, sparse, wanted = np.zeros((3, 13, 128))
+    rows = sp.csr_matrix(X)
+    indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
+    multiply_dense(X.ravel(), 13, 40, table.ravel(), 128, wanted.reshape(-1), 0, 128)
+    multiply_dense(X.ravel(), 13, 40, table.ravel(), n_components, dense.reshape(-1), 0, 128)
+    multiply_sparse(indptr, positions, rows.data, 40, table.ravel(), n_components, sparse.reshape(-1), 0, 128)
+    for found in (dense, sparse):
+        assert np.array_equal(found[:, :n_components], wanted[:, :n_components])
 
 
 def test_products__columns_may_come_in_parts():
     X, table = some_product(13, 40, 2)
     whole, parts, sparse = np.zeros((3, 13, 128), np.float32)
-    multiply_dense(X.ravel(), 13, 40, table.ravel(), 2, whole.reshape(-1), 0, 128)
+    multiply_dense(X.ravel(), 13, 40, table.ravel(), 128, whole.reshape(-1), 0, 128)
     for columns in (slice(0, 17), slice(17, 40)):
         part, held = np.ascontiguousarray(X[:, columns]), np.ascontiguousarray(table[:, columns])
-        multiply_dense(part.ravel(), 13, part.shape[1], held.ravel(), 2, parts.reshape(-1), 0, 128)
+        multiply_dense(part.ravel(), 13, part.shape[1], held.ravel(), 128, parts.reshape(-1), 0, 128)
         rows = sp.csr_matrix(part)
         indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
-        multiply_sparse(indptr, positions, rows.data, part.shape[1], held.ravel(), 2, sparse.reshape(-1), 0, 128)
+        multiply_sparse(indptr, positions, rows.data, part.shape[1], held.ravel(), 128, sparse.reshape(-1), 0, 128)
     assert np.array_equal(parts, whole)
     assert np.array_equal(sparse, whole)
 
@@ -70,7 +83,7 @@ digest = hashlib.sha256()
 for dtype in (np.float32, np.float64):
     x, table = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in (13 * 200, 2 * 200 * 64))
     out = np.zeros(13 * 128, dtype)
-    multiply_dense(x, 13, 200, table, 2, out, 0, 128)
+    multiply_dense(x, 13, 200, table, 128, out, 0, 128)
     digest.update(out.tobytes())
 print(digest.hexdigest())
 """

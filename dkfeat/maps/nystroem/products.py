@@ -1,0 +1,124 @@
+"""Inner products of rows with landmarks in float64, from a dense table or column by column.
+
+The order of a sum depends on the landmarks alone, and a zero adds nothing, so dense and sparse rows have equal bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import owned
+from dkfeat.compiled.products.columns import multiply_columns
+from dkfeat.compiled.random.tables import TILE
+from dkfeat.kernels._columns import HeldColumns
+from dkfeat.projections.dense import add_dense, add_listed
+from dkfeat.validation import rows_as_csr
+
+_SPARSITY = 8
+"""Landmarks with fewer nonzeros than one in so many cells are kept by column."""
+_COMMON = 16
+"""Columns that one landmark in so many holds are common."""
+_FEW_CELLS = 1 << 18
+"""Number of cells of a table of all columns that occur, up to which all of them are common."""
+
+
+class LandmarkProducts(ABC):
+    """Inner products with the landmarks."""
+
+    @abstractmethod
+    def as_rows(self, X: Any) -> Any:
+        """Convert finite dense rows, or canonical sparse ones, to float64 in the form that `add` takes."""
+
+    @abstractmethod
+    def add(self, rows: Any, out: NDArray[np.float64]) -> None:
+        """Add products to `out`, of shape (n_samples, n_landmarks) with columns padded to whole tiles."""
+
+    @property
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Memory in bytes."""
+
+
+class _FromTable(LandmarkProducts):
+    """Landmarks as a dense table."""
+
+    def __init__(self, landmarks: sp.csr_matrix) -> None:
+        self.n_landmarks = landmarks.shape[0]
+        self.table = as_tiles(landmarks.toarray().T, np.float64)
+
+    def as_rows(self, X: Any) -> Any:
+        """See `LandmarkProducts.as_rows`."""
+        return X.astype(np.float64, copy=False) if sp.issparse(X) else owned(X, np.float64)
+
+    def add(self, rows: Any, out: NDArray[np.float64]) -> None:
+        """See `LandmarkProducts.add`."""
+        n_columns, tables = rows.shape[1], [(0, self.n_landmarks, self.table)]
+        if sp.issparse(rows):
+            add_listed(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data, n_columns, tables, out)
+        else:
+            add_dense(rows, tables, out)
+
+    @property
+    def n_bytes(self) -> int:
+        """See `LandmarkProducts.n_bytes`."""
+        return self.table.nbytes
+
+
+class _ByColumn(LandmarkProducts):
+    """Sparse landmarks: a table of the columns that many of them hold, and the values in rare columns."""
+
+    def __init__(self, landmarks: sp.csr_matrix) -> None:
+        columns, order = np.unique(landmarks.indices, return_inverse=True)
+        n_landmarks, counts = landmarks.shape[0], np.bincount(order, minlength=len(columns))
+        is_common = (_COMMON * counts >= n_landmarks) | (n_landmarks * len(columns) <= _FEW_CELLS)
+        self.n_landmarks, self.n_common = n_landmarks, int(np.count_nonzero(is_common))
+        positions = np.where(is_common, np.cumsum(is_common), self.n_common + np.cumsum(~is_common)) - 1
+        self.held = HeldColumns(columns.astype(np.int64), positions.astype(np.int32), landmarks.shape[1])
+        compact = sp.csr_matrix((landmarks.data, positions[order], landmarks.indptr), (n_landmarks, len(columns)))
+        by_column = compact.tocsc()
+        self.table = as_tiles(by_column[:, : self.n_common].toarray().T, np.float64)
+        rare = by_column[:, self.n_common :]
+        self.bounds, self.rows, self.values = rare.indptr.astype(np.uint64), rare.indices.astype(np.uint32), rare.data
+
+    def as_rows(self, X: Any) -> Any:
+        """See `LandmarkProducts.as_rows`."""
+        return (X if sp.issparse(X) else rows_as_csr(X)).astype(np.float64, copy=False)
+
+    def add(self, rows: Any, out: NDArray[np.float64]) -> None:
+        """See `LandmarkProducts.add`."""
+        indptr, positions = rows.indptr.astype(np.int64), self.held.positions(rows.indices)
+        common = np.empty(len(indptr), np.int64), np.empty(rows.nnz + 1, np.int64), np.empty(rows.nnz + 1)
+        multiply_columns(indptr, positions, rows.data, self.n_common, self.bounds, self.rows, self.values, out, common)
+        if self.n_common:
+            add_listed(*common, self.n_common, [(0, self.n_landmarks, self.table)], out)
+
+    @property
+    def n_bytes(self) -> int:
+        """See `LandmarkProducts.n_bytes`."""
+        return self.table.nbytes + 64 * len(self.values) + self.held.n_bytes
+
+
+def landmark_products(landmarks: sp.csr_matrix) -> LandmarkProducts:
+    """Prepare landmarks, which are canonical float64 rows."""
+    is_sparse = landmarks.shape[0] * landmarks.shape[1] > _SPARSITY * landmarks.nnz
+    return _ByColumn(landmarks) if is_sparse else _FromTable(landmarks)
+
+
+def as_tiles(matrix: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
+    """Cut the columns of a matrix into tiles of 64, flattened; the last one is padded with zeros.
+
+    Examples
+    --------
+    >>> as_tiles(np.ones((3, 65)), np.float32).reshape(2, 3, 64).sum(axis=(1, 2)).tolist()
+    [192.0, 3.0]
+    """
+    n_rows, n_columns = matrix.shape
+    tiles = np.zeros((-(-n_columns // TILE), n_rows, TILE), dtype)
+    for tile, first in zip(tiles, range(0, n_columns, TILE), strict=True):
+        tile[:, : n_columns - first] = matrix[:, first : first + TILE]
+    return tiles.reshape(-1)
