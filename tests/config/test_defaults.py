@@ -199,6 +199,7 @@ def test_config__commands_have_help_with_examples():
         assert f"  dkfeat config {name}" in command.help
 
 
+@pytest.mark.slow
 def test_train__is_not_cut_into_parts_by_a_default(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
     run("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out", tmp_path / "out")

@@ -199,6 +199,7 @@ def test_nightly__logs_no_secrets_and_no_control_characters(nights, monkeypatch)
     assert "\\u001b" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.fault("C-08")
 def test_nightly__overlapping_firings(nights):
     nights.day(1, rows=1_000)

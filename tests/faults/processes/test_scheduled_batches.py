@@ -16,6 +16,8 @@ from dkfeat.cli import cli
 from tests.invariants import assert_dataset_whole, dataset_state, listed_in
 from tests.programs import command, run, start_until
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--n-components", 8, "--i-bits", 4, "--n-features", 64, "--zero-based", "false", "--label-dtype", "int64")
 RUN = ("--blocksize", "4KiB", "--scheduler", "synchronous")
 
@@ -94,7 +96,6 @@ def golden(killed, tmp_path_factory):
     return dataset_state(feed.target)
 
 
-@pytest.mark.slow
 def test_batches__killed_then_run_again(feed, golden):
     ended = run(command(*feed.arguments))
     assert ended.status == 0, ended.err
@@ -187,7 +188,6 @@ def test_batches__spec_of_the_first_holds(feed):
     assert_dataset_whole(feed.target)
 
 
-@pytest.mark.slow
 @pytest.mark.fault("C-01", "C-08")
 def test_batches__fired_while_the_one_before_runs(feed):
     feed.run()
