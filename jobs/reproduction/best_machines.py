@@ -8,10 +8,10 @@ import numpy as np
 
 from dkfeat import kernels
 
-from .machines import kernel_accuracies, linear_accuracies, unit_rows
+from .machines import kernel_accuracies, linear_accuracies, optimal_linear_accuracies, unit_rows
 from .rows import DataSet, load_rows
 
-__all__ = ["BEST_GAMMAS", "GAMMAS", "SEARCHED_ROWS", "gmm_best", "linear_best", "rbf_best"]
+__all__ = ["GAMMAS", "gmm_best", "linear_best", "rbf_best"]
 
 GAMMAS = tuple(
     float(f"{gamma:.6g}")
@@ -26,29 +26,40 @@ GAMMAS = tuple(
     )
 )
 """The paper's 58 values."""
-SEARCHED_ROWS = 2000
-"""Maximum number of training rows on which all γ are tried; if a set has more, the best few are then tried on all."""
-BEST_GAMMAS = 5
+FIRST_GAMMAS = 8
+"""Maximum distance, in places of the list, of the first γ that are tried."""
 
 
 def linear_best(
-    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
+    data: str,
+    *,
+    name: str,
+    rows: int | None,
+    grid: Sequence[float],
+    seed: int,
+    test_rows: int | None = None,
+    split: int = 0,
+    optimal: bool = False,
 ) -> dict[str, float]:
-    """Find the best linear machine on rows of length 1."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.sample(rows, test_rows, seed)
+    """Find the best linear machine on rows of length 1: LIBLINEAR's, or the one at the optimum."""
+    found = _drawn(data, name, rows, test_rows, seed, split)
     train, test = unit_rows(found)
-    return _best(grid, linear_accuracies(train, found.y, test, found.y_test, grid, seed=seed))
+    solve = optimal_linear_accuracies if optimal else linear_accuracies
+    return _best(grid, solve(train, found.y, test, found.y_test, grid, seed=seed))
 
 
 def gmm_best(
-    data: str, *, name: str, rows: int | None, grid: Sequence[float], seed: int, test_rows: int | None = None
+    data: str,
+    *,
+    name: str,
+    rows: int | None,
+    grid: Sequence[float],
+    seed: int,
+    test_rows: int | None = None,
+    split: int = 0,
 ) -> dict[str, float]:
     """Find the best GMM machine on unscaled rows."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.sample(rows, test_rows, seed)
+    found = _drawn(data, name, rows, test_rows, seed, split)
     gram, block = kernels.gmm(found.X), kernels.gmm(found.X_test, found.X)
     return _best(grid, kernel_accuracies(gram, found.y, block, found.y_test, grid))
 
@@ -62,31 +73,42 @@ def rbf_best(
     gammas: Sequence[float],
     seed: int,
     test_rows: int | None = None,
+    split: int = 0,
 ) -> dict[str, float]:
-    """Find the best RBF machine over C and γ; with many rows, most γ are tried on a part of them only."""
-    found = load_rows(data, name)
-    assert found is not None
-    found = found.sample(rows, test_rows, seed)
-    if len(found.y) > SEARCHED_ROWS:
-        searched = _rbf_grid(found.sample(SEARCHED_ROWS, SEARCHED_ROWS, seed), grid, gammas)
-        gammas = sorted(gammas, key=lambda gamma: -searched[gamma]["accuracy"])[:BEST_GAMMAS]
-        best_c = searched[gammas[0]]["C"]
-        grid = [C for C in grid if best_c / 11 < C < best_c * 11]
-    tried = _rbf_grid(found, grid, gammas)
-    best = max(tried, key=lambda gamma: tried[gamma]["accuracy"])
-    return {**tried[best], "gamma": best}
+    """Find the best RBF machine over C and γ.
 
-
-def _rbf_grid(found: DataSet, grid: Sequence[float], gammas: Sequence[float]) -> dict[float, dict[str, float]]:
-    """Find the best C for each γ; the kernel of each γ is a power of the one for γ = 1."""
+    Every eighth γ is tried first, then those four, two and one places from the best. At the best γ, values of C
+    between those of the grid are tried, too. The kernel of each γ is a power of the one for γ = 1.
+    """
+    found = _drawn(data, name, rows, test_rows, seed, split)
     gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
     power, power_block = np.empty_like(gram), np.empty_like(block)
-    tried = {}
-    for gamma in gammas:
+
+    def attempt(gamma: float, grid: Sequence[float]) -> dict[str, float]:
         np.power(gram, gamma, out=power)
         np.power(block, gamma, out=power_block)
-        tried[gamma] = _best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid))
-    return tried
+        return {**_best(grid, kernel_accuracies(power, found.y, power_block, found.y_test, grid)), "gamma": gamma}
+
+    tried: dict[int, dict[str, float]] = {}
+    step, at = FIRST_GAMMAS, 0
+    places: Sequence[int] = range(0, len(gammas), FIRST_GAMMAS)
+    while step:
+        for place in places:
+            if place not in tried and 0 <= place < len(gammas):
+                tried[place] = attempt(gammas[place], grid)
+        at = max(tried, key=lambda place: tried[place]["accuracy"])
+        step //= 2
+        places = (at - step, at + step)
+    best = tried[at]
+    between = [float(f"{best['C'] * factor:.6g}") for factor in (10**-0.5, 10**0.5)]
+    return max(best, attempt(best["gamma"], between), key=lambda each: each["accuracy"])
+
+
+def _drawn(data: str, name: str, rows: int | None, test_rows: int | None, seed: int, split: int) -> DataSet:
+    """Read a set with the split of its files, or another random one of the same sizes."""
+    found = load_rows(data, name)
+    assert found is not None
+    return (found.split_again(split) if split else found).sample(rows, test_rows, seed)
 
 
 def _best(grid: Sequence[float], accuracies: Sequence[float]) -> dict[str, float]:

@@ -32,6 +32,8 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    distance: str = ""
+    """How far the numbers are from the paper's, as a sentence with one number."""
 
 
 @dataclass(frozen=True, slots=True)

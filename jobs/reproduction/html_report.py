@@ -126,10 +126,10 @@ def _table(table: Mapping[str, Any]) -> str:
     rows = "\n".join(
         "<tr>" + "".join(f"<td>{escape(cell_text(cell))}</td>" for cell in row) + "</tr>" for row in table["rows"]
     )
+    distance = f"\n<p>{escape(table['distance'])}</p>" if table.get("distance") else ""
     note = f'\n<p class="soft">{escape(table["note"])}</p>' if table["note"] else ""
-    return (
-        f'<h3>{escape(table["title"])}</h3>\n<div class="wide"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>{note}'
-    )
+    shown = f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>'
+    return f"<h3>{escape(table['title'])}</h3>\n{shown}{distance}{note}"
 
 
 def _picture(folder: Path, picture: Mapping[str, Any]) -> str:

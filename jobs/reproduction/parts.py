@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -114,6 +115,7 @@ def write_whole(file: Path, content: str | bytes) -> None:
 
 def _init_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends this one
+    importlib.import_module("scipy.linalg")  # has threads of its own, and only loaded libraries are limited
     threadpool_limits(1)
 
 

@@ -112,7 +112,7 @@ def _section(result: Mapping[str, Any]) -> str:
     if result["verdicts"]:
         parts += ["Statements of the paper:", "\n".join(map(_verdict, result["verdicts"]))]
     for table in result["tables"]:
-        parts += [f"### {table['title']}", _table(table), *([table["note"]] if table["note"] else [])]
+        parts += [f"### {table['title']}", _table(table), *filter(None, (table.get("distance"), table["note"]))]
     for picture in result["pictures"]:
         parts += [f"### {picture['title']}", _picture(result["name"], picture), picture["alt"]]
     if result["differences"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 
 import dkfeat
 
@@ -38,6 +38,13 @@ class DataSet:
         return replace(
             self, X=self.X[kept[0]], y=self.y[kept[0]], X_test=self.X_test[kept[1]], y_test=self.y_test[kept[1]]
         )
+
+    def split_again(self, seed: int) -> DataSet:
+        """Draw as many training and test rows as there are from all rows, by seed."""
+        X, y = vstack([self.X, self.X_test], format="csr"), np.concatenate([self.y, self.y_test])
+        order = np.random.default_rng([seed, 8]).permutation(len(y))
+        train, test = order[: len(self.y)], order[len(self.y) :]
+        return replace(self, X=X[train], y=y[train], X_test=X[test], y_test=y[test])
 
 
 @lru_cache(maxsize=2)

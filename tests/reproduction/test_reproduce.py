@@ -49,7 +49,7 @@ def toy(monkeypatch):
             "line", "A line", lambda figure, style: figure.subplots().plot(values, color=style.colors[0]),
             {"y": values}, "It goes up <twice>",
         )  # fmt: skip
-        table = Table("Numbers & words", ["x", "y | z"], [["a", 1.0], ["<b>", None]], "A note")
+        table = Table("Numbers & words", ["x", "y | z"], [["a", 1.0], ["<b>", None]], "A note", "0.1 <points> away.")
         verdicts = [Verdict("It holds", True, "1 < 2"), Verdict("It does not", False), Verdict("Who knows", None)]
         return Results([table], [picture], verdicts)
 
@@ -83,7 +83,14 @@ def test_report__is_one_page_that_loads_nothing(tmp_path):
     assert page.count("data:image/png;base64,") == 2
     assert '<source media="(prefers-color-scheme: dark)"' in page
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
-    for text in ("Numbers &amp; words", "&lt;b&gt;", "It goes up &lt;twice&gt;", "It is a toy.", "quick mode, seed 0"):
+    for text in (
+        "Numbers &amp; words",
+        "&lt;b&gt;",
+        "It goes up &lt;twice&gt;",
+        "0.1 &lt;points&gt; away.",
+        "It is a toy.",
+        "quick mode, seed 0",
+    ):
         assert text in page
     assert "<b>" not in page
     numbers = json.loads((tmp_path / "toy" / "line.json").read_text())
@@ -139,6 +146,7 @@ def test_docs__keep_full_runs_only(tmp_path):
     assert sorted(Path(each).name for each in shown) == sorted(file.name for file in pictures.iterdir())
     assert all((page.parent / each).is_file() for each in shown)
     assert "| x | y \\| z |\n| --- | ---: |\n| a | 1.000 |\n" in text
+    assert "\n\n0.1 <points> away.\n\nA note\n" in text
     assert "- ✗ (not confirmed) It does not\n" in text
     assert str(tmp_path) not in text
 
@@ -322,6 +330,7 @@ def few_rows(tmp_path_factory):
 def small(monkeypatch):
     """Experiments with a few small settings."""
     monkeypatch.setattr(svm_table, "QUICK_GAMMAS", (1.0, 4.0))
+    monkeypatch.setitem(svm_table.REPORTED, "webspam500", svm_table.Reported("sizes", 50.0, 90.0, 90.0, "Webspam"))
     monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
     for module in (accuracy_curves, four_methods):
         monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))

@@ -1,0 +1,127 @@
+"""Machines of the papers' tables, compared with LIBLINEAR and LIBSVM."""
+
+import numpy as np
+import pytest
+from reproduction import best_machines, machines
+from reproduction.interior import kernel_factor, optimum
+from reproduction.machines import kernel_accuracies, linear_accuracies, optimal_linear_accuracies
+from scipy.sparse import csr_matrix
+from sklearn.svm import SVC, LinearSVC
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Training and test rows of three classes that overlap, and their RBF kernel values."""
+    random = np.random.default_rng(3)
+    X, y = random.normal(size=(240, 4)), random.integers(3, size=240)
+    X[np.arange(240), y] += 1.5
+    values = np.exp(-0.3 * ((X[:, np.newaxis] - X) ** 2).sum(axis=2))
+    return X, y, values
+
+
+def losses(y, decisions):
+    return np.maximum(0, 1 - y * decisions).sum()
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0, 300.0])
+def test_optimum__linear_objective_is_libliniears_at_most(rows, C):
+    X, y = rows[0], np.where(rows[1] == 0, 1.0, -1.0)
+    found = optimum(X, y, C, bias=False)
+    peer = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-9, max_iter=300_000, random_state=0).fit(X, y)
+    ours, theirs = (w @ w / 2 + C * losses(y, X @ w) for w in (X.T @ found.weights, peer.coef_[0]))
+    assert ours <= theirs * (1 + 1e-6)
+    assert found.gap < 1e-6
+    assert found.bias == 0
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
+def test_optimum__kernel_objective_is_libsvms_at_most(rows, C):
+    values, y = rows[2], np.where(rows[1] == 0, 1.0, -1.0)
+    found = optimum(kernel_factor(values), y, C, bias=True)
+    peer = SVC(kernel="precomputed", C=C, tol=1e-7).fit(values, y)
+    weights = np.zeros(len(y))
+    weights[peer.support_] = peer.dual_coef_[0]
+    ours, theirs = (
+        w @ values @ w / 2 + C * losses(y, values @ w + b)
+        for w, b in ((found.weights, found.bias), (weights, peer.intercept_[0]))
+    )
+    assert ours <= theirs * (1 + 1e-6)
+    assert abs(found.weights.sum()) < 1e-6 * C
+    assert np.abs(found.weights).max() <= C
+
+
+def test_optimum__separates_rows_at_a_huge_c(rows):
+    X = rows[0][:40]
+    y = np.where(X[:, 0] + 1e-3 > 0, 1.0, -1.0)
+    found = optimum(X, y, 1e7, bias=False)
+    assert (y * (X @ X.T @ found.weights) > 0.99).all()
+
+
+def test_kernel_factor__has_the_rank_of_the_kernel(rows):
+    values = (1 + rows[0] @ rows[0].T) ** 2
+    factor = kernel_factor(values)
+    assert factor.shape == (240, 15)  # monomials of degree 2 in four variables and a constant
+    np.testing.assert_allclose(factor @ factor.T, values, atol=1e-8)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_kernel_accuracies__do_not_depend_on_the_solver(rows, monkeypatch, classes):
+    _, y, values = rows
+    kept = np.flatnonzero(y < classes)
+    train, test = kept[:100], kept[100:]
+    gram, block = values[np.ix_(train, train)], values[np.ix_(test, train)]
+    C = [0.1, 1.0, 10.0]
+    peer = [100 * SVC(kernel="precomputed", C=each).fit(gram, y[train]).score(block, y[test]) for each in C]
+    assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer)
+    monkeypatch.setattr(machines, "ITERATIONS", 1)
+    assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer, abs=100 / len(test))
+
+
+def test_kernel_accuracies__go_on_while_only_the_largest_class_is_predicted():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 1))
+    y = np.where(X[:, 0] > -0.5, 1, 0)
+    gram = np.exp(-1e-6 * (X - X.T) ** 2)
+    found = kernel_accuracies(gram, y, gram, y, [10.0**power for power in range(9)])
+    assert found[0] == found[3] == pytest.approx(100 * y.mean())
+    assert max(found) > 95
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_optimal_linear_accuracies__are_liblinears_where_it_gets_there(rows, monkeypatch, classes):
+    X, y, _ = rows
+    kept = np.flatnonzero(y < classes)
+    train, test = kept[:100], kept[100:]
+    arguments = csr_matrix(X[train]), y[train], csr_matrix(X[test]), y[test], [0.01, 0.1, 1.0]
+    peer = linear_accuracies(*arguments, tol=1e-6, passes=100_000)
+    assert optimal_linear_accuracies(*arguments) == pytest.approx(peer, abs=100 / len(test))
+    monkeypatch.setattr(machines, "WIDEST", 3)
+    assert optimal_linear_accuracies(*arguments) == pytest.approx(peer, abs=100 / len(test))
+
+
+def test_rbf_best__finds_the_best_gamma_without_trying_all(monkeypatch, rows):
+    tried = []
+
+    def of_one_peak(gram, *arguments):
+        gamma = round(float(np.log(gram[0, 1]) / np.log(rows[2][0, 1])), 6)
+        tried.append(gamma)
+        return [90.0 - abs(gamma - 37) - abs(np.log10(each) - 1.5) for each in arguments[-1]]
+
+    monkeypatch.setattr(best_machines, "load_rows", lambda *_: Drawn(rows))
+    monkeypatch.setattr(best_machines.kernels, "rbf_cosine", lambda *_, **__: rows[2])
+    monkeypatch.setattr(best_machines, "kernel_accuracies", of_one_peak)
+    gammas = [float(gamma) for gamma in range(1, 59)]
+    found = best_machines.rbf_best("", name="", rows=None, grid=[1.0, 10.0, 100.0], gammas=gammas, seed=0)
+    assert (found["gamma"], found["C"]) == (37.0, pytest.approx(31.6228))
+    assert len(tried) < 20
+
+
+class Drawn:
+    """Rows that any drawing leaves as they are."""
+
+    def __init__(self, rows):
+        self.X, self.y, _ = rows
+        self.X_test, self.y_test = self.X, self.y
+
+    def sample(self, *_):
+        return self
