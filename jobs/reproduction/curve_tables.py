@@ -27,6 +27,8 @@ SETS: Mapping[str, str] = {
 }
 BITS = (1, 2, 4, 8, 12)
 NRFF = "NRFF"
+AT = (64, 256, 1024, 4096)
+"""Numbers of components at which accuracies are compared."""
 
 
 def tables(measured: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -106,13 +108,19 @@ def _at(measured: Sequence[Mapping[str, Any]]) -> Table:
     for each in measured:
         eight, nrff = _eight(each), nrff_line(each)
         cells = []
-        for k in (64, 256, 1024):
+        for k in AT:
             cells += [line.mean[line.k.index(k)] if k in line.k else None for line in (eight, nrff)]
         rows.append([each["title"], *cells, *(each["levels"][level] for level in ("exact GMM", "exact RBF"))])
-    heads = [f"{name}, k = {k:,}" for k in (64, 256, 1024) for name in ("GCWS", "NRFF")]
+    heads = [f"{name}, k = {k:,}" for k in AT for name in ("GCWS", "NRFF")]
     return Table(
         "Accuracy in percent at equal k, GCWS with b = 8", ["Set", *heads, "Exact GMM", "Exact RBF"], rows
     )  # fmt: skip
+
+
+def _lost(each: Mapping[str, Any], k: int) -> float | None:
+    """Return the accuracy that codes of one bit lose against codes of eight, in points."""
+    one, eight = with_bits(each, 1), _eight(each)
+    return eight.mean[eight.k.index(k)] - one.mean[one.k.index(k)] if one is not None and k in one.k else None
 
 
 def verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
@@ -125,12 +133,7 @@ def verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     slow = [each["title"] for each in measured if each not in beats]
     better = [each for each in measured if each["levels"]["exact RBF"] > each["levels"]["exact GMM"]]
     also = [each for each in better if needed_k(_eight(each), nrff_line(each).mean[-1])]
-    one = [(each, with_bits(each, 1)) for each in measured]
-    lost = [
-        max(0.0, _eight(each).mean[_eight(each).k.index(k)] - line.mean[line.k.index(k)])
-        for each, line in one
-        if line is not None and (k := min(256, line.k[-1])) in _eight(each).k
-    ]
+    lost = {k: [gap for each in measured if (gap := _lost(each, k)) is not None] for k in (256, 4096)}
     some = bool(measured)
     return [
         Verdict(
@@ -155,7 +158,11 @@ def verdicts(measured: Sequence[Mapping[str, Any]]) -> list[Verdict]:
         ),
         Verdict(
             "Codes of one bit are less accurate than codes of eight bits.",
-            bool(np.median(lost) > 0) if lost else None,
-            f"At k = 256 by {np.median(lost):.1f} points in the median, {max(lost):.1f} at most." if lost else "",
+            bool(np.median(lost[256]) > 0) if lost[256] else None,
+            " ".join(
+                f"At k = {k:,} by {np.median(gaps):.1f} points in the median, {max(gaps):.1f} at most."
+                for k, gaps in lost.items()
+                if gaps
+            ),
         ),
     ]

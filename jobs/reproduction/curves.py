@@ -8,22 +8,26 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.sampling.matches import count_matches, in_whole_bytes
 
 from .best_machines import GAMMAS, rbf_best
 from .experiment import Context
 from .figures import MARKERS, Style
-from .machines import decades, linear_accuracies
+from .machines import decades
 from .rows import load_rows
+from .squared_hinge import squared_hinge_accuracies
 
 __all__ = [
     "GAMMA_ROWS",
-    "PASSES",
     "Line",
     "Sizes",
     "best_gammas",
     "coded_map",
+    "equal_codes",
     "lines_of",
     "needed_k",
     "paint_lines",
@@ -31,12 +35,14 @@ __all__ = [
     "point",
 ]
 
-PASSES = 100
-"""Maximum number of passes of LIBLINEAR over features."""
 CODED = ("gcws", "dart")
 """Methods whose features are sparse: one-hot codes."""
 GAMMA_ROWS = 2_000
 """Maximum number of training rows on which γ is chosen."""
+GRAM_WORK = 0.125
+"""Product of codes of a row and classes, relative to the number of rows, above which inner products take less time."""
+CODES_AT_ONCE = 512
+"""Number of rows that are compared with all others in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +74,6 @@ class Sizes:
     """Values of C for sparse features, those of codes."""
     dense_grid: Sequence[float]
     """Values of C for dense features, whose best C is often much larger."""
-    most_work: float = math.inf
-    """Maximum product of training rows, classes and k for points with sparse features; points above it are left out."""
-    most_dense_work: float = math.inf
-    """Maximum product for points with dense features."""
-
-    def of(self, rows: int, classes: int, *, dense: bool = True) -> list[int]:
-        """Return the numbers of components that are within the limit for a set."""
-        most = self.most_dense_work if dense else self.most_work
-        return [k for k in self.repeats if rows * max(1, classes - (classes == 2)) * k <= most]
 
 
 def best_gammas(ctx: Context, trained: Mapping[str, int]) -> dict[str, float]:
@@ -136,14 +133,14 @@ def point(
     else:
         kernel, params = ("gmm", None) if method == "gmm-nys" else ("rbf_cosine", {"gamma": gamma})
         features = NystroemFeatures(k, kernel=kernel, kernel_params=params, random_state=random_state)
-    train = features.fit(found.X).transform(found.X).astype(np.float64)
-    test = features.transform(found.X_test).astype(np.float64)
-    solver: dict[str, Any] = {"loss": "squared_hinge", "passes": PASSES, "seed": seed}
+    features.fit(found.X)
+    train, test = (features.transform(X).astype(np.float32) for X in (found.X, found.X_test))
+    gram = None
     if method in CODED:  # rows hold k ones: scale them to length 1, which the other features nearly have
-        train, test = train / math.sqrt(k), test / math.sqrt(k)
-    else:  # at large C the dual solver stays far from the optimum, to the disadvantage of dense features
-        solver |= {"dual": False, "tol": 0.01}
-    return linear_accuracies(train, found.y, test, found.y_test, grid, **solver)
+        train, test = (rows * np.float32(1 / math.sqrt(k)) for rows in (train, test))
+        if k * len(np.unique(found.y)) > GRAM_WORK * len(found.y):
+            gram = equal_codes(features.encode(found.X), k, (bits or 8) + level_bits)
+    return squared_hinge_accuracies(train, found.y, test, found.y_test, grid, gram=gram)
 
 
 def coded_map(method: str, k: int, bits: int, level_bits: int, random_state: int) -> GCWSFeatures | DartFeatures:
@@ -153,11 +150,32 @@ def coded_map(method: str, k: int, bits: int, level_bits: int, random_state: int
     return GCWSFeatures(k, i_bits=bits, t_bits=level_bits, random_state=random_state)
 
 
+def equal_codes(rows: PackedCodes, k: int, bits: int) -> NDArray[np.float32]:
+    """Compute the share of equal codes of all pairs of rows: the inner products of their features of length 1.
+
+    Examples
+    --------
+    >>> from dkfeat import GCWSFeatures
+    >>> features, X = GCWSFeatures(64, i_bits=4, random_state=0), np.arange(1.0, 9.0).reshape(2, 4)
+    >>> rows = features.fit_transform(X).astype(np.float32) / 8
+    >>> bool(np.all(equal_codes(features.encode(X), 64, 4) == (rows @ rows.T).toarray()))
+    True
+    """
+    codes, wide = in_whole_bytes(rows.codes, k, bits)
+    shares = np.empty((len(codes), len(codes)), np.float32)
+    for at in range(0, len(codes), CODES_AT_ONCE):
+        block = slice(at, at + CODES_AT_ONCE)
+        shares[block, at:] = count_matches(codes[block], codes[at:], k, wide) / np.float32(k)
+        shares[at:, block] = shares[block, at:].T
+    shares[rows.empty] = 0
+    shares[:, rows.empty] = 0
+    return shares
+
+
 def lines_of(
     ctx: Context,
     name: str,
     methods: Mapping[str, Mapping[str, Any]],
-    sizes: Mapping[str, Sequence[int]],
     plan: Sizes,
     rows: Sequence[int | None],
 ) -> list[Line]:
@@ -170,35 +188,31 @@ def lines_of(
         Name of the set.
     methods : mapping
         ``method``, ``bits`` and ``gamma`` of each line by its label, and ``level_bits`` if there are any.
-    sizes : mapping
-        Numbers of components of each line.
     plan : Sizes
     rows : sequence of two int or None
         As in `point`.
     """
-    shared = {"name": name, "rows": list(rows), "seed": ctx.seed}
+    shared, sizes = {"name": name, "rows": list(rows), "seed": ctx.seed}, tuple(plan.repeats)
     grids = {
         label: list(plan.grid if method["method"] in CODED else plan.dense_grid) for label, method in methods.items()
     }
     tasks = {
         _key(name, method, k, repeat): {**shared, **method, "grid": grids[label], "k": k, "repeat": repeat}
         for label, method in methods.items()
-        for k in reversed(sizes[label])  # the longest first
+        for k in reversed(sizes)  # the longest first
         for repeat in range(plan.repeats[k])
     }
     found = ctx.cached_all(point, tasks, str(ctx.data))
     lines = []
     for label, method in methods.items():
         means, spreads, by_c = [], [], []
-        for k in sizes[label]:
+        for k in sizes:
             tried = np.array([found[_key(name, method, k, repeat)] for repeat in range(plan.repeats[k])])
             best = int(tried.mean(axis=0).argmax())
             means.append(float(tried[:, best].mean()))
             spreads.append(float(tried[:, best].std(ddof=1)) if len(tried) > 1 else 0.0)
             by_c.append([float(mean) for mean in tried.mean(axis=0)])
-        lines.append(
-            Line(label, sizes[label], means, spreads, [plan.repeats[k] for k in sizes[label]], by_c, grids[label])
-        )
+        lines.append(Line(label, sizes, means, spreads, list(plan.repeats.values()), by_c, grids[label]))
     return lines
 
 
@@ -254,4 +268,4 @@ def plain(lines: Sequence[Line]) -> list[dict[str, Any]]:
 def _key(name: str, method: Mapping[str, Any], k: int, repeat: int) -> str:
     bits, level_bits = method.get("bits"), method.get("level_bits")
     code = "" if bits is None else f"{bits}.{level_bits}" if level_bits else bits
-    return f"{name}-{method['method']}{code}-{k}-{repeat}"
+    return f"{name}-{method['method']}{code}-k{k}-{repeat}"
