@@ -187,8 +187,8 @@ EXPERIMENT = Experiment(
         "Machines have squared hinge loss and no bias, and are trained for all classes at once by Newton's method, to "
         "within 1/1,000 of LIBLINEAR's objective or below it. C is 0.1, 1 and 10 for GCWS, and 1 to 1,000 for dense "
         "features.",
-        f"γ is that of the exact RBF machine on at most {GAMMA_ROWS:,} training rows, of 19 values over the range of "
-        "the papers.",
+        f"γ is that of the exact RBF machine on at most {GAMMA_ROWS:,} training rows, searched among 19 values over "
+        "the range of the papers.",
         "Letter has all rows of the papers. Covertype and RCV1 are parts of their sets, whose accuracies cannot be "
         "compared with the papers', but the order of the methods can.",
         "The papers have their accuracies as curves only, without numbers, so no distance from them can be stated; the "
