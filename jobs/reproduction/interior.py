@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 TOLERANCE = 1e-6
 """Relative duality gap at which the method stops."""
 STEPS = 100
-STALLED = 10
+STALLED = 5
 """Number of consecutive steps without a smaller gap, near the optimum, after which rounding must be the reason."""
-RESIDUE = 1e-10
+RESIDUE = 1e-8
 """Maximum error of a kernel value that is computed from a factor."""
 
 
@@ -81,13 +81,14 @@ def optimum(factor: Floats, signs: Floats, C: float, *, bias: bool) -> Optimum:
     """
     Z = factor * signs[:, np.newaxis]
     sides = signs if bias else np.zeros(len(Z))
-    # 0 <= alpha <= C; low and high are the multipliers of these bounds, b is that of alpha @ sides = 0
-    alpha, b = np.full(len(Z), C / 2), 0.0
+    # 0 <= alpha <= C; low and high are the multipliers of these bounds, b is that of alpha @ sides = 0;
+    # room, C - alpha, has its own rounding errors, because C may be 1e16 times as large
+    alpha, room, b = np.full(len(Z), C / 2), np.full(len(Z), C / 2), 0.0
     slopes = Z @ (Z.T @ alpha) - 1
     low, high = 1 + np.maximum(slopes, 0), 1 + np.maximum(-slopes, 0)
     best, stalled = Optimum(alpha, b, math.inf), 0
     for _ in range(STEPS):
-        w, room = Z.T @ alpha, C - alpha
+        w = Z.T @ alpha
         margins = Z @ w + b * sides
         above = w @ w / 2 + C * np.maximum(0, 1 - margins).sum()
         gap = float((above - (alpha.sum() - w @ w / 2)) / above)
@@ -101,7 +102,8 @@ def optimum(factor: Floats, signs: Floats, C: float, *, bias: bool) -> Optimum:
         center = aimed**3 / (alpha @ low + room @ high) ** 2 / (2 * len(Z))
         x, dlow, dhigh, db = newton.step(center - alpha * low - x * dlow, center - room * high + x * dhigh)
         length = 0.99 * _length((alpha, x), (room, -x), (low, dlow), (high, dhigh))
-        alpha, low, high, b = alpha + length * x, low + length * dlow, high + length * dhigh, b + length * db
+        alpha, room, b = alpha + length * x, room - length * x, b + length * db
+        low, high = low + length * dlow, high + length * dhigh
     return best
 
 
@@ -132,6 +134,10 @@ class _Newton:
         return x, (to_low - low * x) / alpha, (to_high + high * x) / room, b
 
     def _solve(self, right: Floats) -> Floats:
+        x = self._woodbury(right)
+        return x + self._woodbury(right - self.diagonal * x - self.Z @ (self.Z.T @ x))
+
+    def _woodbury(self, right: Floats) -> Floats:
         inner = self.scale * cho_solve(self.inner, self.scale * (self.Z.T @ (right / self.diagonal)))
         solution: Floats = (right - self.Z @ inner) / self.diagonal
         return solution

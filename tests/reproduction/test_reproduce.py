@@ -24,6 +24,7 @@ from reproduction.experiment import Context, Experiment, Picture, Results, Table
 from reproduction.figures import DARK, LIGHT, draw
 from reproduction.html_report import cell_text, minutes
 from reproduction.parts import Parts, Workers
+from reproduction.reported import REPORTED, Reported
 from reproduction.rows import load_rows
 from sklearn.datasets import dump_svmlight_file
 
@@ -330,7 +331,7 @@ def few_rows(tmp_path_factory):
 def small(monkeypatch):
     """Experiments with a few small settings."""
     monkeypatch.setattr(svm_table, "QUICK_GAMMAS", (1.0, 4.0))
-    monkeypatch.setitem(svm_table.REPORTED, "webspam500", svm_table.Reported("sizes", 50.0, 90.0, 90.0, "Webspam"))
+    monkeypatch.setitem(REPORTED, "webspam500", Reported("sizes", 50.0, 90.0, 90.0, "Webspam"))
     monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
     for module in (accuracy_curves, four_methods):
         monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))
