@@ -8,10 +8,15 @@ and of an exponential one, and compares accuracy and times with LIBSVM and the e
 (RF) and with those whose constant and linear terms are exact (H0/1).
 
 Here columns are standardised over the training rows and rows divided by their lengths, because the kernels require rows
-in the unit ball. The exponential kernel is exp(<x, y> / s^2), s the mean distance of two training rows. Training rows
-are drawn by seed up to a limit. Results of each machine are at its best C by test accuracy.
+in the unit ball. The exponential kernel is exp(<x, y> / s^2), s the mean distance of two training rows. Where there are
+more than two classes, a random half of them is one class and the rest is the other, as in the paper to our
+recollection; accuracies are means over draws. Training rows are drawn by seed up to a limit. Results of each machine
+are at its best C by test accuracy.
 
-`dkfeat.MaclaurinFeatures` has the maps, `dkfeat.KernelMachine` the exact machine.
+Linear machines lose most on Covertype. For this set there are also machines with more components, with its seven
+classes, and the standard deviations of kernel values by theory.
+
+`dkfeat.MaclaurinFeatures` has the maps, `dkfeat.theory.maclaurin` the variances.
 """
 
 from __future__ import annotations
@@ -21,7 +26,16 @@ from typing import Any
 import numpy as np
 
 from .experiment import Cell, Context, Experiment, Picture, Results, Table, Verdict
-from .maclaurin_measures import MAPS, SERIES, exact_machine, gram_errors, linear_machine, prepared
+from .maclaurin_measures import (
+    MAPS,
+    SERIES,
+    deviations,
+    exact_machine,
+    gram_errors,
+    linear_machine,
+    machine_of_products,
+    prepared,
+)  # fmt: skip
 from .panels import Curve, Panel, panels_picture
 
 SETTINGS: dict[str, Any] = {
@@ -33,26 +47,35 @@ SETTINGS: dict[str, Any] = {
         "components": [20, 100, 500],
         "machines": 2,
         "grids": {"polynomial": [0.0001, 0.01], "exponential": [1.0, 100.0]},
+        "more": {"rows": 1000, "components": [500, 4000], "pairs": 100},
     },
     "full": {
         "dimensions": [10, 20, 50, 100, 200],
         "sizes": [10, 100, 1000, 5000],
         "repeats": 50,
         "rows": 10_000,
-        "components": [20, 50, 100, 200, 500],
-        "machines": 3,
-        "grids": {"polynomial": [0.0001, 0.001, 0.01, 0.1], "exponential": [1.0, 10.0, 100.0]},
+        "components": [20, 100, 500],
+        "machines": 2,
+        "grids": {"polynomial": [0.0001, 0.001, 0.01, 0.1], "exponential": [1.0, 10.0, 100.0, 1000.0]},
+        "more": {"rows": 3000, "components": [500, 2000, 8000, 16_000], "pairs": 1000},
     },
 }
-"""Sizes by mode. Figure 1: dimensions, components, repetitions; table 1: rows, components, repetitions, values of C."""
+"""Sizes by mode. Figure 1: dimensions, components, repetitions; table 1: rows, components, repetitions, values of C.
+
+Experiments on Covertype with more components: rows, components, pairs of rows for the deviations.
+"""
 SETS = ("nursery", "spambase", "adult_a9a", "ijcnn1val", "covtype20k")
 NAMES = {"polynomial": "(1 + ⟨x, y⟩)¹⁰", "exponential": "exp(⟨x, y⟩ / s²)"}
 DRAWN = ("RF", "RF, kernel's measure")
 """Maps whose Gram matrices are compared."""
+TRAINED = ("RF", "H0/1")
+"""Maps whose machines are compared with the exact one."""
+DIFFICULT = "covtype20k"
+"""Set on which linear machines lose most."""
 JUDGED = list(SERIES)[1:]
 """Kernels with verdicts on their errors: not the homogeneous one, for which 2,047 of 2,048 components of RF are 0."""
-MIN_ROWS = 5000
-"""Minimum number of training rows to compare times."""
+MIN_ROWS = 9000
+"""Minimum number of training rows to compare times: about the paper's, of which most sets have 10,000 and more."""
 Errors = dict[tuple[str, int, str], Any]
 """Errors by kernel, dimension and map."""
 Machines = dict[tuple[str, str], dict[str, Any]]
@@ -73,17 +96,29 @@ def run(context: Context) -> Results:
     found = context.cached_all(gram_errors, tasks)
     errors = {index: found[key] for index, key in keys.items()}
     machines: Machines = {}
+    more: dict[str, Any] = {}
     for name in SETS:
         data = context.rows(name)
-        if data is not None:
-            rows = prepared(data.sample(settings["rows"], 2 * settings["rows"], seed=context.seed))
-            for kernel in NAMES:
-                machines[name, kernel] = _measured(context, f"{name}-{len(rows.y)}-{kernel}", rows, kernel)
-                machines[name, kernel]["rows"] = len(rows.y)
+        if data is None:
+            continue
+        if name == DIFFICULT:
+            most = settings["more"]["rows"]
+            rows = prepared(data.sample(most, most, seed=context.seed))
+            more = {kernel: _more(context, f"{name}-{len(rows.y)}-{kernel}", rows, kernel) for kernel in NAMES}
+        rows = prepared(data.sample(settings["rows"], settings["rows"], seed=context.seed))
+        for kernel in NAMES:
+            machines[name, kernel] = _measured(context, f"{name}-{len(rows.y)}-{kernel}", rows, kernel)
+            machines[name, kernel]["rows"] = len(rows.y)
     return Results(
-        tables=[_table(machines, kernel, settings["components"]) for kernel in NAMES],
-        pictures=[_errors_picture(errors, settings)]
-        + [_accuracies_picture(machines, kernel, settings["components"]) for kernel in NAMES if machines],
+        tables=[
+            *(_table(machines, kernel, settings["components"]) for kernel in NAMES),
+            _deviations_table(more, settings),
+        ],
+        pictures=[
+            _errors_picture(errors, settings),
+            *(_accuracies_picture(machines, kernel, settings["components"]) for kernel in NAMES if machines),
+            *([_more_picture(more, settings)] if more else []),
+        ],
         verdicts=[*_error_verdicts(errors, settings), *_machine_verdicts(machines, settings["components"])],
     )
 
@@ -91,15 +126,36 @@ def run(context: Context) -> Results:
 def _measured(context: Context, key: str, rows: Any, kernel: str) -> dict[str, Any]:
     """Measure one kernel's machines on one data set."""
     settings = SETTINGS[context.mode]
-    grid = settings["grids"][kernel]
-    tasks = {f"exact-{key}-{C:g}": {"kernel": kernel, "C": C} for C in grid}
-    exact = context.cached_all(exact_machine, tasks, rows)
-    common = {"kernel": kernel, "grid": grid, "repeats": settings["machines"], "seed": context.seed}
-    keys = {(m, size): f"linear-{key}-{i}-{size}" for i, m in enumerate(MAPS) for size in settings["components"]}
+    common = {
+        "kernel": kernel,
+        "grid": settings["grids"][kernel],
+        "repeats": settings["machines"],
+        "seed": context.seed,
+    }
+    exact = context.cached_all(exact_machine, {f"exact-{key}": common}, rows)[f"exact-{key}"]
+    keys = {(m, size): f"linear-{key}-{i}-{size}" for i, m in enumerate(TRAINED) for size in settings["components"]}
     tasks = {name: {"method": method, "size": size, **common} for (method, size), name in keys.items()}
     linear = context.cached_all(linear_machine, tasks, rows)
-    best = max(exact.values(), key=lambda machine: machine["accuracy"])
-    return {"exact": best, "linear": {index: linear[name] for index, name in keys.items()}}
+    return {"exact": exact, "linear": {index: linear[name] for index, name in keys.items()}}
+
+
+def _more(context: Context, key: str, rows: Any, kernel: str) -> dict[str, Any]:
+    """Measure machines with many components, and deviations of kernel values by theory."""
+    settings = SETTINGS[context.mode]
+    sizes, common = settings["more"]["components"], {"kernel": kernel, "seed": context.seed}
+    keys = {(m, size): f"more-{key}-{i}-{size}" for i, m in enumerate(MAPS) for size in sizes} | {
+        (None, 0): f"more-{key}-exact"
+    }
+    tasks = {
+        name: {"method": method, "size": size, "grid": settings["grids"][kernel], **common}
+        for (method, size), name in keys.items()
+    }
+    found = context.cached_all(machine_of_products, tasks, rows)
+    theory = {"size": sizes[0], "pairs": settings["more"]["pairs"], **common}
+    return {
+        "machines": {index: found[name] for index, name in keys.items()},
+        "deviations": context.cached_all(deviations, {f"deviations-{key}": theory}, rows)[f"deviations-{key}"],
+    }
 
 
 def _table(machines: Machines, kernel: str, components: list[int]) -> Table:
@@ -107,20 +163,40 @@ def _table(machines: Machines, kernel: str, components: list[int]) -> Table:
     rows: list[list[Cell]] = []
     for name in SETS:
         if (name, kernel) not in machines:
-            rows.append([name, "no data", *[None] * (5 + len(MAPS))])
+            rows.append([name, "no data", *[None] * (5 + len(TRAINED))])
             continue
         found = machines[name, kernel]
         exact, h01 = found["exact"], found["linear"]["H0/1", most]
-        accuracies = [exact["accuracy"], *[found["linear"][method, most]["accuracy"] for method in MAPS]]
+        accuracies = [exact["accuracy"], *[found["linear"][method, most]["accuracy"] for method in TRAINED]]
         gains = [f"{exact[part] / max(h01[part], 1e-3):.1f}" for part in ("train", "test")]
         times = [cell for part, gain in zip(("train", "test"), gains, strict=True) for cell in (exact[part], gain)]
         rows.append([name, found["rows"], *accuracies, *times])
-    columns = ["set", "training rows", "exact, %", *[f"{method}, %" for method in MAPS]]
+    columns = ["set", "training rows", "exact, %", *[f"{method}, %" for method in TRAINED]]
     columns += ["training exact, s", "H0/1 faster, times", "testing exact, s", "H0/1 faster, times"]
     note = (
-        f"D = {most}. Times are those of one core and include the computation of features. Each machine has its best C."
+        f"D = {most}. Times are those of one core and include the computation of features. Each machine has its best "
+        "C. The paper's numbers are not known to us."
     )
     return Table(f"Accuracy and speed-up, kernel {NAMES[kernel]}", columns, rows, note)
+
+
+def _deviations_table(more: dict[str, Any], settings: dict[str, Any]) -> Table:
+    rows: list[list[Cell]] = []
+    for kernel, name in NAMES.items():
+        if not more:
+            rows.append([name, "no data", *[None] * len(MAPS)])
+            continue
+        found = more[kernel]["deviations"]
+        rows.append([name, found["difference"], *[found[method] for method in MAPS]])
+    size = settings["more"]["components"][0]
+    return Table(
+        f"Kernel values of {DIFFICULT}: standard deviation over difference of classes",
+        ["kernel", "difference of classes", *MAPS],
+        rows,
+        f"D = {size}. The difference is that between the mean kernel values of two rows of the same class and of two "
+        "classes. The other columns have the standard deviation of a kernel value's estimate, by theory, over it: the "
+        f"square of a number, times {size}, is the D at which they are equal.",
+    )
 
 
 def _error_verdicts(errors: Errors, settings: dict[str, Any]) -> list[Verdict]:
@@ -163,7 +239,7 @@ def _machine_verdicts(machines: Machines, components: list[int]) -> list[Verdict
     if not machines:
         return [Verdict(sentence, None, "No data.") for sentence in (near, trains, tests, better)]
     losses = {
-        f"{name}, {kernel}": found["exact"]["accuracy"] - max(found["linear"][m, most]["accuracy"] for m in MAPS)
+        f"{name}, {kernel}": found["exact"]["accuracy"] - max(found["linear"][m, most]["accuracy"] for m in TRAINED)
         for (name, kernel), found in machines.items()
     }
     h01 = [
@@ -227,7 +303,7 @@ def _accuracies_picture(machines: Machines, kernel: str, components: list[int]) 
         if (name, kernel) not in machines:
             continue
         found, curves = machines[name, kernel], []
-        for i, method in enumerate(MAPS):
+        for i, method in enumerate(TRAINED):
             cells = [found["linear"][method, size] for size in components]
             values, error = ([cell[part] for cell in cells] for part in ("accuracy", "error"))
             curves.append(Curve(method, components, values, i, error=error))
@@ -238,25 +314,53 @@ def _accuracies_picture(machines: Machines, kernel: str, components: list[int]) 
     return panels_picture(f"accuracy-{kernel}", f"Figure 2: accuracy, {kernel} kernel", panels, text)
 
 
+def _more_picture(more: dict[str, Any], settings: dict[str, Any]) -> Picture:
+    sizes, panels = settings["more"]["components"], []
+    for kernel, name in NAMES.items():
+        found = more[kernel]["machines"]
+        for labels, words in (("halves", "two halves of the classes"), ("classes", "seven classes")):
+            curves = [
+                Curve(method, sizes, [found[method, size][labels] for size in sizes], i)
+                for i, method in enumerate(MAPS)
+            ]
+            curves.append(Curve("exact kernel", sizes, [found[None, 0][labels]] * len(sizes), -1, "dashes"))
+            panels.append(Panel(f"{name}, {words}", "components", "accuracy, %", curves, "log"))
+    text = (
+        f"Test accuracy on {DIFFICULT} with many components, {settings['more']['rows']:,} training rows. All machines "
+        "are LIBSVM's, with inner products of features as kernel values. Dashes: the exact kernel."
+    )
+    return panels_picture("more", "More components, until linear machines meet the exact one", panels, text)
+
+
 EXPERIMENT = Experiment(
     name="maclaurin",
     title="Random Maclaurin features of dot-product kernels",
     source="P. Kar and H. Karnick, Random Feature Maps for Dot Product Kernels, AISTATS 2012: figures 1–2, table 1",
     split_note=(
         "nursery, spambase, adult_a9a, ijcnn1val, covtype20k by their train and test files, at most 10,000 training "
-        "rows (quick: 1,500) and twice as many for testing, drawn by seed; columns standardised, rows of length 1."
+        "rows (quick: 1,500) and as many for testing, drawn by seed; columns standardised, rows of length 1; of more "
+        "than two classes a random half against the others, drawn by seed."
     ),
     differences=[
-        "Cod-RNA is not available; ijcnn1val and covtype20k are parts of IJCNN and of Covertype with its seven "
-        "classes; nursery is coded by ordinals. The paper's statements are therefore checked, but not its accuracies "
-        "and times.",
-        "The exact machine computes all kernel values by a matrix product before LIBSVM starts, which is fast for "
-        "few rows, so gains in training time are small. Times are those of one core.",
-        "Each machine is shown at the C with the best test accuracy, which favours all machines equally.",
+        "We know the paper's statements, not its numbers: no table has a distance from the paper. Cod-RNA is not "
+        "available; ijcnn1val and covtype20k are parts of IJCNN and of Covertype; nursery is coded by ordinals.",
+        "To our recollection the paper makes two classes of more at random. With a machine for each of Covertype's "
+        "seven classes against the others, and a tolerance of 0.1, 500 components stay 5 to 11 points below the exact "
+        "machine. On 4,000 rows, polynomial kernel, H0/1 loses 2.7 points on seven classes (RF 5.8) in 7 to 9 s, "
+        "and 1.5 and 2.1 on two draws of halves (RF 2.2 and 4.4) in 1.5 to 3.0 s.",
+        "LIBLINEAR's tolerance is 0.01, its default for the primal solver. At 0.1, H0/1 with 500 components loses "
+        "another 1.6 to 2.2 points on 10,000 rows of Covertype, in 8 to 27% of the time. The dual solver at its "
+        "default, 0.1, is as accurate and takes twice as long.",
+        "The scale of rows is not the reason for losses: on 2,000 rows of Covertype, H0/1 is at most 2.8 points below "
+        "the exact machine with columns standardised, in [0, 1] or unscaled and rows divided by their own length, and "
+        "with rows divided by the largest length.",
+        "In the exact machine's times LIBSVM computes kernel values from sparse rows during training, as in 2012. From "
+        "dense rows, as scikit-learn passes them on, it takes 2.1 s instead of 5.1 s on 10,000 rows of Covertype.",
+        "Each machine is shown at the smallest C less than 0.2 points below the best test accuracy, which favours all "
+        "machines equally.",
         "In addition to the paper's measure on degrees, 1 / 2ⁿ⁺¹, our default is shown, which follows the kernel's "
         "weights. It has smaller errors. But for the polynomial kernel it draws mostly products of five sums, and a "
-        "few such components carry little information. The paper's measure draws low degrees more often, and its "
-        "accuracies are higher.",
+        "few such components carry little information. The paper's measure draws low degrees more often.",
         "For ⟨x, y⟩¹⁰ the paper's measure draws the only degree of the kernel once in 2,048 components: for small D "
         "most RF features are 0.",
     ],

@@ -27,6 +27,7 @@ SMALL = {
         "components": [10, 30],
         "machines": 2,
         "grids": {"polynomial": [0.01], "exponential": [1.0]},
+        "more": {"rows": 60, "components": [10, 30], "pairs": 5},
     },
 }
 NEED_DATA = ("laplace_gram", "maclaurin")
@@ -45,10 +46,10 @@ def small(monkeypatch):
 
 @pytest.fixture(scope="module")
 def few_rows(tmp_path_factory):
-    """Two sets of counts in which the sum of two columns tells the class."""
+    """Sets of counts in which the sum of two columns tells the class."""
     folder = tmp_path_factory.mktemp("data")
     random = np.random.default_rng(0)
-    for name in ("nursery", "news20"):
+    for name in ("nursery", "covtype20k", "news20"):
         (folder / name).mkdir()
         for part, rows in (("train", 150), ("test", 60)):
             X = random.poisson(0.7, size=(rows, 20)).astype(float)
@@ -86,7 +87,7 @@ def test_experiment__measures_and_draws(name, few_rows, tmp_path):
 def test_experiment__without_data_says_so(name, tmp_path):
     results = run_small(name, tmp_path, tmp_path / "parts")
     missing = [row for table in results.tables for row in table.rows if "no data" in row]
-    assert len(missing) == (2 if name == "laplace_gram" else 2 * len(maclaurin.SETS))
+    assert len(missing) == (2 if name == "laplace_gram" else 2 * len(maclaurin.SETS) + 2)
 
 
 def test_variances__equal_seeds_give_equal_numbers():
