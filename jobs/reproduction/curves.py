@@ -40,7 +40,7 @@ CODED = ("gcws", "dart")
 GAMMA_ROWS = 2_000
 """Maximum number of training rows on which γ is chosen."""
 GRAM_WORK = 0.125
-"""Product of codes of a row and classes, relative to the number of rows, above which inner products take less time."""
+"""Codes of a row times classes, of which ten count, relative to the rows, above which inner products take less time."""
 CODES_AT_ONCE = 512
 """Number of rows that are compared with all others in one step."""
 
@@ -138,7 +138,7 @@ def point(
     gram = None
     if method in CODED:  # rows hold k ones: scale them to length 1, which the other features nearly have
         train, test = (rows * np.float32(1 / math.sqrt(k)) for rows in (train, test))
-        if k * len(np.unique(found.y)) > GRAM_WORK * len(found.y):
+        if k * min(len(np.unique(found.y)), 10) > GRAM_WORK * len(found.y):
             gram = equal_codes(features.encode(found.X), k, (bits or 8) + level_bits)
     return squared_hinge_accuracies(train, found.y, test, found.y_test, grid, gram=gram)
 
