@@ -38,7 +38,9 @@ def tables(kinds: Sequence[dict[str, Any]]) -> str:
         ]
         figures = dict.fromkeys(figure for marks in of_kinds for figure in marks)
         rows = [[figure, *cells([marks.get(figure) for marks in of_kinds])] for figure in figures]
-        first, _, _ = str(ast.get_docstring(ast.parse((BENCHMARKS / f"{name}.py").read_text()))).partition("\n")
+        first, _, _ = str(
+            ast.get_docstring(ast.parse((BENCHMARKS / f"{name}.py").read_text(encoding="utf-8")))
+        ).partition("\n")
         parts += [f"## {name}", first, table(["", "mark", *head], rows)]
     return "\n\n".join(parts)
 

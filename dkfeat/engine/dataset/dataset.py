@@ -229,7 +229,7 @@ class ShardDataset:
 
         With `shuffle`, shards are read in a random order and rows are drawn at random from a buffer. The order is
         nearly uniform if the buffer holds several shards, and exactly uniform if it holds all rows. Background threads
-        read the next `loaders` shards meanwhile. Memory use is about twice the buffer and `loaders` + 2 shards.
+        read the next `loaders` shards meanwhile. Memory use is up to 3.5 times the buffer, and `loaders` + 2 shards.
 
         Parameters
         ----------

@@ -194,13 +194,16 @@ def shuffle_batches(
     Yields
     ------
     batch : RowBlock
-        Each row is in exactly one batch. At most about ``2 * kept`` rows and two shards are in memory.
+        Each row is in exactly one batch. Memory use is up to that of ``3.5 * kept`` rows and of one shard.
     """
     enough = kept + max(rows, kept // 2)  # many small shards are added at once
-    buffer = _Buffer(min(sum(sizes), enough + max(sizes, default=0)))
+    most = min(sum(sizes), enough + max(sizes, default=0))
+    buffer: _Buffer | _SparseBuffer | None = None
     parts: list[RowBlock] = []
     held = 0
     for shard in shards:
+        if buffer is None:
+            buffer = _SparseBuffer() if sparse.issparse(shard.X) else _Buffer(most)
         parts.append(shard)
         held += shard.n_rows
         del shard
@@ -209,13 +212,34 @@ def shuffle_batches(
             drawn = (held - kept) // rows * rows
             yield from buffer.draw(drawn, rows)
             held -= drawn
-    if held:
+    if buffer is not None and held:
         buffer.add(parts, rng)
         yield from buffer.draw(held, rows)
 
 
+class _SparseBuffer:
+    """Shuffled sparse rows: as their lengths differ, they cannot take the places of others, and are joined anew."""
+
+    def __init__(self) -> None:
+        self._rows: RowBlock | None = None
+        self._order = np.arange(0)
+
+    def add(self, parts: list[RowBlock], rng: np.random.Generator) -> None:
+        """Add and empty the parts, and shuffle all rows."""
+        self._rows = join_blocks(parts if self._rows is None else [self._rows, *parts])
+        self._order = rng.permutation(self._rows.n_rows)
+        parts.clear()
+
+    def draw(self, n_rows: int, batch: int) -> Iterator[RowBlock]:
+        """Remove the first rows of the order, in batches."""
+        assert self._rows is not None
+        for start in range(0, n_rows, batch):
+            yield self._rows.take(self._order[start : min(start + batch, n_rows)])
+        self._rows = self._rows.take(self._order[n_rows:])
+
+
 class _Buffer:
-    """Shuffled rows in memory that is allocated once: new rows take the places of those that were drawn.
+    """Shuffled rows of equal length, in memory that is allocated once: new rows take the places of drawn ones.
 
     Parameters
     ----------

@@ -283,8 +283,8 @@ def inherit_source(
 def inherit_row_options(source: Source, name: str, options: Mapping[str, Any], label_dtype: str) -> Source:
     """Take the options by which other rows were read, except those of labels, for rows that need no labels.
 
-    Labels get `label_dtype` unless the source sets another type; a column of labels that the files of the source do not
-    have is left out.
+    Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name,
+    and its files do not have, is left out.
 
     Raises
     ------

@@ -31,10 +31,11 @@ def remove_superseded(storage: Storage, manifest: Manifest) -> None:
         names = storage.list(META, sized=())
         kept = metadata.kept_numbers(manifest.number)
         numbers = [int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None]
+        superseded = [number for number in numbers if number < kept.start]
         plans = [name for name in names if (match := PLAN_NAME.fullmatch(name)) and int(match[1]) < manifest.number]
         heads = metadata.read_heads(storage, kept)
         needed = {entry.name for head in heads for entry in head.segments}
-        for number in (number for number in numbers if number < kept.start):
+        for number in superseded:
             for segment in _segments(storage, number):
                 if segment in names and segment not in needed:
                     storage.remove(f"{META}/{segment}")
