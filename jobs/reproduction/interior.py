@@ -81,9 +81,12 @@ def optimum(factor: Floats, signs: Floats, C: float, *, bias: bool) -> Optimum:
     """
     Z = factor * signs[:, np.newaxis]
     sides = signs if bias else np.zeros(len(Z))
-    # 0 <= alpha <= C; low and high are the multipliers of these bounds, b is that of alpha @ sides = 0;
+    # 0 <= alpha <= C; low and high are the multipliers of these bounds, b is that of alpha @ sides = 0, which holds at
+    # the start already, because otherwise the gap may be negative far from the optimum;
     # room, C - alpha, has its own rounding errors, because C may be 1e16 times as large
-    alpha, room, b = np.full(len(Z), C / 2), np.full(len(Z), C / 2), 0.0
+    counts = np.where(signs > 0, *(np.count_nonzero(signs == side) for side in (1, -1)))
+    alpha = C / 2 * (counts.min() / counts if bias else np.ones(len(Z)))
+    room, b = C - alpha, 0.0
     slopes = Z @ (Z.T @ alpha) - 1
     low, high = 1 + np.maximum(slopes, 0), 1 + np.maximum(-slopes, 0)
     best, stalled = Optimum(alpha, b, math.inf), 0

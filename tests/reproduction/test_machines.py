@@ -50,6 +50,20 @@ def test_optimum__kernel_objective_is_libsvms_at_most(rows, C):
     assert np.abs(found.weights).max() <= C
 
 
+@pytest.mark.parametrize("few", [1, 2, 4])
+def test_optimum__of_few_rows_against_many(rows, few):
+    values, y, C = rows[2][:80, :80], np.where(np.arange(80) < few, 1.0, -1.0), 0.17783
+    found = optimum(kernel_factor(values), y, C, bias=True)
+    peer = SVC(kernel="precomputed", C=C, tol=1e-7).fit(values, y)
+    least = C * losses(y, peer.decision_function(values)) + peer.dual_coef_[0] @ (
+        values[np.ix_(peer.support_, peer.support_)] @ peer.dual_coef_[0] / 2
+    )
+    objective = found.weights @ values @ found.weights / 2 + C * losses(y, values @ found.weights + found.bias)
+    assert objective == pytest.approx(least, rel=1e-5)
+    assert abs(found.weights.sum()) < 1e-6 * C
+    assert 0 <= found.gap < 1e-6
+
+
 def test_optimum__separates_rows_at_a_huge_c(rows):
     X = rows[0][:40]
     y = np.where(X[:, 0] + 1e-3 > 0, 1.0, -1.0)
