@@ -119,7 +119,8 @@ class Machines:
             r -= step * (p + self._back(curved))
             Zr = self.rows @ r
             squared, last = self._inner(r, r, Zr), squared
-            turn = (squared / np.maximum(last, 1e-30)).astype(np.float32)
+            # where rounding leaves a squared norm below 0, further turns would grow without limit
+            turn = np.where(squared > enough, squared / np.maximum(last, 1e-30), 0).astype(np.float32)
             p = r + turn * p
             Zp = Zr + turn * Zp
         return d, Zd

@@ -42,6 +42,19 @@ def test_trained__has_the_objective_of_liblinear(form, C):
     assert (ours < least * 1.001).all()
 
 
+def test_trained__inner_products_of_low_rank_whose_gradient_is_lost_in_rounding():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(60, 3)).astype(np.float32)
+    rows[30:] = rows[:30]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    signs = np.where(random.random((60, 6)) < 0.2, 1, -1).astype(np.float32)
+    grams, features = Machines(rows @ rows.T, is_gram=True), Machines(rows)
+    for C in (10.0, 1000.0):
+        _, ours = grams.trained(signs, C, *grams.zeros(6))
+        _, wanted = features.trained(signs, C, *features.zeros(6))
+        np.testing.assert_allclose(ours, wanted, atol=0.05)
+
+
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_accuracies__are_those_of_liblinear(n_classes):
     y, forms, onehot = problem(n_classes, 600)
