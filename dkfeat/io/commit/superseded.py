@@ -53,6 +53,8 @@ def _segments(storage: Storage, number: int) -> list[str]:
     try:
         return [entry.name for entry in metadata.read_heads(storage, [number])[0].segments]
     except ShardError as fault:
+        if isinstance(fault.__cause__, OSError):  # it may be intact
+            raise
         logger.warning(
             "a superseded manifest is damaged; it is removed, and `dkfeat clean %s` removes the segments that only it "
             "lists: %s",

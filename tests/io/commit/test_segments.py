@@ -14,6 +14,7 @@ import pytest
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError
 from dkfeat.io.commit import begin as commit
 from dkfeat.io.commit.maintenance import abort, clean
+from dkfeat.io.commit.superseded import remove_superseded
 from dkfeat.io.manifest import batch_plan, metadata, segment
 from dkfeat.io.manifest.record_lists import planned_splits
 from dkfeat.io.shards import reader
@@ -230,6 +231,23 @@ def test_removal__of_a_damaged_manifest__goes_on(job, monkeypatch, caplog):
     assert len(names(job, "manifest")) == metadata.KEPT
     clean(job.target)
     assert_dataset_whole(job.target, committed=True)
+
+
+def test_removal__of_a_manifest_that_cannot_be_read_now__is_left_for_the_next_commit(job, monkeypatch, caplog):
+    add(job, 0, metadata.KEPT)
+    read = LocalStorage.read
+
+    def failing(storage, name):
+        if name.endswith("manifest-000001.json"):
+            raise OSError("not today")
+        return read(storage, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "kept_numbers", lambda newest: range(2, newest + 1))
+        patch.setattr(LocalStorage, "read", failing)
+        remove_superseded(open_storage(job.target), metadata.newest_manifest(open_storage(job.target)))
+    assert "manifest-000001.json" in names(job, "manifest")
+    assert "left for the next commit" in caplog.text
 
 
 def test_success__of_a_driver_that_went_on_after_its_manifest_was_removed__is_written_anew(job):
