@@ -168,6 +168,7 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
 
 
 RAW_ALPHA = 1e-6
+"""Strength of the l2 penalty of the baseline."""
 
 
 def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:

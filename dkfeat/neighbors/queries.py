@@ -43,9 +43,9 @@ def source_like(data: ShardDataset, queries: Any, storage_options: Mapping[str, 
         If another option differs from that of the data set.
     """
     found: Source = as_source(queries, None if isinstance(queries, Source) else storage_options)
-    found.files()  # a missing file is the first thing to report
+    files = found.files()  # a missing file is the first thing to report
     # float64: whatever numbers stand for unknown labels
-    return inherit_row_options(found, data.shards.storage.url, data.spec["input"], "float64")
+    return inherit_row_options(found, data.shards.storage.url, data.spec["input"], "float64", files)
 
 
 def checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,56 +32,29 @@ FIRST_GAMMAS = 8
 
 
 def linear_best(
-    data: str,
-    *,
-    name: str,
-    rows: int | None,
-    grid: Sequence[float],
-    seed: int,
-    test_rows: int | None = None,
-    split: int = 0,
-    optimal: bool = False,
+    data: str, *, grid: Sequence[float], seed: int, optimal: bool = False, **drawn: Any
 ) -> dict[str, float]:
-    """Find the best linear machine on rows of length 1: LIBLINEAR's, or the one at the optimum."""
-    found = _drawn(data, name, rows, test_rows, seed, split)
+    """Find the best linear machine on rows of length 1, `drawn` as by `_drawn`: LIBLINEAR's, or that at the optimum."""
+    found = _drawn(data, seed=seed, **drawn)
     train, test = unit_rows(found)
     solve = optimal_linear_accuracies if optimal else linear_accuracies
     return _best(grid, solve(train, found.y, test, found.y_test, grid, seed=seed))
 
 
-def gmm_best(
-    data: str,
-    *,
-    name: str,
-    rows: int | None,
-    grid: Sequence[float],
-    seed: int,
-    test_rows: int | None = None,
-    split: int = 0,
-) -> dict[str, float]:
-    """Find the best GMM machine on unscaled rows."""
-    found = _drawn(data, name, rows, test_rows, seed, split)
+def gmm_best(data: str, *, grid: Sequence[float], **drawn: Any) -> dict[str, float]:
+    """Find the best GMM machine on unscaled rows, `drawn` as by `_drawn`."""
+    found = _drawn(data, **drawn)
     gram, block = kernels.gmm(found.X), kernels.gmm(found.X_test, found.X)
     return _best(grid, kernel_accuracies(gram, found.y, block, found.y_test, grid))
 
 
-def rbf_best(
-    data: str,
-    *,
-    name: str,
-    rows: int | None,
-    grid: Sequence[float],
-    gammas: Sequence[float],
-    seed: int,
-    test_rows: int | None = None,
-    split: int = 0,
-) -> dict[str, float]:
-    """Find the best RBF machine over C and γ.
+def rbf_best(data: str, *, grid: Sequence[float], gammas: Sequence[float], **drawn: Any) -> dict[str, float]:
+    """Find the best RBF machine over C and γ on rows of length 1, `drawn` as by `_drawn`.
 
     Every eighth γ is tried first, then those four, two and one places from the best. At the best γ, values of C
     between those of the grid are tried, too. The kernel of each γ is a power of the one for γ = 1.
     """
-    found = _drawn(data, name, rows, test_rows, seed, split)
+    found = _drawn(data, **drawn)
     gram, block = kernels.rbf_cosine(found.X, gamma=1.0), kernels.rbf_cosine(found.X_test, found.X, gamma=1.0)
     power, power_block = np.empty_like(gram), np.empty_like(block)
 
@@ -104,7 +78,9 @@ def rbf_best(
     return max(best, attempt(best["gamma"], between), key=lambda each: each["accuracy"])
 
 
-def _drawn(data: str, name: str, rows: int | None, test_rows: int | None, seed: int, split: int) -> DataSet:
+def _drawn(
+    data: str, *, name: str, rows: int | None, seed: int, test_rows: int | None = None, split: int = 0
+) -> DataSet:
     """Read a set with the split of its files, or another random one of the same sizes."""
     found = load_rows(data, name)
     assert found is not None

@@ -280,11 +280,17 @@ def inherit_source(
     return source.replaced(**taken)
 
 
-def inherit_row_options(source: Source, name: str, options: Mapping[str, Any], label_dtype: str) -> Source:
+def inherit_row_options(
+    source: Source,
+    name: str,
+    options: Mapping[str, Any],
+    label_dtype: str,
+    files: Sequence[SourceFile] | None = None,
+) -> Source:
     """Take the options by which other rows were read, except those of labels, for rows that need no labels.
 
-    Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name,
-    and its files do not have, is left out.
+    Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name, and
+    its files do not have, is left out. `files` are those of the source, if they were listed.
 
     Raises
     ------
@@ -302,7 +308,8 @@ def inherit_row_options(source: Source, name: str, options: Mapping[str, Any], l
         source = inherit_source(source, name, {"input": options}, in_full=False)
     if not isinstance(source, ParquetSource) or source.label is None or sets_label:
         return source
-    return source if source.label in source.column_names(source.files()) else source.replaced(label=None)
+    names = source.column_names(source.files() if files is None else files)
+    return source if source.label in names else source.replaced(label=None)
 
 
 def inherit_map(
