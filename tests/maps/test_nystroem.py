@@ -161,6 +161,25 @@ def test_features__kernel_values_beyond_float32_are_multiplied_in_float64():
         assert (np.abs(features.transform(rows) - wanted) < 1e-5 * np.abs(wanted).max(axis=1, keepdims=True)).all()
 
 
+@pytest.mark.parametrize(
+    ("degree", "scale", "row_scale"),
+    [(3, 1.0, 1.0), (2, 1e10, 1e10), (1, 1e6, 1e33)],  # sums of the last would overflow float32
+)
+def test_features__of_float32_rows_with_a_polynomial_kernel(degree, scale, row_scale):
+    rows = np.random.default_rng(0).random((120, 300))
+    rows[:10] *= row_scale
+    rows[10:] *= scale
+    rows[5] = 0
+    X, params = rows.astype(np.float32), {"degree": degree, "coef0": float(degree == 3)}
+    features = NystroemFeatures(30, kernel="polynomial", kernel_params=params, random_state=1).fit(X[10:])
+    Z = features.transform(X)
+    landmarks = features.landmarks_.toarray()
+    wanted = kernels.polynomial(X.astype(np.float64), landmarks, **params) @ features.normalization_
+    assert (np.abs(Z - wanted) <= 1e-5 * np.abs(wanted).max(axis=1, keepdims=True)).all()
+    assert np.array_equal(features.transform(sp.csr_matrix(X)), Z)
+    assert np.array_equal(np.vstack([features.transform(X[at : at + 7]) for at in range(0, 120, 7)]), Z)
+
+
 def test_features__error_falls_with_more_landmarks():
     X = rows_for("gmm", 300)
     K = kernels.gmm(X)

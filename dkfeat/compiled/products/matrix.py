@@ -4,6 +4,9 @@ Rows, weights and sums are all float32 or all float64. Each term is added by a f
 zero adds nothing, so dense and sparse rows give equal bits, in blocks of any size. Products are added to the output, so
 columns may be processed in parts, in ascending order.
 
+Products of float32 may also be added to float64: then the terms of each 64 columns are summed in float32, and these
+sums in float64. Their rounding errors are about that of one float32, at nearly twice the speed of float64.
+
 A table has the shape (n_tiles, n_columns, 64): components are in tiles of 64, as `dkfeat.compiled.random.tables` draws
 them.
 """
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
@@ -32,6 +36,8 @@ _ROW_BLOCK = 384
 """Number of rows for which all tiles are read; a block of them stays in the caches."""
 _WEIGHTS_BYTES = 1 << 15
 """Bytes of a tile's weights that stay in the first-level cache for a block of rows."""
+_COLUMNS_AT_ONCE = 64
+"""Number of columns that are summed in float32 before they are added to float64."""
 _LINE = 64
 """Bytes of a vector, which is also a cache line."""
 
@@ -39,8 +45,15 @@ _LINE = 64
 def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: Any, rows: int) -> None:
     for row in range(rows):
         sums = out[to + row * out_step : to + row * out_step + TILE]
-        for k in range(len(weights)):
-            sums += x[at + row * step + k] * weights[k]
+        _add_row(x[at + row * step :], weights, sums)
+
+
+def _add_row(x: Any, weights: Any, out: Any) -> None:
+    sums = out if out.dtype == x.dtype else out.astype(x.dtype) * 0
+    for k in range(len(weights)):
+        sums += x[k] * weights[k]
+    if sums is not out:
+        out += sums
 
 
 def multiply_1(x, at, step, table, begin, count, out, to, out_step, width):  # noqa: ARG001 - saves time in machine code
@@ -58,10 +71,7 @@ def multiply_6(x, at, step, table, begin, count, out, to, out_step, width):  # n
 
 def multiply_listed(x, at, positions, table, begin, count, out, to, width):  # noqa: ARG001 - as in multiply_1
     """Apply `multiply_1` with row ``positions[at + k]`` of the table for ``x[at + k]``."""
-    chosen = table[begin:]
-    sums = out[to : to + TILE]
-    for k in range(at, at + count):
-        sums += x[k] * chosen[positions[k] * TILE : (positions[k] + 1) * TILE]
+    _add_row(x[at:], table[begin:].reshape(-1, TILE)[positions[at : at + count]], out[to : to + TILE])
 
 
 def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: list, n_components: Any) -> None:
@@ -70,8 +80,7 @@ def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: lis
     `weights_at` also receives the first component and the number of components. Components from `n_components` on are
     left out, except those that share registers with others.
     """
-    builder, align = code.builder, code.kinds[0].dtype.bitwidth // 8
-    lanes = _LINE // align
+    builder, lanes = code.builder, _LINE // (code.kinds[0].dtype.bitwidth // 8)
     vector = ir.VectorType(outputs[0].type.pointee, lanes)
     width = lanes * (4 if len(rows) == 1 or code.has_avx512 else 1)
     for first in range(0, TILE, width):
@@ -84,11 +93,14 @@ def _emit(code: Code, rows: list, weights_at: Callable, count: Any, outputs: lis
 
 def _emit_pass(code: Code, rows: list, weights_at: Callable, count: Any, targets: list) -> None:
     """Loop over k with the sums of each row's targets, which are vectors, in registers."""
-    builder, align = code.builder, code.kinds[0].dtype.bitwidth // 8
-    vector = targets[0][0].type.pointee
-    sums = [
-        [cgutils.alloca_once_value(builder, builder.load(target, align=align)) for target in row] for row in targets
-    ]
+    builder, align, out_align = code.builder, *(code.kinds[at].dtype.bitwidth // 8 for at in (0, 6))
+    vector = ir.VectorType(code.element(0), _LINE // align)
+    is_wider = out_align > align
+
+    def initial(target: Any) -> Any:
+        return ir.Constant(vector, None) if is_wider else builder.load(target, align=out_align)
+
+    sums = [[cgutils.alloca_once_value(builder, initial(target)) for target in row] for row in targets]
     with cgutils.for_range(builder, count) as loop:
         pointer = builder.bitcast(weights_at(loop.index), vector.as_pointer())
         weights = [builder.load(builder.gep(pointer, [I64(v)]), align=align) for v in range(len(targets[0]))]
@@ -98,7 +110,11 @@ def _emit_pass(code: Code, rows: list, weights_at: Callable, count: Any, targets
                 builder.store(call_intrinsic(builder, "fmuladd", value, weight, builder.load(total)), total)
     for row_targets, totals in zip(targets, sums, strict=True):
         for target, total in zip(row_targets, totals, strict=True):
-            builder.store(builder.load(total), target, align=align)
+            result = builder.load(total)
+            if is_wider:
+                added = builder.fpext(result, target.type.pointee)
+                result = builder.fadd(builder.load(target, align=out_align), added)
+            builder.store(result, target, align=out_align)
 
 
 _OFFSETS = types.Array(types.int64, 1, "C")
@@ -108,7 +124,7 @@ def _emit_rows(code: Code, *values: Any, n_rows: int) -> None:
     x, at, step, table, begin, count, out, to, out_step, n_components = values
     builder, kind = code.builder, code.element(0)
     starts = [code.pointer(0, x, start, kind) for start in code.offsets(at, step, n_rows)]
-    outputs = [code.pointer(6, out, start, kind) for start in code.offsets(to, out_step, n_rows)]
+    outputs = [code.pointer(6, out, start, code.element(6)) for start in code.offsets(to, out_step, n_rows)]
     first_weight = code.pointer(3, table, begin, kind)
     rows = [lambda k, start=start: builder.gep(start, [k]) for start in starts]
 
@@ -122,7 +138,7 @@ def _emit_listed(code: Code, *values: Any) -> None:
     x, at, positions, table, begin, count, out, to, n_components = values
     builder, kind = code.builder, code.element(0)
     start, first_position = code.pointer(0, x, at, kind), code.pointer(2, positions, at, I64)
-    first_weight, output = code.pointer(3, table, begin, kind), code.pointer(6, out, to, kind)
+    first_weight, output = code.pointer(3, table, begin, kind), code.pointer(6, out, to, code.element(6))
 
     def weights_at(k: Any, first: int, width: int) -> Any:
         column = builder.load(builder.gep(first_position, [k]))
@@ -135,12 +151,12 @@ def _emit_listed(code: Code, *values: Any) -> None:
     _emit(code, [lambda k: builder.gep(start, [k])], weights_at, count, [output], n_components)
 
 
-for _type in (types.float32, types.float64):
-    _numbers = types.Array(_type, 1, "C")
+_FLOAT32, _FLOAT64 = (types.Array(_type, 1, "C") for _type in (types.float32, types.float64))
+for _numbers, _out in ((_FLOAT32, _FLOAT32), (_FLOAT64, _FLOAT64), (_FLOAT32, _FLOAT64)):
     for _function, _n_rows in ((multiply_1, 1), (multiply_6, _ROWS)):
-        _kinds = *(_numbers, types.intp, types.intp) * 3, types.intp
+        _kinds = *(_numbers, types.intp, types.intp) * 2, _out, types.intp, types.intp, types.intp
         register(_function, _kinds, partial(_emit_rows, n_rows=_n_rows), types.none)
-    _listed = (_numbers, types.intp, _OFFSETS, _numbers, types.intp, types.intp, _numbers, types.intp, types.intp)
+    _listed = (_numbers, types.intp, _OFFSETS, _numbers, types.intp, types.intp, _out, types.intp, types.intp)
     register(multiply_listed, _listed, _emit_listed, types.none)
 
 
@@ -155,11 +171,11 @@ def multiply_dense(x, n_samples, n_columns, table, n_components, out, to, step):
     table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
     n_components : int
         Number of components, of which the last tile may have fewer than 64; its other sums are arbitrary.
-    out : ndarray, flat, of the same dtype
+    out : ndarray, flat, of the same dtype, or float64
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
-    column_block = _WEIGHTS_BYTES // (TILE * x.itemsize)
+    column_block = _WEIGHTS_BYTES // (TILE * x.itemsize) if x.itemsize == out.itemsize else _COLUMNS_AT_ONCE
     for first in range(0, n_samples, _ROW_BLOCK):
         last = min(first + _ROW_BLOCK, n_samples)
         for done in range(0, n_components, TILE):
@@ -190,11 +206,18 @@ def multiply_sparse(indptr, positions, values, n_columns, table, n_components, o
     n_columns, n_components : int
         As in `multiply_dense`.
     table : ndarray of shape (n_tiles * n_columns * 64,), of the same dtype
-    out : ndarray, flat, of the same dtype
+    out : ndarray, flat, of the same dtype, or float64
         Row i is added to ``out[to + i * step:][:n_tiles * 64]``.
     to, step : int
     """
     for done in range(0, n_components, TILE):
+        begin, width = done * n_columns, n_components - done
         for i in range(indptr.shape[0] - 1):
-            at, count, target = indptr[i], indptr[i + 1] - indptr[i], to + i * step + done
-            multiply_listed(values, at, positions, table, done * n_columns, count, out, target, n_components - done)
+            at, last, target = indptr[i], indptr[i + 1], to + i * step + done
+            while at < last:
+                end = last
+                if values.itemsize < out.itemsize:
+                    limit = (positions[at] // _COLUMNS_AT_ONCE + 1) * _COLUMNS_AT_ONCE
+                    end = at + np.searchsorted(positions[at : min(last, at + _COLUMNS_AT_ONCE)], limit)
+                multiply_listed(values, at, positions, table, begin, end - at, out, target, width)
+                at = end

@@ -7,6 +7,7 @@ prepared, for dense and sparse rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.products.rows import decay_features, sum_magnitudes
 from dkfeat.compiled.random.tables import TILE
 from dkfeat.kernels import NamedKernel
+from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS, of_inner_products
 from dkfeat.kernels.minmax import GmmColumns, exponentiated
 from dkfeat.kernels.rbf import unit_rows
@@ -25,6 +27,10 @@ from dkfeat.validation import rows_as_csr
 _LONGEST = 1e5
 """Maximum of gamma times a squared length: inner products of float64 then give an exponent to about 1e-11. The exact
 kernel, which computes differences, is used for longer rows."""
+_LARGEST = 2.0**32
+"""Largest magnitude of a row whose products are summed in float32, which they must not overflow."""
+_HIGHEST_DEGREE = 4
+"""Highest degree of a polynomial kernel of products summed in float32: a power multiplies their relative error."""
 
 
 class LandmarkKernel(ABC):
@@ -100,7 +106,7 @@ class GmmKernel(LandmarkKernel):
 
 
 class ProductKernel(LandmarkKernel):
-    """Kernel values from inner products with the landmarks in float64."""
+    """Kernel values from inner products with the landmarks in float64, or partly in float32 where that is enough."""
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
@@ -108,9 +114,14 @@ class ProductKernel(LandmarkKernel):
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
-        products = np.zeros((X.shape[0], self._width))
-        self.products.add(self.products.as_rows(X), products)
-        return _rounded(of_inner_products(self.kernel.name, self._without_padding(products), self.kernel.params), dtype)
+        if dtype == X.dtype == np.float32 and self._has_single:
+            products = self._products(X, np.float32)
+            others = np.flatnonzero(largest_magnitudes(X) > _LARGEST)
+            if len(others):
+                products[others] = self._products(X[others], np.float64)
+        else:
+            products = self._products(X, np.float64)
+        return _rounded(of_inner_products(self.kernel.name, products, self.kernel.params), dtype)
 
     @property
     def n_bytes(self) -> int:
@@ -121,8 +132,17 @@ class ProductKernel(LandmarkKernel):
     def _width(self) -> int:
         return -(-self.landmarks.shape[0] // TILE) * TILE
 
-    def _without_padding(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.ascontiguousarray(values[:, : self.landmarks.shape[0]])
+    @cached_property
+    def _has_single(self) -> bool:
+        """True if products of float32 rows, summed in float32 in parts, are as good as kernel values of float32."""
+        degree = self.kernel.params.get("degree")
+        is_low = self.kernel.name == "polynomial" and isinstance(degree, int) and degree <= _HIGHEST_DEGREE
+        return is_low and self.products.has_single
+
+    def _products(self, X: Any, dtype: Any) -> NDArray[np.float64]:
+        products = np.zeros((X.shape[0], self._width))
+        self.products.add(self.products.as_rows(X, dtype), products)
+        return np.ascontiguousarray(products[:, : self.landmarks.shape[0]])
 
 
 class DistanceKernel(ProductKernel):

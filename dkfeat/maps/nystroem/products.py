@@ -1,4 +1,4 @@
-"""Inner products of rows with landmarks in float64, from a dense table or column by column.
+"""Inner products of rows with landmarks, from a dense table or column by column, summed in float64.
 
 The order of a sum depends on the landmarks alone, and a zero adds nothing, so dense and sparse rows have equal bits.
 """
@@ -6,6 +6,7 @@ The order of a sum depends on the landmarks alone, and a zero adds nothing, so d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,12 @@ _FEW_CELLS = 1 << 18
 class LandmarkProducts(ABC):
     """Inner products with the landmarks."""
 
+    has_single = False
+    """Whether `as_rows` may convert to float32, too: products of 64 columns are then summed in float32."""
+
     @abstractmethod
-    def as_rows(self, X: Any) -> Any:
-        """Convert finite dense rows, or canonical sparse ones, to float64 in the form that `add` takes."""
+    def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
+        """Convert finite dense rows, or canonical sparse ones, to the form that `add` takes."""
 
     @abstractmethod
     def add(self, rows: Any, out: NDArray[np.float64]) -> None:
@@ -51,13 +55,25 @@ class _FromTable(LandmarkProducts):
         self.n_landmarks = landmarks.shape[0]
         self.table = as_tiles(landmarks.toarray().T, np.float64)
 
-    def as_rows(self, X: Any) -> Any:
+    @cached_property
+    def single_table(self) -> NDArray[np.float32]:
+        """Table of float32, of the same values if they are float32."""
+        return self.table.astype(np.float32)
+
+    @cached_property
+    def has_single(self) -> bool:  # type: ignore[override]
+        """See `LandmarkProducts.has_single`."""
+        with np.errstate(over="ignore"):
+            return np.array_equal(self.single_table, self.table)
+
+    def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
         """See `LandmarkProducts.as_rows`."""
-        return X.astype(np.float64, copy=False) if sp.issparse(X) else owned(X, np.float64)
+        return X.astype(dtype, copy=False) if sp.issparse(X) else owned(X, dtype)
 
     def add(self, rows: Any, out: NDArray[np.float64]) -> None:
         """See `LandmarkProducts.add`."""
-        n_columns, tables = rows.shape[1], [(0, self.n_landmarks, self.table)]
+        n_columns, table = rows.shape[1], self.single_table if rows.dtype == np.float32 else self.table
+        tables = [(0, self.n_landmarks, table)]
         if sp.issparse(rows):
             add_listed(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data, n_columns, tables, out)
         else:
@@ -66,7 +82,7 @@ class _FromTable(LandmarkProducts):
     @property
     def n_bytes(self) -> int:
         """See `LandmarkProducts.n_bytes`."""
-        return self.table.nbytes
+        return self.table.nbytes * 3 // 2
 
 
 class _ByColumn(LandmarkProducts):
@@ -85,9 +101,9 @@ class _ByColumn(LandmarkProducts):
         rare = by_column[:, self.n_common :]
         self.bounds, self.rows, self.values = rare.indptr.astype(np.uint64), rare.indices.astype(np.uint32), rare.data
 
-    def as_rows(self, X: Any) -> Any:
+    def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
         """See `LandmarkProducts.as_rows`."""
-        return (X if sp.issparse(X) else rows_as_csr(X)).astype(np.float64, copy=False)
+        return (X if sp.issparse(X) else rows_as_csr(X)).astype(dtype, copy=False)
 
     def add(self, rows: Any, out: NDArray[np.float64]) -> None:
         """See `LandmarkProducts.add`."""

@@ -18,14 +18,17 @@ def some_product(n_samples, n_columns, n_tiles, seed=0, dtype=np.float32):
     return X.astype(dtype), table
 
 
+KINDS = [(np.float32, np.float32), (np.float64, np.float64), (np.float32, np.float64)]
+
+
 @pytest.mark.parametrize(
-    ("n_samples", "n_columns", "n_tiles"), [(1, 1, 1), (7, 30, 2), (13, 5, 3), (100, 3, 1), (6, 0, 1)]
+    ("n_samples", "n_columns", "n_tiles"), [(1, 1, 1), (7, 30, 2), (13, 5, 3), (100, 3, 1), (6, 0, 1), (8, 200, 1)]
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tiles, dtype):
+@pytest.mark.parametrize(("dtype", "sums"), KINDS)
+def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tiles, dtype, sums):
     X, table = some_product(n_samples, n_columns, n_tiles, dtype=dtype)
     width = n_tiles * 64 + 5
-    dense, sparse = np.full((2, n_samples, width), 9, dtype)
+    dense, sparse = np.full((2, n_samples, width), 9, sums)
     dense[:, 3:-2] = sparse[:, 3:-2] = 0
     rows = sp.csr_matrix(X)
     target = 3, width
@@ -38,6 +41,18 @@ def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tile
     assert np.array_equal(sparse, dense)
     assert (dense[:, :3] == 9).all()
     assert (dense[:, -2:] == 9).all()
+
+
+def test_products__of_float32_in_float64_have_the_errors_of_64_terms():
+    rng = np.random.default_rng(3)
+    X, table = rng.random((13, 1000), np.float32), rng.random((2, 1000, 64), np.float32)
+    exact = X.astype(np.float64) @ table.transpose(1, 0, 2).reshape(1000, 128).astype(np.float64)
+    out = np.zeros((13, 128))
+    multiply_dense(X.ravel(), 13, 1000, table.ravel(), 128, out.reshape(-1), 0, 128)
+    # a sum of 64 terms has a rounding error of about eps / 2 * sqrt(64 / 9) of itself, and 16 such errors average out;
+    # a sum of all 1,000 terms in float32 has one of eps / 2 * sqrt(1000 / 9), twenty times as large
+    error = np.sqrt(np.square(out / exact - 1).mean())
+    assert error < np.finfo(np.float32).eps / 2
 
 
 def test_products__a_row_does_not_depend_on_its_place():
@@ -80,9 +95,9 @@ import hashlib
 import numpy as np
 from dkfeat.compiled.products.matrix import multiply_dense
 digest = hashlib.sha256()
-for dtype in (np.float32, np.float64):
+for dtype, sums in ((np.float32, np.float32), (np.float64, np.float64), (np.float32, np.float64)):
     x, table = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in (13 * 200, 2 * 200 * 64))
-    out = np.zeros(13 * 128, dtype)
+    out = np.zeros(13 * 128, sums)
     multiply_dense(x, 13, 200, table, 128, out, 0, 128)
     digest.update(out.tobytes())
 print(digest.hexdigest())
