@@ -24,7 +24,7 @@ def losses(y, decisions):
 
 
 @pytest.mark.parametrize("C", [0.1, 10.0, 300.0])
-def test_optimum__linear_objective_is_libliniears_at_most(rows, C):
+def test_optimum__linear_objective_is_liblinears_at_most(rows, C):
     X, y = rows[0], np.where(rows[1] == 0, 1.0, -1.0)
     found = optimum(X, y, C, bias=False)
     peer = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-9, max_iter=300_000, random_state=0).fit(X, y)

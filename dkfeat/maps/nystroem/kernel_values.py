@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dkfeat.compiled.products.rows import decay_features, sum_magnitudes
 from dkfeat.compiled.random.tables import TILE
 from dkfeat.kernels import NamedKernel
-from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS, of_inner_products
 from dkfeat.kernels.minmax import GmmColumns, exponentiated
 from dkfeat.kernels.rbf import unit_rows
@@ -27,8 +26,6 @@ from dkfeat.validation import rows_as_csr
 _LONGEST = 1e5
 """Maximum of gamma times a squared length: inner products of float64 then give an exponent to about 1e-11. The exact
 kernel, which computes differences, is used for longer rows."""
-_LARGEST = 2.0**32
-"""Largest magnitude of a row whose products are summed in float32, which they must not overflow."""
 _HIGHEST_DEGREE = 4
 """Highest degree of a polynomial kernel of products summed in float32: a power multiplies their relative error."""
 
@@ -115,9 +112,10 @@ class ProductKernel(LandmarkKernel):
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
         if dtype == X.dtype == np.float32 and self._has_single:
-            products = self._products(X, np.float32)
-            others = np.flatnonzero(largest_magnitudes(X) > _LARGEST)
-            if len(others):
+            with np.errstate(invalid="ignore"):
+                products = self._products(X, np.float32)
+                others = np.flatnonzero(~np.isfinite(products.sum(axis=1)))
+            if len(others):  # sums overflowed float32
                 products[others] = self._products(X[others], np.float64)
         else:
             products = self._products(X, np.float64)
