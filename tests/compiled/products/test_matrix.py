@@ -50,7 +50,7 @@ def test_products__of_float32_in_float64_have_the_errors_of_64_terms():
     out = np.zeros((13, 128))
     multiply_dense(X.ravel(), 13, 1000, table.ravel(), 128, out.reshape(-1), 0, 128)
     # a sum of 64 terms has a rounding error of about eps / 2 * sqrt(64 / 9) of itself, and 16 such errors average out;
-    # a sum of all 1,000 terms in float32 has one of eps / 2 * sqrt(1000 / 9), twenty times as large
+    # a sum of all 1,000 terms in float32 has one of eps / 2 * sqrt(1000 / 9), fifteen times as large
     error = np.sqrt(np.square(out / exact - 1).mean())
     assert error < np.finfo(np.float32).eps / 2
 
