@@ -20,6 +20,10 @@ __all__ = ["decades", "kernel_accuracies", "linear_accuracies", "optimal_linear_
 
 ITERATIONS = 300_000
 """Iterations of LIBSVM, each over two rows, after which the interior-point method trains a pair of classes instead."""
+WIDE_FACTOR = 0.25
+"""Columns of a factor, relative to its rows, above which LIBSVM goes on instead, as it then takes less time."""
+MOST_ITERATIONS = 3_000_000
+"""Iterations of LIBSVM after which larger C are left out, if the factor is wide."""
 PATIENCE = 50
 """Larger C are left out after one that is at least so many times the best so far."""
 WIDEST = 300
@@ -93,8 +97,9 @@ def kernel_accuracies(
 ) -> list[float]:
     """Compute the test accuracy in percent at each C of machines of kernel values, one class against one.
 
-    LIBSVM trains each pair of classes, or, if `ITERATIONS` do not suffice, the interior-point method. C increases
-    until it is `PATIENCE` times the best one and some row of a smaller class is recognised.
+    LIBSVM trains each pair of classes, or, if `ITERATIONS` do not suffice, the interior-point method where a narrow
+    factor has the kernel values. C increases until it is `PATIENCE` times the best one and some row of a smaller class
+    is recognised, or until `MOST_ITERATIONS` do not suffice.
 
     Parameters
     ----------
@@ -121,8 +126,18 @@ def kernel_accuracies(
             rows = np.flatnonzero(np.isin(codes, pairs[at]))
             if at not in factors:
                 factors[at] = kernel_factor(gram[np.ix_(rows, rows)])
-            best = optimum(factors[at], np.where(codes[rows] == pairs[at][0], 1.0, -1.0), each, bias=True)
-            decisions[:, at] = block[:, rows] @ best.weights + best.bias
+            signs = np.where(codes[rows] == pairs[at][0], 1.0, -1.0)
+            if factors[at].shape[1] <= WIDE_FACTOR * len(rows):
+                best = optimum(factors[at], signs, each, bias=True)
+                decisions[:, at] = block[:, rows] @ best.weights + best.bias
+                continue
+            longer = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=MOST_ITERATIONS)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                longer.fit(gram[np.ix_(rows, rows)], signs)
+            if found and longer.n_iter_[0] >= MOST_ITERATIONS:
+                return found
+            decisions[:, at] = longer.decision_function(block[:, rows])
         found.append(100 * float(np.mean(classes[_elected(decisions, pairs)] == y_test)))
         if max(found) > constant and each >= PATIENCE * C[int(np.argmax(found))]:
             break

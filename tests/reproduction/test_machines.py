@@ -88,7 +88,22 @@ def test_kernel_accuracies__do_not_depend_on_the_solver(rows, monkeypatch, class
     peer = [100 * SVC(kernel="precomputed", C=each).fit(gram, y[train]).score(block, y[test]) for each in C]
     assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer)
     monkeypatch.setattr(machines, "ITERATIONS", 1)
-    assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer, abs=100 / len(test))
+    for wide in (0.0, 1.0):
+        monkeypatch.setattr(machines, "WIDE_FACTOR", wide)
+        assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer, abs=100 / len(test))
+
+
+def test_kernel_accuracies__end_where_no_solver_gets_there(rows, monkeypatch):
+    _, y, values = rows
+    C = [0.01, 0.1, 1.0, 1e4, 1e5]
+    monkeypatch.setattr(machines, "PATIENCE", 1e9)
+    whole = kernel_accuracies(values, y, values, y, C)
+    monkeypatch.setattr(machines, "ITERATIONS", 1000)
+    monkeypatch.setattr(machines, "MOST_ITERATIONS", 1000)
+    monkeypatch.setattr(machines, "WIDE_FACTOR", 0.0)
+    found = kernel_accuracies(values, y, values, y, C)
+    assert 1 <= len(found) < len(C)
+    assert found == whole[: len(found)]
 
 
 def test_kernel_accuracies__go_on_while_only_the_largest_class_is_predicted():
