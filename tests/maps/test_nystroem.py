@@ -166,10 +166,10 @@ def test_features__kernel_values_beyond_float32_are_multiplied_in_float64():
     [(3, 1.0, 1.0), (2, 1e10, 1e10), (1, 1e6, 1e33)],  # sums of the last would overflow float32
 )
 def test_features__of_float32_rows_with_a_polynomial_kernel(degree, scale, row_scale):
-    rows = np.random.default_rng(0).random((120, 300))
+    rows = np.random.default_rng(0).uniform(-0.3, 1, (120, 300))
     rows[:10] *= row_scale
     rows[10:] *= scale
-    rows[5] = 0
+    rows[5] = rows[6, :200] = rows[7, 100:] = rows[8, 70:130] = 0
     X, params = rows.astype(np.float32), {"degree": degree, "coef0": float(degree == 3)}
     features = NystroemFeatures(30, kernel="polynomial", kernel_params=params, random_state=1).fit(X[10:])
     Z = features.transform(X)
@@ -178,6 +178,46 @@ def test_features__of_float32_rows_with_a_polynomial_kernel(degree, scale, row_s
     assert (np.abs(Z - wanted) <= 1e-5 * np.abs(wanted).max(axis=1, keepdims=True)).all()
     assert np.array_equal(features.transform(sp.csr_matrix(X)), Z)
     assert np.array_equal(np.vstack([features.transform(X[at : at + 7]) for at in range(0, 120, 7)]), Z)
+
+
+def test_features__sums_that_overflow_float32_with_both_signs():
+    X = np.random.default_rng(0).uniform(0.5, 1, (60, 300)).astype(np.float32)
+    features = NystroemFeatures(20, kernel="polynomial", kernel_params={"degree": 1, "coef0": 0.0}, random_state=1)
+    features.fit(X * np.float32(1e6))
+    rows = X[:4] * np.float32(1e33)
+    rows[:, 64:] *= -1  # the first sum is inf, the others -inf
+    wanted = features.transform(rows.astype(np.float64))
+    assert np.isfinite(wanted).all()
+    assert np.array_equal(features.transform(rows), wanted)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "dtype"),
+    [
+        ("polynomial", {"degree": 2, "coef0": 1.0}, np.float64),  # landmarks that are not float32
+        ("polynomial", {"degree": 5, "coef0": 1.0}, np.float32),
+        ("vovk_infinite", {"alpha": 0.5}, np.float32),
+        ("exponential_dot_product", {"gamma": 1.0}, np.float32),
+        ("rbf", {"gamma": 1.0}, np.float32),
+    ],
+)
+def test_features__of_float32_rows_in_float64_where_errors_would_grow(kernel, params, dtype):
+    X = np.random.default_rng(0).random((60, 100)) / 20
+    rows = X.astype(np.float32)
+    features = NystroemFeatures(20, kernel=kernel, kernel_params=params, random_state=1).fit(X.astype(dtype))
+    assert np.array_equal(features.transform(rows), features.transform(rows.astype(np.float64)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("density", [0.5, 0.02])
+@pytest.mark.parametrize("kernel", ["polynomial", "rbf"])
+def test_features__of_sparse_rows_that_are_read_only(kernel, density, dtype):
+    X = sp.random(80, 200, density=density, random_state=np.random.default_rng(0), format="csr", dtype=dtype)
+    features = NystroemFeatures(20, kernel=kernel, random_state=1).fit(X)
+    wanted = features.transform(X)
+    for array in (X.data, X.indices, X.indptr):
+        array.flags.writeable = False
+    assert np.array_equal(features.transform(X), wanted)
 
 
 def test_features__error_falls_with_more_landmarks():

@@ -5,7 +5,8 @@ zero adds nothing, so dense and sparse rows give equal bits, in blocks of any si
 columns may be processed in parts, in ascending order.
 
 Products of float32 may also be added to float64: then the terms of each 64 columns are summed in float32, and these
-sums in float64. Their rounding errors are about that of one float32, at nearly twice the speed of float64.
+sums in float64, so that parts must begin at multiples of 64. If no terms cancel, the rounding error is about that of
+one float32, at nearly twice the speed of float64.
 
 A table has the shape (n_tiles, n_columns, 64): components are in tiles of 64, as `dkfeat.compiled.random.tables` draws
 them.
@@ -49,7 +50,7 @@ def _add(x: Any, at: Any, step: Any, weights: Any, out: Any, to: Any, out_step: 
 
 
 def _add_row(x: Any, weights: Any, out: Any) -> None:
-    sums = out if out.dtype == x.dtype else out.astype(x.dtype) * 0
+    sums = out if out.dtype == x.dtype else np.zeros(len(out), x.dtype)
     for k in range(len(weights)):
         sums += x[k] * weights[k]
     if sums is not out:

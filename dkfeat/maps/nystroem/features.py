@@ -169,12 +169,13 @@ class NystroemFeatures(FeatureMap):
 
     Kernel values of the RBF and dot-product kernels come from inner products in float64, and their products with the
     normalization are float32. For polynomial kernels of degree 4 at most, the products of float32 rows with dense
-    landmarks are summed in float32 for each 64 columns, and these sums in float64. Sparse landmarks (fewer than one
-    nonzero in 8 cells) are kept by column, so that a row takes time only for the values that it shares columns with.
-    Columns of eigenvalues below about 1e-7 of the largest are computed in float64 throughout, because they amplify
-    rounding errors. For kernel values of about 1, inner products of features then have errors of about 5e-6, and single
-    features of at most about 1e-4. Dense and sparse rows, in blocks of any size, have features of equal bits on one
-    machine; for the semigroup kernels, those of dense and sparse rows agree to about 1e-5.
+    landmarks that are float32, too, are summed in float32 for each 64 columns, and these sums in float64: features then
+    differ from those of equal float64 rows in the last digits. Sparse landmarks (fewer than one nonzero in 8 cells) are
+    kept by column, so that a row takes time only for the values that it shares columns with. Columns of eigenvalues
+    below about 1e-7 of the largest are computed in float64 throughout, because they amplify rounding errors. For kernel
+    values of about 1, inner products of features then have errors of about 5e-6, and single features of at most about
+    1e-4. Dense and sparse rows, in blocks of any size, have features of equal bits on one machine; for the semigroup
+    kernels, those of dense and sparse rows agree to about 1e-5.
 
     References
     ----------

@@ -32,7 +32,7 @@ class LandmarkProducts(ABC):
     """Inner products with the landmarks."""
 
     has_single = False
-    """Whether `as_rows` may convert to float32, too: products of 64 columns are then summed in float32."""
+    """Whether landmarks are float32, so that rows may be, too: products of 64 columns are then summed in float32."""
 
     @abstractmethod
     def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
@@ -75,7 +75,8 @@ class _FromTable(LandmarkProducts):
         n_columns, table = rows.shape[1], self.single_table if rows.dtype == np.float32 else self.table
         tables = [(0, self.n_landmarks, table)]
         if sp.issparse(rows):
-            add_listed(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data, n_columns, tables, out)
+            indptr, positions = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+            add_listed(indptr, positions, owned(rows.data), n_columns, tables, out)
         else:
             add_dense(rows, tables, out)
 
@@ -109,7 +110,8 @@ class _ByColumn(LandmarkProducts):
         """See `LandmarkProducts.add`."""
         indptr, positions = rows.indptr.astype(np.int64), self.held.positions(rows.indices)
         common = np.empty(len(indptr), np.int64), np.empty(rows.nnz + 1, np.int64), np.empty(rows.nnz + 1)
-        multiply_columns(indptr, positions, rows.data, self.n_common, self.bounds, self.rows, self.values, out, common)
+        values = owned(rows.data)
+        multiply_columns(indptr, positions, values, self.n_common, self.bounds, self.rows, self.values, out, common)
         if self.n_common:
             add_listed(*common, self.n_common, [(0, self.n_landmarks, self.table)], out)
 

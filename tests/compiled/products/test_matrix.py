@@ -64,8 +64,9 @@ def test_products__a_row_does_not_depend_on_its_place():
 
 
 @pytest.mark.parametrize("n_components", [1, 32, 33, 100, 128])
-def test_products__of_fewer_components_than_the_tiles_have(n_components):
-    X, table = some_product(13, 40, 2, dtype=np.float64)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products__of_fewer_components_than_the_tiles_have(n_components, dtype):
+    X, table = some_product(13, 40, 2, dtype=dtype)
     dense, sparse, wanted = np.zeros((3, 13, 128))
     rows = sp.csr_matrix(X)
     indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
