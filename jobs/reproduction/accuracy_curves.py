@@ -23,7 +23,7 @@ from .experiment import Context, Experiment, Picture, Results
 from .figures import Style
 from .machines import decades
 
-FULL = Sizes({16: 3, 32: 3, 64: 3, 128: 3, 256: 3, 512: 2, 1024: 1, 2048: 1, 4096: 1}, decades(-1, 1), decades(0, 3))
+FULL = Sizes({16: 3, 32: 3, 64: 2, 128: 2, 256: 2, 512: 1, 1024: 1, 2048: 1, 4096: 1}, decades(-1, 1), decades(0, 3))
 QUICK = Sizes({16: 2, 64: 2, 256: 2, 1024: 1}, (1.0, 10.0), (1.0, 10.0, 100.0, 1000.0))
 FULL_ROWS, QUICK_ROWS = (10_000, 10_000), (1_000, 1_500)
 FEWER_ROWS = {"shuttle": 5_000}
