@@ -5,8 +5,8 @@ because rows that sample the same coordinate mostly have the same level too. Whe
 are too large: the 0-bit bias. A dart (T. Christiani, "DartMinHash: Fast Sketching for Weighted Sets", 2020) is one
 random number, so codes of darts have no such bias.
 
-This experiment trains LIBLINEAR on k codes of eight bits each: ``dkfeat.GCWSFeatures(k, i_bits=8)``, all bits of the
-coordinate; ``dkfeat.GCWSFeatures(k, i_bits=7, t_bits=1)``, one of them of the level; and
+This experiment trains linear machines on k codes of eight bits each: ``dkfeat.GCWSFeatures(k, i_bits=8)``, all bits of
+the coordinate; ``dkfeat.GCWSFeatures(k, i_bits=7, t_bits=1)``, one of them of the level; and
 ``dkfeat.DartFeatures(k, bits=8)``. All three have 256 columns for each component, so equal size and equal times of
 training. It also measures the errors of their kernel estimates on rows of the same sets.
 """
