@@ -11,7 +11,7 @@ from typing import Any
 import click
 from reproduction import NAMES, experiment
 from reproduction.html_report import minutes, write_html
-from reproduction.parts import Workers
+from reproduction.parts import Workers, check_data
 from reproduction.results_page import check_page, write_page
 from reproduction.runs import kept_results, run_experiment
 
@@ -70,6 +70,8 @@ def main(
     target, began = check_folder(out, ["report.html"], overwrite=bool(kept_results(Path(out), NAMES))), time.monotonic()
     if docs is not None:
         check_page(docs)
+    if data is not None:
+        check_data(Path(data), target / "parts")
 
     def tell(text: str) -> None:
         click.echo(f"[{time.monotonic() - began:7.1f} s] {text}", err=True)

@@ -1,4 +1,4 @@
-"""The papers' tables and figures: one module per experiment, using dkfeat's public interface.
+"""The papers' tables and figures: one module per experiment, on top of dkfeat.
 
 Each module's docstring describes the paper's experiment, its rows and their normalisation, and the differences here
 with reasons.

@@ -24,6 +24,8 @@ WIDE_FACTOR = 0.25
 """Columns of a factor, relative to its rows, above which LIBSVM goes on instead, as it then takes less time."""
 MOST_ITERATIONS = 3_000_000
 """Iterations of LIBSVM after which larger C are left out, if the factor is wide."""
+MOST_GAP = 1e-3
+"""Relative duality gap of the interior-point method above which larger C are left out."""
 PATIENCE = 50
 """Larger C are left out after one that is at least so many times the best so far."""
 WIDEST = 300
@@ -99,7 +101,7 @@ def kernel_accuracies(
 
     LIBSVM trains each pair of classes, or, if `ITERATIONS` do not suffice, the interior-point method where a narrow
     factor has the kernel values. C increases until it is `PATIENCE` times the best one and some row of a smaller class
-    is recognised, or until `MOST_ITERATIONS` do not suffice.
+    is recognised, or until `MOST_ITERATIONS` do not suffice or rounding leaves a gap above `MOST_GAP`.
 
     Parameters
     ----------
@@ -129,6 +131,8 @@ def kernel_accuracies(
             signs = np.where(codes[rows] == pairs[at][0], 1.0, -1.0)
             if factors[at].shape[1] <= WIDE_FACTOR * len(rows):
                 best = optimum(factors[at], signs, each, bias=True)
+                if found and best.gap > MOST_GAP:
+                    return found
                 decisions[:, at] = block[:, rows] @ best.weights + best.bias
                 continue
             longer = SVC(kernel="precomputed", C=each, cache_size=500, max_iter=MOST_ITERATIONS)

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-__all__ = ["Parts", "Workers", "write_whole"]
+from dkfeat.errors import ConfigError
+
+__all__ = ["Parts", "Workers", "check_data", "write_whole"]
 
 _KEY = re.compile(r"[\w.-]+", re.ASCII)
-FORMAT = 1
+FORMAT = 2
 """Number to increase when parts of earlier versions of these scripts must not be read."""
 
 
@@ -103,6 +105,28 @@ class Parts:
         assert found is not None
         self.seconds += found["seconds"]
         return found["value"]
+
+
+def check_data(data: Path, folder: Path) -> None:
+    """Check that the data sets are those of the parts in a folder, and keep checksums of new ones beside them.
+
+    Raises
+    ------
+    ConfigError
+        If a file of a set has changed since parts were computed.
+    """
+    record = folder / "data.json"
+    kept: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    found = {
+        str(file.relative_to(data)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(data.glob("*/*.svm.xz"))
+    }
+    changed = [name for name, checksum in found.items() if kept.get(name, checksum) != checksum]
+    if changed:
+        raise ConfigError(
+            f"{data / changed[0]} is not the file from which parts in {folder} were computed; give another --out"
+        )
+    write_whole(record, json.dumps({**kept, **found}, indent=1) + "\n")
 
 
 def write_whole(file: Path, content: str | bytes) -> None:

@@ -25,7 +25,11 @@ Columns = NDArray[np.float32]
 STEPS = 100
 """Maximum number of Newton steps, and of conjugate gradients in each."""
 LEAST_DECREASE = 1e-4
-"""Relative decrease of the objective in a step of Newton below which a class is done; the steps after it gain less."""
+"""Relative decrease of the objective below which a step of Newton is small; a class is done after two in a row.
+
+One is not enough: a step whose direction is approximate, or that crosses many hinges, can gain little far from the
+optimum.
+"""
 DIRECT = 10
 """Maximum work of a direct solution, in products of conjugate gradients."""
 SOLVED = 0.1
@@ -60,6 +64,7 @@ class Machines:
         """Return the weights of the optimum, and the values of the training rows; start from given ones."""
         weights, values = weights.copy(), values.copy()
         going = np.arange(signs.shape[1])
+        was_small = np.zeros(len(going), dtype=bool)
         for _ in range(STEPS):
             y, w, f = signs[:, going], weights[:, going], values[:, going]
             before = self._objective(y, C, w, f)
@@ -69,7 +74,8 @@ class Machines:
             f += length * Zd
             weights[:, going], values[:, going] = w, f
             after = self._objective(y, C, w, f)
-            going = going[before - after > LEAST_DECREASE * after]
+            is_small = before - after <= LEAST_DECREASE * after
+            going, was_small = going[~(is_small & was_small)], is_small[~(is_small & was_small)]
             if not len(going):
                 break
         return weights, values

@@ -15,6 +15,7 @@ are Gaussian, so that rows of four columns are as informative as rows of four th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ COMPONENTS = 4096
 EQUAL = 0.82
 """Similarity up to which, by theory, GCWS has for all gammas less variance over the squared kernel than NRFF."""
 ASYMPTOTIC = 256
-"""Number of components from which Theorems 3 and 4 are checked."""
+"""Number of components from which Theorem 3 is checked."""
+OMITTED = 0.2
+"""Order of the terms that Theorem 4 omits, relative to the variance, from which it is not checked."""
 NAMES = {"rff": "RFF, Theorem 2", "nrff": "NRFF, Theorem 3", "gcws": "exponentiated GCWS, Theorem 4"}
 Cells = dict[str, list[dict[str, Any]]]
 
@@ -151,7 +154,8 @@ def _table(cells: Cells, k: int) -> Table:
 
 def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
     """Make the verdicts, with an allowance for the terms of relative order 1/k that Theorems 3 and 4 omit."""
-    nrff, gcws = ([cell for cell in cells[method] if cell["k"] >= ASYMPTOTIC] for method in ("nrff", "gcws"))
+    nrff = [cell for cell in cells["nrff"] if cell["k"] >= ASYMPTOTIC]
+    gcws = [cell for cell in cells["gcws"] if _omitted(cell) < OMITTED]
     below = all(
         np.all(n["mean"] <= r["mean"] + 5 * (n["error"] + r["error"]))
         for n, r in zip(cells["nrff"], cells["rff"], strict=True)
@@ -174,8 +178,8 @@ def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
             *on_theory(nrff, lambda cell: 8 / cell["k"]),
         ),
         Verdict(
-            f"Exponentiated GCWS has the variance of Theorem 4 from k = {ASYMPTOTIC} on.",
-            *on_theory(gcws, lambda cell: (cell["gamma"] + 1) ** 2 / cell["k"]),
+            f"Exponentiated GCWS has the variance of Theorem 4 where (γ + 1)² / k is less than {OMITTED:g}.",
+            *on_theory(gcws, _omitted),
         ),
         Verdict(
             "Normalization never makes the variance larger, and makes it much smaller for similar rows.",
@@ -188,6 +192,11 @@ def _verdicts(cells: Cells, sizes: list[int]) -> list[Verdict]:
             f"GCWS measured at k = {sizes[-1]:,} over NRFF: at most {compared.max():.2g}.",
         ),
     ]
+
+
+def _omitted(cell: Mapping[str, Any]) -> float:
+    """Return the order of the terms that Theorem 4 omits, relative to the variance."""
+    return float((cell["gamma"] + 1) ** 2 / cell["k"])
 
 
 def _of_k(cells: list[dict[str, Any]], k: int) -> list[dict[str, Any]]:
@@ -264,7 +273,8 @@ EXPERIMENT = Experiment(
     differences=[
         "γ multiplies 1 − ρ throughout.",
         "The theorems on NRFF and exponentiated GCWS are asymptotic: errors may differ from them by a relative "
-        "amount of order 1/k, for exponentiated GCWS of order γ²/k, which is visible at small k.",
+        "amount of order 1/k, for exponentiated GCWS of order (γ + 1)²/k; where this is large, "
+        "errors are shown, but not judged.",
         "GCWS is measured on full samples (column and level), as in the theorem; codes without levels also have a "
         "small bias.",
     ],

@@ -76,6 +76,9 @@ def test_kernel_factor__has_the_rank_of_the_kernel(rows):
     factor = kernel_factor(values)
     assert factor.shape == (240, 15)  # monomials of degree 2 in four variables and a constant
     np.testing.assert_allclose(factor @ factor.T, values, atol=1e-8)
+    smooth = kernel_factor(rows[2] ** 0.1)
+    assert smooth.shape[1] < 240
+    np.testing.assert_allclose(smooth @ smooth.T, rows[2] ** 0.1, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -104,6 +107,10 @@ def test_kernel_accuracies__end_where_no_solver_gets_there(rows, monkeypatch):
     found = kernel_accuracies(values, y, values, y, C)
     assert 1 <= len(found) < len(C)
     assert found == whole[: len(found)]
+    monkeypatch.setattr(machines, "WIDE_FACTOR", 1.0)
+    assert kernel_accuracies(values, y, values, y, C)[: len(found)] == found
+    monkeypatch.setattr(machines, "MOST_GAP", -1.0)  # of the interior-point method, which gets there
+    assert kernel_accuracies(values, y, values, y, C) == found
 
 
 def test_kernel_accuracies__go_on_while_only_the_largest_class_is_predicted():

@@ -122,6 +122,21 @@ def test_run__damaged_parts_are_computed_again(toy, tmp_path):
 
 
 @pytest.mark.usefixtures("toy")
+def test_run__parts_of_other_data_are_refused(tmp_path):
+    file = tmp_path / "data" / "letter" / "train.svm.xz"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"one")
+    arguments = ("--out", tmp_path / "out", "--data", tmp_path / "data")
+    assert reproduce(*arguments).exit_code == 0
+    (file.parent / "test.svm.xz").write_bytes(b"new")
+    assert reproduce(*arguments).exit_code == 0
+    file.write_bytes(b"two")
+    refused = reproduce(*arguments)
+    assert refused.exit_code == 2
+    assert f"{file} is not the file from which parts" in refused.stderr
+
+
+@pytest.mark.usefixtures("toy")
 def test_run__pictures_of_earlier_runs_go(tmp_path):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "old-light.png").write_bytes(b"")
@@ -237,6 +252,8 @@ def test_parts__processes_give_what_one_gives(tmp_path):
     again = Parts(tmp_path, Workers(1)).cached_all(None, tasks, (), told.append)
     assert again == found
     assert len(told) == 3
+    other = Parts(tmp_path, Workers(1)).cached_all(minutes, {"1": {"seconds": 2}}, (), told.append)
+    assert other == {"1": "2 seconds"}
 
 
 def test_run__a_killed_process_exits_5(toy, tmp_path):
@@ -367,6 +384,16 @@ def test_experiment__without_data_measures_nothing(name, tmp_path):
     assert all("no data" in row for row in results.tables[0].rows)
     assert not results.pictures
     assert [verdict.holds for verdict in results.verdicts] == [None] * len(results.verdicts)
+
+
+@pytest.mark.parametrize("level_bits", [0, 1])
+def test_point__inner_products_give_the_accuracies_of_the_features(few_rows, monkeypatch, level_bits):
+    arguments = {"name": "letter", "rows": (None, None), "method": "gcws", "k": 64, "bits": 4, "gamma": None}
+    found = []
+    for work in (0.0, float("inf")):  # with and without
+        monkeypatch.setattr(curves, "GRAM_WORK", work)
+        found.append(curves.point(str(few_rows), **arguments, level_bits=level_bits, grid=[0.1, 1.0], seed=0, repeat=0))
+    assert found[0] == found[1]
 
 
 def test_rows__are_read_and_drawn_by_seed(few_rows):

@@ -117,7 +117,8 @@ def test_theory__a_wrong_one_is_told():
     right, detail = on_theory([{**cell, "theory": [1.0] * 3}])
     assert right
     assert "in 3 cells" in detail
-    assert not on_theory([{**cell, "theory": [1.0, 1.0, 0.9]}])[0]
+    for wrong in (0.9, 1.1):
+        assert not on_theory([{**cell, "theory": [1.0, 1.0, wrong]}])[0]
     assert on_theory([{**cell, "theory": [1.0, 1.0, 0.9]}], lambda _: 0.15)[0]
 
 
