@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 from reproduction import NAMES, experiment
-from reproduction.html_report import minutes, write_html
+from reproduction.pages.html_report import minutes, write_html
+from reproduction.pages.results_page import check_page, write_page
 from reproduction.parts import Workers, check_data
-from reproduction.results_page import check_page, write_page
 from reproduction.runs import kept_results, run_experiment
 
 from dkfeat.cli import DkfeatCommand

@@ -1,4 +1,4 @@
-"""The papers' tables and figures: one module per experiment, on top of dkfeat.
+"""The papers' tables and figures: one module of `experiments` each, on top of dkfeat.
 
 Each module's docstring describes the paper's experiment, its rows and their normalisation, and the differences here
 with reasons.
@@ -27,5 +27,5 @@ NAMES: tuple[str, ...] = (
 
 def experiment(name: str) -> Experiment:
     """Return the experiment of a module."""
-    found: Experiment = importlib.import_module(f"{__name__}.{name}").EXPERIMENT
+    found: Experiment = importlib.import_module(f"{__name__}.experiments.{name}").EXPERIMENT
     return found

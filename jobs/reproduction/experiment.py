@@ -1,6 +1,6 @@
 """An experiment: its description, its input and its results.
 
-An experiment is a module of this package with a constant ``EXPERIMENT``. Its ``run`` takes a `Context` and returns
+An experiment is a module of `experiments` with a constant ``EXPERIMENT``. Its ``run`` takes a `Context` and returns
 `Results`: tables, pictures and verdicts. It writes no files; everything that takes longer than a second is computed
 through `Context.cached` or `Context.cached_all`, so that an interrupted run can be continued.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from .figures import Style
+    from .pages.figures import Style
     from .parts import Parts
     from .rows import DataSet
 

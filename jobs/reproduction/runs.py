@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .experiment import Context, Experiment, Mode, Results
-from .figures import DARK, LIGHT, draw
+from .pages.figures import DARK, LIGHT, draw
 from .parts import Parts, Workers, write_whole
 
 __all__ = ["kept_results", "run_experiment"]

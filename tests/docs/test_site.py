@@ -6,7 +6,7 @@ import importlib.util
 import re
 
 import pytest
-from reproduction.results_page import write_page
+from reproduction.pages.results_page import write_page
 
 import dkfeat
 from tests.docs.pages import DOCS

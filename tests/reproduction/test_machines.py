@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from reproduction import best_machines, machines
-from reproduction.interior import kernel_factor, optimum
-from reproduction.machines import kernel_accuracies, linear_accuracies, optimal_linear_accuracies
+from reproduction.machines import accuracies, best
+from reproduction.machines.accuracies import kernel_accuracies, linear_accuracies, optimal_linear_accuracies
+from reproduction.machines.interior import kernel_factor, optimum
 from scipy.sparse import csr_matrix
 from sklearn.svm import SVC, LinearSVC
 
@@ -90,26 +90,26 @@ def test_kernel_accuracies__do_not_depend_on_the_solver(rows, monkeypatch, class
     C = [0.1, 1.0, 10.0]
     peer = [100 * SVC(kernel="precomputed", C=each).fit(gram, y[train]).score(block, y[test]) for each in C]
     assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer)
-    monkeypatch.setattr(machines, "ITERATIONS", 1)
+    monkeypatch.setattr(accuracies, "ITERATIONS", 1)
     for wide in (0.0, 1.0):
-        monkeypatch.setattr(machines, "WIDE_FACTOR", wide)
+        monkeypatch.setattr(accuracies, "WIDE_FACTOR", wide)
         assert kernel_accuracies(gram, y[train], block, y[test], C) == pytest.approx(peer, abs=100 / len(test))
 
 
 def test_kernel_accuracies__end_where_no_solver_gets_there(rows, monkeypatch):
     _, y, values = rows
     C = [0.01, 0.1, 1.0, 1e4, 1e5]
-    monkeypatch.setattr(machines, "PATIENCE", 1e9)
+    monkeypatch.setattr(accuracies, "PATIENCE", 1e9)
     whole = kernel_accuracies(values, y, values, y, C)
-    monkeypatch.setattr(machines, "ITERATIONS", 1000)
-    monkeypatch.setattr(machines, "MOST_ITERATIONS", 1000)
-    monkeypatch.setattr(machines, "WIDE_FACTOR", 0.0)
+    monkeypatch.setattr(accuracies, "ITERATIONS", 1000)
+    monkeypatch.setattr(accuracies, "MOST_ITERATIONS", 1000)
+    monkeypatch.setattr(accuracies, "WIDE_FACTOR", 0.0)
     found = kernel_accuracies(values, y, values, y, C)
     assert 1 <= len(found) < len(C)
     assert found == whole[: len(found)]
-    monkeypatch.setattr(machines, "WIDE_FACTOR", 1.0)
+    monkeypatch.setattr(accuracies, "WIDE_FACTOR", 1.0)
     assert kernel_accuracies(values, y, values, y, C)[: len(found)] == found
-    monkeypatch.setattr(machines, "MOST_GAP", -1.0)  # of the interior-point method, which gets there
+    monkeypatch.setattr(accuracies, "MOST_GAP", -1.0)  # of the interior-point method, which gets there
     assert kernel_accuracies(values, y, values, y, C) == found
 
 
@@ -131,8 +131,14 @@ def test_optimal_linear_accuracies__are_liblinears_where_it_gets_there(rows, mon
     arguments = csr_matrix(X[train]), y[train], csr_matrix(X[test]), y[test], [0.01, 0.1, 1.0]
     peer = linear_accuracies(*arguments, tol=1e-6, passes=100_000)
     assert optimal_linear_accuracies(*arguments) == pytest.approx(peer, abs=100 / len(test))
-    monkeypatch.setattr(machines, "WIDEST", 3)
+    monkeypatch.setattr(accuracies, "WIDEST", 3)
     assert optimal_linear_accuracies(*arguments) == pytest.approx(peer, abs=100 / len(test))
+
+
+def test_gammas__are_the_papers_58():
+    assert len(best.GAMMAS) == len(set(best.GAMMAS)) == 58
+    assert list(best.GAMMAS) == sorted(best.GAMMAS)
+    assert (best.GAMMAS[0], best.GAMMAS[-1]) == (0.001, 1000.0)
 
 
 def test_rbf_best__finds_the_best_gamma_without_trying_all(monkeypatch, rows):
@@ -143,11 +149,11 @@ def test_rbf_best__finds_the_best_gamma_without_trying_all(monkeypatch, rows):
         tried.append(gamma)
         return [90.0 - abs(gamma - 37) - abs(np.log10(each) - 1.5) for each in arguments[-1]]
 
-    monkeypatch.setattr(best_machines, "load_rows", lambda *_: Drawn(rows))
-    monkeypatch.setattr(best_machines.kernels, "rbf_cosine", lambda *_, **__: rows[2])
-    monkeypatch.setattr(best_machines, "kernel_accuracies", of_one_peak)
+    monkeypatch.setattr(best, "load_rows", lambda *_: Drawn(rows))
+    monkeypatch.setattr(best.kernels, "rbf_cosine", lambda *_, **__: rows[2])
+    monkeypatch.setattr(best, "kernel_accuracies", of_one_peak)
     gammas = [float(gamma) for gamma in range(1, 59)]
-    found = best_machines.rbf_best("", name="", rows=None, grid=[1.0, 10.0, 100.0], gammas=gammas, seed=0)
+    found = best.rbf_best("", name="", rows=None, grid=[1.0, 10.0, 100.0], gammas=gammas, seed=0)
     assert (found["gamma"], found["C"]) == (37.0, pytest.approx(31.6228))
     assert len(tried) < 20
 

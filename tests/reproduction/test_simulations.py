@@ -7,10 +7,10 @@ import lzma
 
 import numpy as np
 import pytest
-from reproduction import gmm_convergence, laplace_gram, laplace_measures, maclaurin, variance_theory
 from reproduction.experiment import Context
-from reproduction.figures import DARK, draw
-from reproduction.panels import Curve, Panel, panels_picture
+from reproduction.experiments import gmm_convergence, laplace_gram, laplace_measures, maclaurin, variance_theory
+from reproduction.pages.figures import DARK, draw
+from reproduction.pages.panels import Curve, Panel, panels_picture
 from reproduction.parts import Parts, Workers
 from reproduction.sampling import mean_squares, on_theory, seeds
 from sklearn.datasets import dump_svmlight_file
@@ -37,7 +37,7 @@ NEED_DATA = ("laplace_gram", "maclaurin")
 def small(monkeypatch):
     """Few repetitions and rows."""
     for name, settings in SMALL.items():
-        module = importlib.import_module(f"reproduction.{name}")
+        module = importlib.import_module(f"reproduction.experiments.{name}")
         monkeypatch.setitem(module.SETTINGS, "quick", settings)
     for module in (laplace_gram, laplace_measures):
         monkeypatch.setattr(module, "WIDTHS", (64, 128))
@@ -61,7 +61,7 @@ def few_rows(tmp_path_factory):
 
 def run_small(name, data, folder):
     context = Context(data=data, mode="quick", seed=0, parts=Parts(folder, Workers(1)), tell=[].append)
-    return importlib.import_module(f"reproduction.{name}").EXPERIMENT.run(context)
+    return importlib.import_module(f"reproduction.experiments.{name}").EXPERIMENT.run(context)
 
 
 @pytest.mark.usefixtures("small")

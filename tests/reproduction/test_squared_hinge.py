@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from reproduction.curves import equal_codes
-from reproduction.squared_hinge import Machines, squared_hinge_accuracies
+from reproduction.experiments.curves import equal_codes
+from reproduction.machines.squared_hinge import Machines, squared_hinge_accuracies
 from scipy.sparse import csr_matrix
 from sklearn.svm import LinearSVC
 
@@ -96,7 +96,7 @@ def test_accuracies__are_those_of_liblinear(n_classes):
 @pytest.mark.parametrize("bits", [(1, 0), (7, 1), (12, 0)], ids=str)
 @pytest.mark.parametrize("make", [GCWSFeatures, DartFeatures])
 def test_equal_codes__are_inner_products_of_features(make, bits, monkeypatch):
-    monkeypatch.setattr("reproduction.curves.CODES_AT_ONCE", 7)
+    monkeypatch.setattr("reproduction.experiments.curves.CODES_AT_ONCE", 7)
     if make is DartFeatures:
         features = make(40, bits=8, random_state=1)
         bits = (8, 0)

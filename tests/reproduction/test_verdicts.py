@@ -1,8 +1,8 @@
 """Verdicts on the papers' statements, from made-up measurements that confirm them or do not."""
 
 import pytest
-from reproduction import curve_tables, four_methods, svm_table
-from reproduction.curves import Line
+from reproduction.experiments import curve_tables, four_methods, svm_table
+from reproduction.experiments.curves import Line
 
 
 def accuracies(name, **changes):

@@ -21,10 +21,10 @@ import numpy as np
 
 from dkfeat import kernels
 
+from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
+from ..pages.panels import Curve, Panel, panels_picture
+from ..rows import load_rows
 from .curves import Line, Sizes, coded_map, lines_of
-from .experiment import Context, Experiment, Picture, Results, Table, Verdict
-from .panels import Curve, Panel, panels_picture
-from .rows import load_rows
 
 SETS: Mapping[str, str] = {
     "spambase": "SpamBase",

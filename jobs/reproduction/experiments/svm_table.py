@@ -22,10 +22,10 @@ from functools import partial
 from statistics import mean, median, stdev
 from typing import Any
 
-from .best_machines import GAMMAS, gmm_best, linear_best, rbf_best
-from .experiment import Context, Experiment, Picture, Results, Table, Verdict
-from .figures import MARKERS, Style
-from .machines import decades
+from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
+from ..machines.accuracies import decades
+from ..machines.best import GAMMAS, gmm_best, linear_best, rbf_best
+from ..pages.figures import MARKERS, Style
 from .reported import REPORTED
 
 MACHINES = ("linear", "RBF", "GMM")

@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.svm import SVC, LinearSVC
 
+from ..rows import DataSet
 from .interior import kernel_factor, optimum
-from .rows import DataSet
 
 __all__ = ["decades", "kernel_accuracies", "linear_accuracies", "optimal_linear_accuracies", "unit_rows"]
 

@@ -14,12 +14,12 @@ from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.matches import count_matches, in_whole_bytes
 
-from .best_machines import GAMMAS, rbf_best
-from .experiment import Context
-from .figures import MARKERS, Style
-from .machines import decades
-from .rows import load_rows
-from .squared_hinge import squared_hinge_accuracies
+from ..experiment import Context
+from ..machines.accuracies import decades
+from ..machines.best import GAMMAS, rbf_best
+from ..machines.squared_hinge import squared_hinge_accuracies
+from ..pages.figures import MARKERS, Style
+from ..rows import load_rows
 
 __all__ = [
     "GAMMA_ROWS",

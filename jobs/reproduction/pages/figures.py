@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.plot.style import check_plots
 
 if TYPE_CHECKING:
-    from .experiment import Picture
+    from ..experiment import Picture
 
 __all__ = ["DARK", "LIGHT", "MARKERS", "Style", "draw"]
 

@@ -19,8 +19,8 @@ from dkfeat import LaplaceFeatures
 from dkfeat.kernels import exponential_semigroup, reciprocal_semigroup
 from dkfeat.theory import circulant
 
-from .experiment import Context
-from .sampling import mean_squares, seeds
+from ..experiment import Context
+from ..sampling import mean_squares, seeds
 
 __all__ = [
     "BATCH",

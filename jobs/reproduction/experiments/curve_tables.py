@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..experiment import Table, Verdict
 from .curves import Line, needed_k
-from .experiment import Table, Verdict
 
 __all__ = ["BITS", "NRFF", "SETS", "label", "nrff_line", "tables", "verdicts", "with_bits"]
 

@@ -37,7 +37,7 @@ MARKS = {True: ("✓", "yes", "confirmed"), False: ("✗", "no", "not confirmed"
 
 def write_html(file: Path, out: Path, results: Sequence[Mapping[str, Any]]) -> None:
     """Write the page of results whose pictures are below `out`."""
-    from .parts import write_whole
+    from ..parts import write_whole
 
     head = (
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -10,8 +10,8 @@ from typing import Any
 from dkfeat.errors import ConfigError
 from dkfeat.io.outputs import check_outputs
 
+from ..parts import write_whole
 from .html_report import cell_text, minutes, verdict_mark
-from .parts import write_whole
 
 __all__ = ["check_page", "write_page"]
 
@@ -21,7 +21,7 @@ TITLE = "# The papers' experiments"
 """First line of the page, by which an earlier one is recognised."""
 ORIGIN = (
     "Written by `python jobs/reproduce.py --data DIR --out report --mode full --docs docs/results.md`; do not edit "
-    "it by hand. Each experiment is a module of `jobs/reproduction/`."
+    "it by hand. Each experiment is a module of `jobs/reproduction/experiments/`."
 )
 
 

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .best_machines import gmm_best, linear_best, rbf_best
+from ..experiment import Context, Experiment, Picture, Results
+from ..machines.accuracies import decades
+from ..machines.best import gmm_best, linear_best, rbf_best
+from ..pages.figures import Style
 from .curve_tables import BITS, NRFF, SETS, label, tables, verdicts, with_bits
 from .curves import GAMMA_ROWS, Sizes, best_gammas, lines_of, paint_lines, plain
-from .experiment import Context, Experiment, Picture, Results
-from .figures import Style
-from .machines import decades
 
 FULL = Sizes({16: 3, 32: 3, 64: 2, 128: 2, 256: 2, 512: 1, 1024: 1, 2048: 1, 4096: 1}, decades(-1, 1), decades(0, 3))
 QUICK = Sizes({16: 2, 64: 2, 256: 2, 1024: 1}, (1.0, 10.0), (1.0, 10.0, 100.0, 1000.0))

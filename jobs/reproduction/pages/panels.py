@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .experiment import Picture
+from ..experiment import Picture
 from .figures import MARKERS, Style
 
 __all__ = ["Curve", "Panel", "panels_picture"]

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from dkfeat import kernels
 from dkfeat.theory import gmm
 
-from .experiment import Context, Experiment, Picture, Results, Table, Verdict
-from .panels import Curve, Panel, panels_picture
-from .sampling import MAX_DEVIATION, mean_squares
+from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
+from ..pages.panels import Curve, Panel, panels_picture
+from ..sampling import MAX_DEVIATION, mean_squares
 
 SETTINGS: dict[str, Any] = {
     "quick": {"sizes": [1, 10, 100, 1000, 10_000], "repeats": 250},

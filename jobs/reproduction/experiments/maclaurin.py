@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from .experiment import Cell, Context, Experiment, Picture, Results, Table, Verdict
+from ..experiment import Cell, Context, Experiment, Picture, Results, Table, Verdict
+from ..pages.panels import Curve, Panel, panels_picture
 from .maclaurin_measures import (
     MAPS,
     SERIES,
@@ -37,7 +38,6 @@ from .maclaurin_measures import (
     machine_of_products,
     prepared,
 )  # fmt: skip
-from .panels import Curve, Panel, panels_picture
 
 SETTINGS: dict[str, Any] = {
     "quick": {

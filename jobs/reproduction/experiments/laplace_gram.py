@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from .experiment import Cell, Context, Experiment, Picture, Results, Table, Verdict
+from ..experiment import Cell, Context, Experiment, Picture, Results, Table, Verdict
+from ..pages.panels import Curve, Panel, panels_picture
+from ..sampling import MAX_DEVIATION, on_theory
 from .laplace_measures import (
     BATCH,
     BLOCKS,
@@ -35,8 +37,6 @@ from .laplace_measures import (
     neighbours,
     seconds_a_row,
 )
-from .panels import Curve, Panel, panels_picture
-from .sampling import MAX_DEVIATION, on_theory
 
 SETTINGS: dict[str, Any] = {
     "quick": {"rows": 60, "repeats": 30, "pairs_repeats": 400, "words": 4096, "times": [1024, 4096]},

@@ -19,9 +19,9 @@ from dkfeat import MaclaurinFeatures
 from dkfeat.kernels import exponential_dot_product, polynomial
 from dkfeat.theory import maclaurin as theory
 
-from .machines import kernel_accuracies
-from .rows import DataSet
-from .sampling import seeds
+from ..machines.accuracies import kernel_accuracies
+from ..rows import DataSet
+from ..sampling import seeds
 
 __all__ = [
     "MAPS", "SERIES", "Prepared", "deviations", "exact_machine", "gram_errors", "linear_machine", "machine_of_products",

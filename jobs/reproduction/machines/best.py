@@ -9,8 +9,8 @@ import numpy as np
 
 from dkfeat import kernels
 
-from .machines import kernel_accuracies, linear_accuracies, optimal_linear_accuracies, unit_rows
-from .rows import DataSet, load_rows
+from ..rows import DataSet, load_rows
+from .accuracies import kernel_accuracies, linear_accuracies, optimal_linear_accuracies, unit_rows
 
 __all__ = ["GAMMAS", "gmm_best", "linear_best", "rbf_best"]
 

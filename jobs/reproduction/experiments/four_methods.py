@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .best_machines import linear_best
+from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
+from ..machines.accuracies import decades
+from ..machines.best import linear_best
+from ..pages.figures import Style
 from .curves import GAMMA_ROWS, Line, Sizes, best_gammas, lines_of, needed_k, paint_lines, plain
-from .experiment import Context, Experiment, Picture, Results, Table, Verdict
-from .figures import Style
-from .machines import decades
 
 SETS: Mapping[str, str] = {
     "letter": "Letter",

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from dkfeat import FourierFeatures, GCWSFeatures, kernels
 from dkfeat.theory import fourier
 
-from .experiment import Context, Experiment, Picture, Results, Table, Verdict
-from .panels import Curve, Panel, panels_picture
-from .sampling import mean_squares, on_theory, seeds
+from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
+from ..pages.panels import Curve, Panel, panels_picture
+from ..sampling import mean_squares, on_theory, seeds
 
 SETTINGS: dict[str, Any] = {
     "quick": {"sizes": [16, 64, 256, 1024], "repeats": 2000},

@@ -1,0 +1,1 @@
+"""The papers' experiments: a module each, and what several of them share."""
