@@ -369,8 +369,8 @@ EXPERIMENT = Experiment(
         "more columns than a quarter of the rows, LIBSVM goes on to 3,000,000 iterations instead. C is not increased "
         "further where these do not suffice, or rounding leaves an objective more than 0.1% above the optimum. "
         "Accuracy on CTG depends on chance at these C: with γ = 0.1 it is 86.1 at C = 10^6, 88.3 at 10^7 and 85.9 at "
-        "10^8 (the paper 89.75). On Magic with the paper's γ = 0.8 a factor of 874 columns is enough for 9,510 rows: the "
-        "optimum has 82.5 at C = 10^4, 83.5 at 10^5 and 84.0 at 10^6 (the paper 84.43).",
+        "10^8 (the paper 89.75). On Magic with the paper's γ = 0.8 a factor of 874 columns is enough for 9,510 rows: "
+        "the optimum has 82.5 at C = 10^4, 83.5 at 10^5 and 84.0 at 10^6 (the paper 84.43).",
         "γ is searched on all training rows: every eighth of the paper's 58 values first, then those four, two and one "
         "places from the best.",
         "Urban depends on fine steps of C: the GMM machine has 65.5 at C = 3.2 and 64.7 from 15 to 10,000 (the paper "
