@@ -24,9 +24,9 @@ from marks import Report
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.io.libsvm import source as libsvm_source
-from dkfeat.io.shards import codec as seal
-from dkfeat.io.shards import columns
+from dkfeat.sources.libsvm import source as libsvm_source
+from dkfeat.store.shards import codec as seal
+from dkfeat.store.shards import columns
 
 BLOCK = 16 << 20
 MOST_LOST = 0.1

@@ -25,7 +25,7 @@ from marks import Report
 import dkfeat
 from dkfeat.canonical import dumps
 from dkfeat.config import ExecutionConfig
-from dkfeat.io.manifest.segment import Segment
+from dkfeat.store.manifest.segment import Segment
 
 PARTS = ("nights", "shards", "records")
 FILES, SHARDS = 10, 20

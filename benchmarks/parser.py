@@ -21,7 +21,7 @@ from marks import Report
 from sklearn.datasets import load_svmlight_file
 from text_workload import N_FEATURES, eight_digits, write_rcv1_like
 
-from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.sources.libsvm.source import LibsvmSource
 
 TARGET = 12.0  # multiple of scikit-learn's speed, for reading rows of 8-digit values
 FORMS: dict[str, Callable[[float], str]] = {
@@ -33,7 +33,7 @@ FORMS: dict[str, Callable[[float], str]] = {
 _COLD = """
 import resource, sys, time
 start = time.perf_counter()
-from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.sources.libsvm.source import LibsvmSource
 imported = time.perf_counter()
 source = LibsvmSource(sys.argv[1], n_features=47236, zero_based=False, label_dtype="int64")
 for piece in source.read(source.splits()[0]): pass
@@ -41,7 +41,7 @@ print(imported - start, time.perf_counter() - imported)
 """
 _MEMORY = """
 import resource, sys
-from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.sources.libsvm.source import LibsvmSource
 def high_water():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
 tiny, path, blocksize = sys.argv[1:]

@@ -15,13 +15,6 @@ from dkfeat.engine.gram import gram as gram
 from dkfeat.engine.plan import plan as plan
 from dkfeat.engine.scan import scan as scan
 from dkfeat.engine.verify_inputs import verify_inputs as verify_inputs
-from dkfeat.io.commit.maintenance import abort as abort
-from dkfeat.io.commit.maintenance import break_lock as break_lock
-from dkfeat.io.commit.maintenance import clean as clean
-from dkfeat.io.commit.status import status as status
-from dkfeat.io.libsvm.source import LibsvmSource as LibsvmSource
-from dkfeat.io.parquet.source import ParquetSource as ParquetSource
-from dkfeat.io.sources.base import Scan as Scan
 from dkfeat.learn.compare.compare import compare as compare
 from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
 from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
@@ -39,6 +32,13 @@ from dkfeat.maps.maclaurin.features import MaclaurinFeatures as MaclaurinFeature
 from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
 from dkfeat.report.duplicates_report import duplicates_report as duplicates_report
 from dkfeat.report.run_report import run_report as run_report
+from dkfeat.sources.base import Scan as Scan
+from dkfeat.sources.libsvm.source import LibsvmSource as LibsvmSource
+from dkfeat.sources.parquet.source import ParquetSource as ParquetSource
+from dkfeat.store.commit.maintenance import abort as abort
+from dkfeat.store.commit.maintenance import break_lock as break_lock
+from dkfeat.store.commit.maintenance import clean as clean
+from dkfeat.store.commit.status import status as status
 
 __version__: str
 __all__: list[str]

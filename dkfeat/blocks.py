@@ -1,4 +1,4 @@
-"""Values that the layers share: blocks of rows, packed codes, source files, splits."""
+"""Values that the layers share: blocks of rows, packed codes, source files, splits, records of bad rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from dkfeat.canonical import Count
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+RESERVED = ("label", "qid", "weight", "codes", "indices", "values", "features")
+"""Column names that kept columns cannot have, because shards use them."""
+
+KEPT_TYPES = ("int64", "float64", "bool", "string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]")
+"""Names of the possible types of a kept column, as pyarrow writes them."""
+
+BadCount = tuple[Count, str, Count]
+"""Position of a file in its split, reason, and number of rows set aside."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -193,3 +205,22 @@ class Split:
         for file in files:
             del file["url"]
         return {"number": self.number, "files": files, "start": self.start, "stop": self.stop}
+
+
+class BadRow(NamedTuple):
+    """Record of a row that was set aside, in the footer of its piece's shard; it depends only on the row."""
+
+    file: Count
+    """Position of its file in the split, from 0."""
+    offset: Count
+    """First byte of its line in the decompressed file; for Parquet the row in the file, from 0."""
+    line: Count
+    """Line in the file, counted from 1 at the beginning of the split; for Parquet the row in the file, from 1."""
+    column: Count
+    """Byte column of the invalid token, from 1; 0 for Parquet, whose message names the column."""
+    reason: str
+    """Reason, such as "bad value"."""
+    message: str
+    """Message with the expected and the actual text."""
+    text: str
+    """The line, escaped and truncated to 160 characters."""

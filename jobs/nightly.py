@@ -16,8 +16,8 @@ from dkfeat.cli.jobs import build_source, load_job, open_runs, part_status, run_
 from dkfeat.cli.json_lines import LogLines, check_log
 from dkfeat.config import FeaturizeConfig, RunConfig
 from dkfeat.errors import DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
-from dkfeat.io.commit.status import Status
-from dkfeat.io.sources.base import Source
+from dkfeat.sources.base import Source
+from dkfeat.store.commit.status import Status
 
 BUSY = TargetBusyError.exit_code
 

@@ -17,9 +17,9 @@ from reproduction.runs import kept_results, run_experiment
 
 from dkfeat.cli import DkfeatCommand
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.io.outputs import check_folder
 from dkfeat.messages import nearest
 from dkfeat.plot.style import check_plots
+from dkfeat.store.outputs import check_folder
 
 
 @click.command("reproduce", cls=DkfeatCommand)

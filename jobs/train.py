@@ -9,7 +9,7 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli.jobs import load_job, open_runs
 from dkfeat.cli.options.storage import resolve_options
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.train import train
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from dkfeat.io.shards import reader
-from dkfeat.io.storage import open_storage
+from dkfeat.store.shards import reader
+from dkfeat.store.storage import open_storage
 
 
 def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed: bool | None = None) -> None:

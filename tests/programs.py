@@ -20,7 +20,7 @@ ROOT = Path(dkfeat.__file__).parent.parent
 COMMAND = "from dkfeat.cli import main; main()"
 STOPPING = """
 import runpy, signal, sys, types
-from dkfeat.io.storage import crash_points
+from dkfeat.store.storage import crash_points
 crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
 """
 AVX2 = AVX2_LOOPS

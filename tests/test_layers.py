@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dkfeat"
 
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "messages", "validation"}
-ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "io", "theory", "engine"}
+ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "theory"}
+ENGINE_AND_BELOW |= {"filesystems", "sources", "store", "engine"}
 ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "doctor", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
@@ -32,9 +33,11 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "random_streams", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
-    "io": ({"io", *BOTTOM}, {"pyarrow", "fsspec", "aiohttp", "numpy", "scipy", "zstandard"}),
+    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),
+    "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
+    "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory"}, {"numpy", "scipy"}),
-    "datasets": ({"datasets", "io", *BOTTOM}, {"pooch"}),
+    "datasets": ({"datasets", "filesystems", "sources", "store", *BOTTOM}, {"pooch"}),
     "engine": (
         ENGINE_AND_BELOW,
         {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
@@ -53,7 +56,7 @@ TABLE = {
 
 # Single arrows that the table does not draw, each with the reason.
 EXCEPTIONS = {
-    ("io", "dkfeat.compiled.text"),  # the byte parser is io's own loop
+    ("sources", "dkfeat.compiled.text"),  # the byte parser is the sources' own loop
     ("cli", "dkfeat.__version__"),  # a plain string
     ("doctor", "dkfeat.__version__"),
 }
@@ -136,7 +139,8 @@ def test_imports__follow_the_table(path):
 @pytest.mark.parametrize(
     ("layer", "source"),
     [
-        ("io", "from dkfeat.maps.gcws import GCWSFeatures"),
+        ("store", "from dkfeat.maps.gcws import GCWSFeatures"),
+        ("store", "from dkfeat.sources.base import Source"),
         ("maps", "import dask"),
         ("compiled", "from dkfeat import errors"),
         ("kernels", "def f():\n    import pyarrow.parquet"),

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         RunConfig,
         SourceConfig,
     )
-    from dkfeat.io.commit.status import Status
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap
+    from dkfeat.sources.base import Source
+    from dkfeat.store.commit.status import Status
+    from dkfeat.store.manifest.manifest import Manifest
 
 Part = TypeVar("Part")
 
@@ -90,10 +90,10 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
         For an option that sources of this format do not have.
     """
     from dkfeat.config import SourceConfig
-    from dkfeat.io.libsvm.source import LibsvmSource
-    from dkfeat.io.parquet.files import looks_like_parquet
-    from dkfeat.io.parquet.source import ParquetSource
-    from dkfeat.io.storage.urls import printable
+    from dkfeat.filesystems.urls import printable
+    from dkfeat.sources.libsvm.source import LibsvmSource
+    from dkfeat.sources.parquet.files import looks_like_parquet
+    from dkfeat.sources.parquet.source import ParquetSource
 
     paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
     name = options.get("format", "auto")
@@ -172,7 +172,7 @@ def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
 
 def _common_arguments(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
     """Make the arguments common to `featurize` and `predict`, after breaking the lock that the settings name."""
-    from dkfeat.io.commit.maintenance import break_lock
+    from dkfeat.store.commit.maintenance import break_lock
 
     target_options = resolve_options(part.target_options, "target_options")
     if run.break_lock is not None:
@@ -183,6 +183,6 @@ def _common_arguments(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> 
 
 def part_status(part: FeaturizeConfig) -> Status:
     """State of the target of one `featurize` part of a job file."""
-    from dkfeat.io.commit.status import status
+    from dkfeat.store.commit.status import status
 
     return status(part.out, storage_options=resolve_options(part.target_options, "target_options"))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dkfeat.engine.progress import LINE_SECONDS, ProgressState
-from dkfeat.io.outputs import check_outputs, check_outside
-from dkfeat.io.storage.urls import printable
+from dkfeat.filesystems.urls import printable
+from dkfeat.store.outputs import check_outputs, check_outside
 
 _MOST_LINE_BYTES = 1 << 20
 

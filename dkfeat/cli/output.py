@@ -12,7 +12,7 @@ import click
 from dkfeat.messages import show_bytes, shown
 
 if TYPE_CHECKING:
-    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 QUIET, JSON = "dkfeat.quiet", "dkfeat.json"

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from dkfeat.datasets.download import Download, cache_folder, create_whole, locked
 from dkfeat.errors import ConfigError, SourceError, cause_of
-from dkfeat.io.outputs import check_outside
-from dkfeat.io.storage.urls import Retries, shown_url
+from dkfeat.filesystems.urls import Retries, shown_url
 from dkfeat.messages import nearest
+from dkfeat.store.outputs import check_outside
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 """Address of the collection, to which the paths of files are relative."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import SourceError, cause_of
-from dkfeat.io.storage.urls import Retries, shown_url
+from dkfeat.filesystems.urls import Retries, shown_url
 
 logger = logging.getLogger(__name__)
 

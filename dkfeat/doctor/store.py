@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from dkfeat.doctor import Check
 from dkfeat.errors import CommitConflictError, CommitError, DkfeatError, cause_of
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import DATA, META, Storage
-from dkfeat.io.storage.local import LocalStorage
-from dkfeat.io.storage.urls import hider, shown_url
+from dkfeat.filesystems.urls import hider, shown_url
 from dkfeat.messages import show_bytes
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import DATA, META, Storage
+from dkfeat.store.storage.local import LocalStorage
 
 NAME = "store"
 RETRY_SECONDS = 5.0

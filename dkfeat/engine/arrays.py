@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from dkfeat.blocks import Split
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError
-from dkfeat.io.libsvm.source import LibsvmSource
-from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.sources.base import Source, join_blocks
+from dkfeat.sources.base import Source, join_blocks
+from dkfeat.sources.libsvm.source import LibsvmSource
+from dkfeat.sources.parquet.source import ParquetSource
 
 S = TypeVar("S", LibsvmSource, ParquetSource)
 

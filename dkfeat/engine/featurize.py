@@ -17,17 +17,17 @@ from dkfeat.engine.scan import run_scan
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
-from dkfeat.io.commit.target import locked
-from dkfeat.io.shards.columns import schema_of
-from dkfeat.io.sources.base import Scan, Source
+from dkfeat.sources.base import Scan, Source
+from dkfeat.store.commit.target import locked
+from dkfeat.store.shards.columns import schema_of
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.config import ExecutionConfig
-    from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.maps import FeatureMap
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def featurize(
         Options of fsspec for sources given by URL. They are never stored.
     target_options : mapping or None
         Options for a target and a `like` given by URL: those of fsspec, and ``retry_seconds`` and ``exclusive_create``,
-        see `dkfeat.io.storage.object_store.ObjectStorage`. They are never stored.
+        see `dkfeat.store.storage.object_store.ObjectStorage`. They are never stored.
 
     Returns
     -------

@@ -12,11 +12,11 @@ from dkfeat.engine.resolve.arguments import as_path, as_source, open_location
 from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
-from dkfeat.io.shards.codec import shard_name
-from dkfeat.io.sources.base import Scan, Source
-from dkfeat.io.storage.urls import printable
 from dkfeat.messages import counted, show_bytes
+from dkfeat.sources.base import Scan, Source
+from dkfeat.store.shards.codec import shard_name
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split

@@ -10,7 +10,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from dkfeat.io.commit.run_log import MOST_POINTS, StageLog
+from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
 
 LINE_SECONDS = 5.0
 """Seconds between two plain lines."""

@@ -12,9 +12,9 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.io.libsvm.messages import unterminated_line
-from dkfeat.io.manifest.batch_plan import BatchPlan
-from dkfeat.io.sources.base import Scan, Source, SplitScan
+from dkfeat.sources.base import Scan, Source, SplitScan
+from dkfeat.sources.libsvm.messages import unterminated_line
+from dkfeat.store.manifest.batch_plan import BatchPlan
 
 if TYPE_CHECKING:
     from distributed import Client

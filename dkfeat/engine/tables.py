@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dkfeat.blocks import RowBlock
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
@@ -19,18 +20,17 @@ from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import sidecar_files
-from dkfeat.io.manifest.metadata import spec_text
-from dkfeat.io.shards.columns import kinds
-from dkfeat.io.sources.shards import ShardSource
+from dkfeat.store.manifest.metadata import spec_text
+from dkfeat.store.shards.columns import kinds
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.open import LazyRunner
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Piece, Source
     from dkfeat.maps import FeatureMap
+    from dkfeat.sources.base import Piece, Source
+    from dkfeat.store.manifest.manifest import Manifest
 
 ORIGIN = {"source_file": "string", "source_split": "int64", "source_row": "int64"}
 """Columns with the origin of a row, and their types."""
@@ -105,7 +105,7 @@ class TableSpec:
     """What a table holds."""
 
     layout: str
-    """Kind of table, of `dkfeat.io.shards.columns.TABLES`."""
+    """Kind of table, of `dkfeat.store.shards.columns.TABLES`."""
     schema: pa.Schema
     """Columns; those that are not nullable have no nulls."""
     settings: Mapping[str, Any]

@@ -14,18 +14,18 @@ from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError
-from dkfeat.io.manifest import metadata
-from dkfeat.io.manifest.record_lists import planned_splits
-from dkfeat.io.sources.base import Source
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import Storage
+from dkfeat.sources.base import Source
+from dkfeat.store.manifest import metadata
+from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.blocks import SourceFile, Split
     from dkfeat.config import ExecutionConfig
-    from dkfeat.io.manifest.manifest import Manifest
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

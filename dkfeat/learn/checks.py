@@ -13,8 +13,8 @@ import numpy as np
 from dkfeat.canonical import fingerprint
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
-from dkfeat.io.manifest.metadata import differences
 from dkfeat.messages import show_bytes, show_label
+from dkfeat.store.manifest.metadata import differences
 from dkfeat.validation import as_label, check_choice, check_real
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from scipy.special import expit, log_expit, softmax
 from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.errors import ConfigError, InputError, ShardError
 from dkfeat.html import card
-from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.learn.model_files import read_model, write_model
 from dkfeat.learn.score import Score, predictions_of
 from dkfeat.messages import counted, show_bytes
+from dkfeat.store.manifest.manifest import labels_shown
 
 if TYPE_CHECKING:
     from os import PathLike

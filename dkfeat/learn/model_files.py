@@ -14,8 +14,9 @@ import numpy as np
 from dkfeat.archives import pack_arrays, unpack_array
 from dkfeat.canonical import parse_object
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
-from dkfeat.io.manifest.model_folder import (
+from dkfeat.filesystems.urls import local_path
+from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.store.manifest.model_folder import (
     ARRAY_NAME,
     MODEL_FILE,
     LocalFolder,
@@ -28,8 +29,7 @@ from dkfeat.io.manifest.model_folder import (
     read_model_file,
     seal_model_file,
 )
-from dkfeat.io.outputs import check_place
-from dkfeat.io.storage.urls import local_path
+from dkfeat.store.outputs import check_place
 
 FORMAT = 1
 ARRAYS = ("coef", "intercept")

@@ -25,8 +25,6 @@ from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_on_bad_row
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
-from dkfeat.io.files.decompress import compression_of_name
-from dkfeat.io.outputs import check_outputs
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import (
     PredictJob,
@@ -37,6 +35,8 @@ from dkfeat.learn.predict_job import (
     prediction_spec,
     score_rows,
 )
+from dkfeat.sources.files.decompress import compression_of_name
+from dkfeat.store.outputs import check_outputs
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import SourceFile
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 def predict(

@@ -15,23 +15,23 @@ from numpy.typing import NDArray
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import dataset_reader
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_row_options
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job, count_empty
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
-from dkfeat.io.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
-from dkfeat.io.shards.columns import KEPT_TYPES, kinds, lists, required_table, to_table
-from dkfeat.io.sources.base import Source
-from dkfeat.io.sources.shards import ShardSource
-from dkfeat.io.storage.base import META, Storage
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel
+from dkfeat.sources.base import Source
+from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
+from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
+from dkfeat.store.storage.base import META, Storage
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
-    from dkfeat.io.sources.base import Piece
+    from dkfeat.sources.base import Piece
 
 
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")
@@ -136,7 +136,7 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
         label_offsets=np.zeros(1, np.int64) if source.has_labels and source.multilabel else None,
         qid=np.zeros(0, np.int64) if source.query_id else None,
         weight=np.zeros(0) if source.has_weights else None,
-        kept={name: pa.array([], KEPT_TYPES[kind]) for name, kind in kept.items()},
+        kept={name: pa.array([], ARROW_TYPES[kind]) for name, kind in kept.items()},
     )
     table, _ = to_table("predictions", block)
     return kinds(table.schema)

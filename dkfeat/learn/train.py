@@ -14,7 +14,7 @@ from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import ConfigError
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
 
 
 def train(

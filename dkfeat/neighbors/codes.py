@@ -12,7 +12,7 @@ from dkfeat.maps._sampled import SampledMap
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.shards.reader import ShardReader
+    from dkfeat.store.shards.reader import ShardReader
 
 _ROWS = 65_536  # rows of a shard that are compared at a time
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.resolve import DROPPED
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ShardsJob, write_from_shards
 from dkfeat.errors import InputError, SpecConflictError
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors.copies.result import GROUPS, Duplicates
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.shards.reader import ShardReader
-    from dkfeat.io.sources.base import Piece
+    from dkfeat.sources.base import Piece
+    from dkfeat.store.manifest.manifest import Manifest
+    from dkfeat.store.manifest.records import ShardEntry
+    from dkfeat.store.shards.reader import ShardReader
 
     Keep = Callable[[Split], NDArray[np.bool_]]
 

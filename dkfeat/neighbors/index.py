@@ -17,19 +17,19 @@ from dkfeat.engine.resolve.resolve import PIECE_BYTES
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.manifest.metadata import newest_manifest, read_spec
-from dkfeat.io.shards.columns import index_table
-from dkfeat.io.shards.reader import ShardReader
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import SPEC
 from dkfeat.neighbors.codes import sampled_map
+from dkfeat.store.manifest.metadata import newest_manifest, read_spec
+from dkfeat.store.shards.columns import index_table
+from dkfeat.store.shards.reader import ShardReader
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import SPEC
 
 if TYPE_CHECKING:
     from dask.distributed import Client
 
     from dkfeat.blocks import Split
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Piece
+    from dkfeat.sources.base import Piece
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 def index(

@@ -17,7 +17,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
 from dkfeat.neighbors.codes import sampled_map
 from dkfeat.neighbors.index import open_index
 from dkfeat.neighbors.queries import batches, checked_queries, is_location, source_like

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.manifest.record_lists import planned_splits
-from dkfeat.io.sources.base import Source
+from dkfeat.sources.base import Source
+from dkfeat.store.manifest.record_lists import planned_splits
 from dkfeat.validation import rows_as_csr
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner, SplitTask
-    from dkfeat.io.manifest.records import ShardEntry
     from dkfeat.maps._sampled import SampledMap
+    from dkfeat.store.manifest.records import ShardEntry
 
 _COMPARED = 64
 """Number of rows, first and last, of an array whose codes are compared with those of the shards."""

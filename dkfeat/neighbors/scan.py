@@ -11,8 +11,8 @@ import numpy as np
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.neighbors.codes import code_blocks
 from dkfeat.neighbors.rerank import Rows, ordered
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.io.shards.reader import ShardReader
+    from dkfeat.store.shards.reader import ShardReader
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.resolve import binding_spec
@@ -18,12 +19,11 @@ from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.commit.target import check_target
-from dkfeat.io.shards.columns import KEPT_TYPES, TABLES
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors.codes import first_row
 from dkfeat.neighbors.queries import own_rows
 from dkfeat.neighbors.result import ERROR, ROW, SIMILARITY
+from dkfeat.store.commit.target import check_target
+from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Piece
     from dkfeat.neighbors.scan import Scan
+    from dkfeat.sources.base import Piece
+    from dkfeat.store.manifest.manifest import Manifest
 
 QUERY, RANK = "query", "rank"
 _TYPES = {QUERY: pa.int64(), RANK: pa.int64(), ROW: pa.int64(), SIMILARITY: pa.float64(), ERROR: pa.float64()}
@@ -113,7 +113,7 @@ def _schema(data: ShardDataset, queries: ShardDataset) -> pa.Schema:
     fields = [pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()]
     for given, before in ((queries, ""), (data, _OF_NEIGHBOR)):
         kept = ShardSource.of(given.shards).kept
-        fields += [pa.field(before + name, KEPT_TYPES[kind]) for name, kind in kept.items()]
+        fields += [pa.field(before + name, ARROW_TYPES[kind]) for name, kind in kept.items()]
     names = [field.name for field in fields]
     taken = [name for name in names if names.count(name) > 1]
     if taken:

@@ -16,8 +16,8 @@ from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.manifest.manifest import Manifest
     from dkfeat.maps import FeatureMap
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 _MOST_BARS = 256

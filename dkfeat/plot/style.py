@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.outputs import PNG_MARK
+from dkfeat.store.outputs import PNG_MARK
 
 BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
 

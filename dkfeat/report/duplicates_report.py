@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.html import card, render
-from dkfeat.io.outputs import check_outputs, write_output
-from dkfeat.io.storage.urls import local_path, printable
 from dkfeat.messages import counted
 from dkfeat.neighbors import Duplicates
 from dkfeat.neighbors.copies.result import RECORD
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import charts
 from dkfeat.report.row_samples import PairSample, RowSample, read_features, read_origins
+from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
 
 MOST_SAMPLES, MOST_GROUPS, MOST_BINS = 6, 10, 30
 """Maximum numbers of pairs side by side, of groups in the table, and of bars of similarities."""

@@ -13,19 +13,19 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.manifest.record_lists import planned_splits
-from dkfeat.io.shards.bad_rows import REFUSED
-from dkfeat.io.sources.base import join_blocks
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
+from dkfeat.sources.bad_rows import REFUSED
+from dkfeat.sources.base import join_blocks
+from dkfeat.store.manifest.record_lists import planned_splits
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.commit.run_log import RunLog
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap
     from dkfeat.maps._kernel_estimates import KernelPairs
+    from dkfeat.sources.base import Source
+    from dkfeat.store.commit.run_log import RunLog
+    from dkfeat.store.manifest.records import ShardEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,10 +12,10 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, DkfeatError, SourceNotFoundError
-from dkfeat.io.commit.run_log import read_logs
-from dkfeat.io.storage.urls import is_url, printable
+from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.neighbors.rerank import RowsOfSource
 from dkfeat.report.estimates import safe_source
+from dkfeat.store.commit.run_log import read_logs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,14 +11,14 @@ import numpy as np
 
 from dkfeat.engine.dataset.labels import count_labels, spread
 from dkfeat.engine.resolve.resolve import DROPPED
-from dkfeat.io.storage.urls import printable
+from dkfeat.filesystems.urls import printable
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.report import charts
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.commit.run_log import RunLog, StageLog
     from dkfeat.report.estimates import Estimates
+    from dkfeat.store.commit.run_log import RunLog, StageLog
 
 
 MOST_SOURCES, MOST_RUNS, MOST_BARS, MOST_DOTS, SPEED_STEPS = 50, 30, 120, 1500, 48

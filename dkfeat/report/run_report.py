@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.errors import ConfigError
+from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card, render
-from dkfeat.io.commit.run_log import RunLog, read_logs
-from dkfeat.io.commit.status import Status, status
-from dkfeat.io.outputs import check_outputs, write_output
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.urls import is_url, printable
 from dkfeat.messages import show_bytes
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.report.run_page import Labels, data_values, estimate_values, label_values, log_values, read_labels
+from dkfeat.store.commit.run_log import RunLog, read_logs
+from dkfeat.store.commit.status import Status, status
+from dkfeat.store.outputs import check_outputs, write_output
+from dkfeat.store.storage import open_storage
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.shards.bad_rows import QuarantinedRow
-    from dkfeat.io.sources.base import Source
+    from dkfeat.engine.tasks.bad_row_limit import QuarantinedRow
+    from dkfeat.sources.base import Source
 
 
 BAD_ROWS = 10

@@ -58,13 +58,13 @@ def test_log_lines__leave_secrets_in_urls_out(stream):
     log = LogLines(stream)
     log("start", source=["s3://key:planted@bucket/a", "https://host/a?signature=planted"])
     with log.collecting():
-        logging.getLogger("dkfeat.io").warning("cannot open %s", "s3://key:planted@bucket/a")
+        logging.getLogger("dkfeat.store").warning("cannot open %s", "s3://key:planted@bucket/a")
     assert "planted" not in stream.getvalue()
 
 
 def test_log_lines__take_in_the_log_and_warnings(stream):
     log = LogLines(stream)
-    logger = logging.getLogger("dkfeat.io.commit.begin")
+    logger = logging.getLogger("dkfeat.store.commit.begin")
     with log.collecting(), warnings.catch_warnings():
         warnings.simplefilter("always")
         logger.info("resuming batch %d", 2)
@@ -72,7 +72,7 @@ def test_log_lines__take_in_the_log_and_warnings(stream):
     logger.info("not any more")
     first, second = objects(stream)
     assert (first["event"], first["level"], first["message"]) == ("log", "info", "resuming batch 2")
-    assert first["logger"] == "dkfeat.io.commit.begin"
+    assert first["logger"] == "dkfeat.store.commit.begin"
     assert (second["level"], second["logger"]) == ("warning", "py.warnings")
     assert "DeprecationWarning: old" in second["message"]
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.io.commit import begin as commit
-from dkfeat.io.storage import open_storage
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.storage import open_storage
 from tests.invariants import assert_dataset_whole
-from tests.io.commit.test_maintenance import die_in_run
-from tests.io.tiny_job import TinyJob, write_sources
+from tests.store.commit.test_maintenance import die_in_run
+from tests.store.tiny_job import TinyJob, write_sources
 
 
 def run(*arguments, status=0):

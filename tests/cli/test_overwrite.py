@@ -15,8 +15,8 @@ from dkfeat.cli import cli
 from dkfeat.cli.json_lines import LogLines, check_log
 from dkfeat.engine.runners.open import check_report
 from dkfeat.errors import CommitError, ConfigError
-from dkfeat.io.manifest.model_folder import LocalFolder
-from dkfeat.io.outputs import write_output
+from dkfeat.store.manifest.model_folder import LocalFolder
+from dkfeat.store.outputs import write_output
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
 

@@ -7,7 +7,7 @@ import pytest
 from dkfeat.cli.options.storage import parse_options, resolve_options
 from dkfeat.config import FeaturizeConfig, SourceConfig
 from dkfeat.errors import ConfigError
-from dkfeat.io.storage.urls import hider, is_secret, is_url, shown_url
+from dkfeat.filesystems.urls import hider, is_secret, is_url, shown_url
 from tests.faults.stores.bucket import KEY, SECRET
 
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 import dkfeat
-from dkfeat.io.shards.reader import ShardReader
+from dkfeat.store.shards.reader import ShardReader
 from tests.programs import ROOT
 
 pytest.importorskip("dask_ml", reason="dask-ml is an extra")

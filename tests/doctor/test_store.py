@@ -3,7 +3,7 @@
 import pytest
 
 from dkfeat.doctor.store import check_store
-from dkfeat.io.storage.local import LocalStorage
+from dkfeat.store.storage.local import LocalStorage
 
 
 def check(url, options=None):

@@ -12,8 +12,8 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dkfeat import read_libsvm, read_parquet
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.libsvm.source import LibsvmSource
 from dkfeat.maps import GCWSFeatures
+from dkfeat.sources.libsvm.source import LibsvmSource
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from dkfeat.engine import progress
 from dkfeat.engine.progress import Progress, ProgressState, clock
-from dkfeat.io.commit.run_log import MOST_POINTS
+from dkfeat.store.commit.run_log import MOST_POINTS
 
 
 class Terminal(io.StringIO):

@@ -8,9 +8,9 @@ import dkfeat
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.scan import ScanTask
 from dkfeat.errors import ConfigError, ParseError
-from dkfeat.io.files.lines import WINDOW_BYTES
-from dkfeat.io.manifest import batch_plan
-from dkfeat.io.sources.base import Scan
+from dkfeat.sources.base import Scan
+from dkfeat.sources.files.lines import WINDOW_BYTES
+from dkfeat.store.manifest import batch_plan
 
 
 def scan_text(folder, *texts, **options):

@@ -14,11 +14,11 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import SourceConfig
 from dkfeat.errors import ConfigError
-from dkfeat.io.manifest.manifest import labels_shown
 from dkfeat.learn.checks import check_class_weight, class_weights
 from dkfeat.learn.model import load_model
 from dkfeat.learn.predict import predict_file
 from dkfeat.report.run_report import run_report
+from dkfeat.store.manifest.manifest import labels_shown
 
 LARGE = 2**53
 pytestmark = pytest.mark.fault("I-41")

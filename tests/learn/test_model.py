@@ -13,9 +13,9 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.io.manifest.model_folder import LocalFolder
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
+from dkfeat.store.manifest.model_folder import LocalFolder
 from tests.test_archives import npy
 
 
@@ -266,7 +266,7 @@ def test_save__will_not_write_into_a_folder_of_something_else(tmp_path):
 
 
 def test_save__will_not_write_where_no_files_can_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.io.storage.local.os.access", lambda path, _mode: str(path) != str(tmp_path))
+    monkeypatch.setattr("dkfeat.store.storage.local.os.access", lambda path, _mode: str(path) != str(tmp_path))
     with pytest.raises(CommitError, match="cannot be written"):
         make_model().save(tmp_path / "a" / "model")
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.copies import buckets, groups
 from dkfeat.neighbors.copies.work import WorkFolder

@@ -54,7 +54,7 @@ def assert_same(found, expected):
     ids=["84 bytes", "128 bytes", "one byte"],
 )
 def test_search__same_with_and_without_index(features, blocksize, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.io.shards.columns._INDEX_ROWS", 32)
+    monkeypatch.setattr("dkfeat.store.shards.columns._INDEX_ROWS", 32)
     monkeypatch.setattr(MODULE, "PIECE_BYTES", 50 * features.n_components)  # splits shards
     data = add(tmp_path, "a", rows, features, blocksize)
     searches = [

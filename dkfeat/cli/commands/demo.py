@@ -107,7 +107,7 @@ def run_demo(
     DkfeatError
         From reading the files.
     """
-    from dkfeat.io.outputs import check_outside
+    from dkfeat.store.outputs import check_outside
     from dkfeat.validation import check_integer
 
     if data is None and test is not None:
@@ -133,8 +133,8 @@ def _compile(n_components: int, i_bits: int) -> None:
     """Compile the loops before anything is timed; the machine code is cached, so only the first call is slow."""
     import tempfile
 
-    from dkfeat.io.libsvm.source import LibsvmSource
     from dkfeat.maps import GCWSFeatures
+    from dkfeat.sources.libsvm.source import LibsvmSource
 
     note("Compiling the loops, once per machine …")
     with tempfile.TemporaryDirectory() as scratch:
@@ -150,7 +150,7 @@ def _rows_folder(data: str | None, test: str | None, seed: int) -> str:
     if data is None:
         return f"digits-{seed}" if seed else "digits"
     from dkfeat.canonical import fingerprint
-    from dkfeat.io.libsvm.source import LibsvmSource
+    from dkfeat.sources.libsvm.source import LibsvmSource
 
     paths = [data] if test is None else [data, test]
     identities = [file.identity for path in paths for file in LibsvmSource(path).files()]
@@ -185,8 +185,8 @@ def _digit_lines() -> list[bytes]:
 
 def _lines_of(data: str) -> Iterator[bytes]:
     """Rows of a file as lines, decompressed, without blank and comment lines."""
-    from dkfeat.io.files.contents import open_content
-    from dkfeat.io.libsvm.source import LibsvmSource
+    from dkfeat.sources.files.contents import open_content
+    from dkfeat.sources.libsvm.source import LibsvmSource
 
     for file in LibsvmSource(data).files():
         with open_content(file) as stream:

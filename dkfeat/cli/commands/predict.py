@@ -73,8 +73,8 @@ def predict(
       dkfeat predict model 'day-*.parquet' --id name --out predictions
       dkfeat predict model features/test --out s3://bucket/predictions
     """
-    from dkfeat.io.outputs import check_outputs
     from dkfeat.learn.model import load_model
+    from dkfeat.store.outputs import check_outputs
 
     if out == "-":  # "-" means standard output, as in many commands
         out = None
@@ -122,7 +122,7 @@ def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, A
 
 
 def _is_folder(out: str) -> bool:
-    from dkfeat.io.storage.urls import is_url
+    from dkfeat.filesystems.urls import is_url
 
     path = Path(out)
     return is_url(out) or path.is_dir() or out.endswith("/") or not (path.exists() or path.suffix)

@@ -209,7 +209,7 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path unchanged if it is valid."""
-        from dkfeat.io.storage.urls import is_url, printable
+        from dkfeat.filesystems.urls import is_url, printable
 
         if not value:
             self.fail("the path is empty; give a name, or . for the current folder", param, ctx)

@@ -21,7 +21,7 @@ from dkfeat.config.train import SOLVERS, split_solver_options
 
 if TYPE_CHECKING:
     from dkfeat.cli.json_lines import LogLines
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -216,7 +216,7 @@ def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = Non
 def break_lock_first(target: str, options: dict[str, Any]) -> None:
     """Remove the lock that ``--break-lock`` names."""
     if options["break_lock"] is not None:
-        from dkfeat.io.commit.maintenance import break_lock
+        from dkfeat.store.commit.maintenance import break_lock
 
         break_lock(target, options["break_lock"], target_options=options["target_options"])
 

@@ -59,14 +59,14 @@ target_option = _option(
 
 def options_at(target: str, storage_options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the options if the target is a URL; a local folder takes none."""
-    from dkfeat.io.storage.urls import is_url
+    from dkfeat.filesystems.urls import is_url
 
     return storage_options if is_url(target) else None
 
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Return True if a folder or URL holds a model rather than shards."""
-    from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder
+    from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder
 
     return open_model_folder(target, storage_options).size(MODEL_FILE) is not None
 
@@ -86,7 +86,7 @@ def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
     >>> parse_options(["retry_seconds=30", "client_kwargs.region_name=eu-west-1"], "--storage-option")
     {'retry_seconds': 30, 'client_kwargs': {'region_name': 'eu-west-1'}}
     """
-    from dkfeat.io.storage.urls import is_secret
+    from dkfeat.filesystems.urls import is_secret
 
     options: dict[str, Any] = {}
     for item in items:
@@ -120,7 +120,7 @@ def resolve_options(options: Mapping[str, Any] | None, place: str) -> dict[str, 
     Traceback (most recent call last):
     dkfeat.errors.ConfigError: storage_options: secret is a credential; put it into a ... give its name, secret=env:NAME
     """
-    from dkfeat.io.storage.urls import is_secret
+    from dkfeat.filesystems.urls import is_secret
 
     if options is None:
         return None

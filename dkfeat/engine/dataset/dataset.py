@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
-from dkfeat.blocks import PackedCodes
+from dkfeat.blocks import RESERVED, PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
@@ -19,15 +19,15 @@ from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card, sparkline
-from dkfeat.io.manifest.manifest import labels_shown
-from dkfeat.io.shards import reader
-from dkfeat.io.shards.columns import LAYOUTS, RESERVED
-from dkfeat.io.sources.base import join_blocks
-from dkfeat.io.storage import is_read_only, open_storage
-from dkfeat.io.storage.base import SPEC
-from dkfeat.io.storage.urls import is_url
 from dkfeat.messages import counted, show_label
+from dkfeat.sources.base import join_blocks
+from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.shards import reader
+from dkfeat.store.shards.columns import LAYOUTS
+from dkfeat.store.storage import is_read_only, open_storage
+from dkfeat.store.storage.base import SPEC
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from dkfeat.blocks import RowBlock
     from dkfeat.config import ExecutionConfig
     from dkfeat.engine.progress import ProgressState
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.shards.bad_rows import QuarantinedRow
+    from dkfeat.engine.tasks.bad_row_limit import QuarantinedRow
     from dkfeat.maps import FeatureMap
+    from dkfeat.store.manifest.manifest import Manifest
+    from dkfeat.store.manifest.records import ShardEntry
 
 
 BUFFER_BYTES = 64 << 20

@@ -12,8 +12,8 @@ import numpy as np
 from dkfeat.messages import show_label
 
 if TYPE_CHECKING:
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.shards.reader import ShardReader
+    from dkfeat.store.manifest.records import ShardEntry
+    from dkfeat.store.shards.reader import ShardReader
 
 
 _IN_LINE = 10

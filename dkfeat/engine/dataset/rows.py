@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.errors import ConfigError
-from dkfeat.io.sources.base import join_blocks
+from dkfeat.sources.base import join_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,9 +10,9 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.io.manifest.records import ShardEntry
-from dkfeat.io.shards.reader import Checked, Report, ShardReader, check_shards, open_reader, report_of
-from dkfeat.io.storage.base import DATA, Storage
+from dkfeat.store.manifest.records import ShardEntry
+from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shards, open_reader, report_of
+from dkfeat.store.storage.base import DATA, Storage
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -52,7 +52,7 @@ def _until(stopped: Callable[[], bool], entries: Sequence[ShardEntry]) -> Iterat
 def verify_shards(
     storage: Storage, client: Client | ExecutionConfig | None, progress: bool | Callable[[ProgressState], object]
 ) -> Report:
-    """Check all shards and sidecar files of a data set; see `dkfeat.io.shards.reader.verify`."""
+    """Check all shards and sidecar files of a data set; see `dkfeat.store.shards.reader.verify`."""
     shards = open_reader(storage)
     task = _CheckTask(ShardReader(storage, shards.spec, shards.manifest.without_records()))
     groups = [*_groups(shards)]

@@ -7,15 +7,15 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.commit.target import check_target
-from dkfeat.io.libsvm.source import LibsvmSource
-from dkfeat.io.outputs import check_place
-from dkfeat.io.parquet.files import looks_like_parquet
-from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.sources.base import Source
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import Storage
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
+from dkfeat.sources.base import Source
+from dkfeat.sources.libsvm.source import LibsvmSource
+from dkfeat.sources.parquet.files import looks_like_parquet
+from dkfeat.sources.parquet.source import ParquetSource
+from dkfeat.store.commit.target import check_target
+from dkfeat.store.outputs import check_place
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile

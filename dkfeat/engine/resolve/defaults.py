@@ -9,7 +9,7 @@ from typing import Any
 import dask
 
 from dkfeat.config.execution import DefaultsConfig
-from dkfeat.io.sources.base import Source
+from dkfeat.sources.base import Source
 
 NAMESPACE = "dkfeat"
 VARIABLES = "DASK_DKFEAT__"

@@ -18,7 +18,7 @@ from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.resolve.resolve import Draft
 from dkfeat.errors import DkfeatError
-from dkfeat.io.sources.base import Source
+from dkfeat.sources.base import Source
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile

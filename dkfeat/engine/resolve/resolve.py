@@ -16,15 +16,15 @@ from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
-from dkfeat.io.manifest.batch_plan import OTHER_TARGET
-from dkfeat.io.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
-from dkfeat.io.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
-from dkfeat.io.parquet.source import ParquetSource
-from dkfeat.io.sources.base import Scan, Source
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import SPEC, Storage
-from dkfeat.io.storage.urls import is_url, shown_url
+from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.maps import FEATURE_MAPS, FeatureMap
+from dkfeat.sources.base import Scan, Source
+from dkfeat.sources.parquet.source import ParquetSource
+from dkfeat.store.manifest.batch_plan import OTHER_TARGET
+from dkfeat.store.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
+from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import SPEC, Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:

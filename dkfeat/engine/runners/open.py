@@ -26,8 +26,8 @@ from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.local import GRAPH_TASKS, Runner, open_local
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.html import MARK
-from dkfeat.io.outputs import check_outputs, write_output
 from dkfeat.messages import meant
+from dkfeat.store.outputs import check_outputs, write_output
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:

@@ -5,17 +5,47 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError, ParquetError, ParseError
-from dkfeat.io.shards.bad_rows import QuarantinedRow
+from dkfeat.filesystems.urls import printable
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import SourceFile
-    from dkfeat.io.shards.bad_rows import BadRow
-    from dkfeat.io.shards.reader import ShardReader
-    from dkfeat.io.sources.base import Source
+    from dkfeat.blocks import BadRow, SourceFile
+    from dkfeat.sources.base import Source
+    from dkfeat.store.shards.reader import ShardReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRow:
+    """A row that was set aside, for display: position, reason and text."""
+
+    source: str
+    """Name of the source file."""
+    line: int
+    """1-based line in the decompressed file; for Parquet the 1-based row in the file."""
+    column: int
+    """1-based byte column of the invalid token; 0 for Parquet, whose message names the column."""
+    offset: int
+    """0-based byte at which the line begins in the decompressed file; for Parquet the 0-based row in the file."""
+    reason: str
+    """Reason as in the counts of the manifest, such as "bad value"."""
+    message: str
+    """Message with the expected and the actual text."""
+    text: str
+    """The line, or the values read, truncated to 160 characters; control and non-ASCII characters are escaped."""
+
+    @property
+    def place(self) -> str:
+        """``file:line:column``, as in error messages; for Parquet only the file; the message names row and column."""
+        file = printable(self.source)
+        return f"{file}:{self.line}:{self.column}" if self.column else file
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the record as plain JSON values."""
+        return asdict(self)
 
 
 class BadRowLimit:
@@ -31,7 +61,7 @@ class BadRowLimit:
 
     Examples
     --------
-    >>> from dkfeat.io.libsvm.source import LibsvmSource
+    >>> from dkfeat.sources.libsvm.source import LibsvmSource
     >>> source = LibsvmSource("rows.svm")
     >>> BadRowLimit("1%", source).share, BadRowLimit(20, source).rows
     (0.01, 20)

@@ -16,23 +16,22 @@ from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import run_stage, warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
-from dkfeat.io.commit import begin as commit
-from dkfeat.io.commit.run_log import read_logs
-from dkfeat.io.manifest.manifest import labels_shown
-from dkfeat.io.manifest.records import ShardEntry
-from dkfeat.io.shards import codec as shards
-from dkfeat.io.storage.urls import is_url, shown_url
+from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit.run_log import read_logs
+from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.manifest.records import ShardEntry
+from dkfeat.store.shards import codec as shards
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.blocks import BadRow, SourceFile, Split
     from dkfeat.engine.plan import Plan
     from dkfeat.engine.resolve.resolve import Resolved
     from dkfeat.engine.runners.open import LazyRunner
-    from dkfeat.io.commit.batch import Batch
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.shards.bad_rows import BadRow
-    from dkfeat.io.sources.base import Source
-    from dkfeat.io.storage.base import Lock, Storage
+    from dkfeat.sources.base import Source
+    from dkfeat.store.commit.batch import Batch
+    from dkfeat.store.manifest.manifest import Manifest
+    from dkfeat.store.storage.base import Lock, Storage
 
 
 logger = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def run_plan(
     schema : mapping
         Columns and types of every shard.
     sidecars, resume, keep_changed, lock
-        See `dkfeat.io.commit.begin.begin`.
+        See `dkfeat.store.commit.begin.begin`.
     job : callable
         Class of the tasks.
     stage : str

@@ -18,19 +18,18 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
-from dkfeat.io.commit.publish import existing_entry, publish
-from dkfeat.io.shards import codec as shards
-from dkfeat.io.shards.bad_rows import REFUSED
-from dkfeat.io.sources.base import RejectedRow
-from dkfeat.io.storage.urls import thread_retries
+from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
+from dkfeat.sources.bad_rows import REFUSED
+from dkfeat.sources.base import RejectedRow
+from dkfeat.store.commit.publish import existing_entry, publish
+from dkfeat.store.shards import codec as shards
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import RowBlock, Split
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.shards.bad_rows import BadRow
-    from dkfeat.io.sources.base import Piece, Source
-    from dkfeat.io.storage.base import Storage
+    from dkfeat.blocks import BadRow, RowBlock, Split
+    from dkfeat.sources.base import Piece, Source
+    from dkfeat.store.manifest.records import ShardEntry
+    from dkfeat.store.storage.base import Storage
 
 
 MAX_LABELS = 10_000

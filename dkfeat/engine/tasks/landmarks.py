@@ -18,10 +18,10 @@ from dkfeat.engine.runners.local import Runner, Stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import SpecConflictError
-from dkfeat.io.manifest.metadata import read_sidecar, sidecar_name
-from dkfeat.io.sources.base import Scan, Source
-from dkfeat.io.storage.base import META, Storage
 from dkfeat.maps import FeatureMap, from_spec
+from dkfeat.sources.base import Scan, Source
+from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name
+from dkfeat.store.storage.base import META, Storage
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split

@@ -31,7 +31,7 @@ from dkfeat.validation import check_choice, check_integer, check_real
 if TYPE_CHECKING:
     from os import PathLike
 
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
 
 
 DEFAULT_MAPS = ("gcws", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")

@@ -33,8 +33,8 @@ from dkfeat.maps import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFea
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.io.sources.base import Source
     from dkfeat.maps import FeatureMap
+    from dkfeat.sources.base import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.outputs import check_outputs, write_output
 from dkfeat.learn.compare.store import PLOT, Result, check_result_folder
 from dkfeat.learn.score import paired_difference
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import check_plots, draw
+from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

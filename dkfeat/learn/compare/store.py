@@ -13,9 +13,9 @@ from typing import Any, Self
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import ShardError, SpecConflictError
-from dkfeat.io.commit.target import locked
-from dkfeat.io.outputs import check_folder, write_output
-from dkfeat.io.storage import open_storage
+from dkfeat.store.commit.target import locked
+from dkfeat.store.outputs import check_folder, write_output
+from dkfeat.store.storage import open_storage
 
 RESULTS = "results.jsonl"
 PLOT = "accuracy.png"

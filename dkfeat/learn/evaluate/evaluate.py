@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.io.manifest.records import ShardEntry
-    from dkfeat.io.shards.reader import ShardReader
-    from dkfeat.io.sources.base import Source
+    from dkfeat.sources.base import Source
+    from dkfeat.store.manifest.records import ShardEntry
+    from dkfeat.store.shards.reader import ShardReader
 
 
 def evaluate(

@@ -22,7 +22,6 @@ from sklearn.metrics import (
 
 from dkfeat.errors import InputError
 from dkfeat.html import page, picture, table
-from dkfeat.io.outputs import check_folder, write_output
 from dkfeat.learn.evaluate.accumulators import (
     Accumulator,
     Curves,
@@ -31,6 +30,7 @@ from dkfeat.learn.evaluate.accumulators import (
     NumberAccumulator,
 )
 from dkfeat.plot.style import BLUE, GREY, RED, check_plots, draw
+from dkfeat.store.outputs import check_folder, write_output
 
 CURVE_POINTS = 513
 LARGEST_CELLS = 50

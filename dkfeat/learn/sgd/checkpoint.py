@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
-from dkfeat.io.outputs import check_outside
-from dkfeat.io.storage.crash_points import passed
-from dkfeat.io.storage.local import flush_folder
-from dkfeat.io.storage.urls import is_url
+from dkfeat.filesystems.urls import is_url
+from dkfeat.store.outputs import check_outside
+from dkfeat.store.storage.crash_points import passed
+from dkfeat.store.storage.local import flush_folder
 
 CURRENT, FORMER = "checkpoint", "checkpoint.former"
 FORMAT = 1

@@ -20,18 +20,18 @@ from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.runners.local import InOrder, Stopped
 from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import ConfigError
-from dkfeat.io.manifest.metadata import read_numbered, read_spec
-from dkfeat.io.shards.reader import ShardReader
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 from dkfeat.learn.sgd.rows import TrainingRows
+from dkfeat.store.manifest.metadata import read_numbered, read_spec
+from dkfeat.store.shards.reader import ShardReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.runners.local import Runner
     from dkfeat.engine.runners.open import LazyRunner
-    from dkfeat.io.storage.base import Storage
+    from dkfeat.store.storage.base import Storage
 
 
 def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int]]:

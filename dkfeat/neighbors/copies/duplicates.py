@@ -11,10 +11,10 @@ import dask
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors.codes import sampled_map
 from dkfeat.neighbors.copies.pairs import MOST_ROWS
 from dkfeat.neighbors.copies.result import Duplicates, Facts

@@ -14,7 +14,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.io.storage.urls import local_path
+from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
 from dkfeat.theory.bands import Bands
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
-from dkfeat.io.sources.shards import ShardSource
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.neighbors.copies.buckets import MOST_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
 from dkfeat.neighbors.copies.exact import STANDARD_ERRORS, CompareExactly, StoredRows, StoreRows, ranges
 from dkfeat.neighbors.copies.groups import BLOCK_ROWS, Groups, count_in_blocks

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
-from dkfeat.io.shards.columns import KEPT_TYPES
-from dkfeat.io.sources.shards import ShardSource
 from dkfeat.neighbors.copies.groups import PIECE_ROWS, Groups
 from dkfeat.neighbors.copies.pairs import PairFiles
 from dkfeat.neighbors.copies.result import GROUPS, PAIRS
+from dkfeat.store.shards.columns import ARROW_TYPES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.io.manifest.manifest import Manifest
-    from dkfeat.io.sources.base import Piece
     from dkfeat.neighbors.copies.search import Found
+    from dkfeat.sources.base import Piece
+    from dkfeat.store.manifest.manifest import Manifest
 
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
 _GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "file_row": "int64"}
@@ -59,7 +59,7 @@ def groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
         )
     schema = _schema(_GROUP_COLUMNS)
     for name, kind in source.kept.items():
-        schema = schema.append(pa.field(name, KEPT_TYPES[kind]))
+        schema = schema.append(pa.field(name, ARROW_TYPES[kind]))
     return TableSpec(
         layout=GROUPS,
         schema=schema,
@@ -140,4 +140,4 @@ class GroupsJob(TableJob):
 
 
 def _schema(columns: Mapping[str, str]) -> pa.Schema:
-    return pa.schema([pa.field(name, KEPT_TYPES[kind], nullable=False) for name, kind in columns.items()])
+    return pa.schema([pa.field(name, ARROW_TYPES[kind], nullable=False) for name, kind in columns.items()])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.storage.base import DATA
-from dkfeat.io.storage.local import LocalStorage
+from dkfeat.store.storage.base import DATA
+from dkfeat.store.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.io.outputs import check_outputs
+from dkfeat.store.outputs import check_outputs
 
 from ..parts import write_whole
 from .html_report import cell_text, minutes, verdict_mark

@@ -7,8 +7,8 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.dataset import verify as parallel
-from dkfeat.io.shards import reader
-from dkfeat.io.storage import open_storage
+from dkfeat.store.shards import reader
+from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
 
 

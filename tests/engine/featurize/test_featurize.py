@@ -103,7 +103,7 @@ def test_featurize__resume_encodes_only_what_is_missing(source, tmp_path, counte
 def test_featurize__damaged_shard_is_made_again_on_resume(source, tmp_path, monkeypatch, caplog):
     target, whole = tmp_path / "features", tmp_path / "whole"
     featurized(source, whole)
-    monkeypatch.setattr("dkfeat.io.commit.batch.Batch.commit", lambda *_, **__: sys.exit(9))
+    monkeypatch.setattr("dkfeat.store.commit.batch.Batch.commit", lambda *_, **__: sys.exit(9))
     with pytest.raises(SystemExit):
         featurized(source, target, scheduler="synchronous")
     monkeypatch.undo()

@@ -16,9 +16,9 @@ import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.tasks import job
 from dkfeat.errors import ParseError, ShardError, SpecConflictError
-from dkfeat.io.libsvm import source as grouping
-from dkfeat.io.manifest import metadata
-from dkfeat.io.storage import open_storage
+from dkfeat.sources.libsvm import source as grouping
+from dkfeat.store.manifest import metadata
+from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
 
 GIVEN = {"n_features": 60, "zero_based": False, "label_dtype": "int64"}
@@ -247,7 +247,7 @@ def test_group__resume_is_identical(folder, tmp_path, fails_at, monkeypatch):
 def test_group__changed_member_is_a_conflict(folder, tmp_path, change, committed, monkeypatch):
     with monkeypatch.context() as patch:
         if not committed:
-            patch.setattr(dkfeat.io.commit.batch.Batch, "commit", lambda *_, **__: 1 / 0)
+            patch.setattr(dkfeat.store.commit.batch.Batch, "commit", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 featurized(source_of(folder), tmp_path / "features")
         else:
@@ -293,7 +293,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.io.libsvm import source as libsvm
+from dkfeat.sources.libsvm import source as libsvm
 
 n, folder = int(sys.argv[1]), sys.argv[2]
 listings = []

@@ -13,12 +13,12 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.options.shared import _comparison
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
-from dkfeat.io.parquet.options import normalize_filters
 from dkfeat.learn.predict import predict_file
+from dkfeat.sources.parquet.options import normalize_filters
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.parquet.rows import LAYOUTS, feature_columns, write
+from tests.sources.parquet.rows import LAYOUTS, feature_columns, write
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ import pytest
 import dkfeat
 from dkfeat.engine.plan import plan
 from dkfeat.errors import ConfigError, DkfeatError, SpecConflictError
-from dkfeat.io.storage import open_storage
+from dkfeat.store.storage import open_storage
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
-from tests.io.web_server import web_server
+from tests.sources.web_server import web_server
 
 SECRET = "planted-signature"
 QUERY = f"X-Amz-Signature={SECRET}/1&token={SECRET}"

@@ -14,7 +14,7 @@ from dkfeat.engine.resolve.resolve import make_draft
 from dkfeat.errors import ParseError
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
-from tests.io.parquet.rows import write
+from tests.sources.parquet.rows import write
 
 WIDE, NARROW = 1000, 5
 

@@ -11,7 +11,7 @@ from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from tests.engine.helpers import featurized, gcws, resolved
-from tests.io.parquet.rows import write
+from tests.sources.parquet.rows import write
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from dkfeat.canonical import fingerprint
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.engine.tasks.job import Job, merge_labels, run_split
-from dkfeat.io.commit import begin as commit
-from dkfeat.io.storage import open_storage
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.storage import open_storage
 from tests.engine.helpers import gcws, resolved
 
 

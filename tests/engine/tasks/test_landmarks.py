@@ -18,7 +18,7 @@ import dkfeat
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.tasks import landmarks
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
-from dkfeat.io.storage import open_storage
+from dkfeat.store.storage import open_storage
 from tests.conftest import libsvm_text
 from tests.engine.helpers import BLOCK, featurized, resolved
 from tests.invariants import assert_dataset_whole, dataset_state
@@ -352,7 +352,7 @@ def test_featurize__bad_rows_that_are_set_aside_are_no_landmarks(tiny_rows, tmp_
 
 
 def test_featurize__of_parquet_draws_over_all_files(tiny_rows, golden, tmp_path):
-    from dkfeat.io.parquet.source import ParquetSource
+    from dkfeat.sources.parquet.source import ParquetSource
 
     X, y = tiny_rows
     for name, rows in (("a", slice(0, 250)), ("b", slice(250, 400))):

@@ -10,7 +10,7 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.io.shards.columns import required_table
+from dkfeat.store.shards.columns import required_table
 
 PIECE_ROWS = 2
 

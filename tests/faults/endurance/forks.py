@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.cli import main as dkfeat_command
-from dkfeat.io.storage import crash_points
+from dkfeat.store.storage import crash_points
 from tests.programs import ROOT
 
 IMPORTED = (
@@ -32,7 +32,7 @@ IMPORTED = (
     "dkfeat.engine.clusters.local",
     "dkfeat.engine.runners.distributed",
     "dkfeat.engine.tasks.job",
-    "dkfeat.io.parquet.source",
+    "dkfeat.sources.parquet.source",
     "dkfeat.maps.nystroem",
 )
 

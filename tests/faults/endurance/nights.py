@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.io.manifest.metadata import KEPT
+from dkfeat.store.manifest.metadata import KEPT
 from tests.faults.endurance.events import emit, reported
 from tests.faults.endurance.forks import Forks
 from tests.faults.processes.nights import MAIN, Nights, event

@@ -14,11 +14,11 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import DkfeatError, ShardError
-from dkfeat.io.shards import reader
-from dkfeat.io.storage import open_storage
+from dkfeat.store.shards import reader
+from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
-from tests.io.manifest.test_manifest import BAD_NAMES
-from tests.io.tiny_job import TinyJob, write_sources
+from tests.store.manifest.test_manifest import BAD_NAMES
+from tests.store.tiny_job import TinyJob, write_sources
 
 FORMATS = Path(__file__).parents[2] / "data" / "formats"
 

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from dkfeat.errors import ParquetError
-from dkfeat.io.parquet import files as parquet_files
-from dkfeat.io.parquet.source import ParquetSource
-from tests.io.parquet.rows import pieces, rows, write
+from dkfeat.sources.parquet import files as parquet_files
+from dkfeat.sources.parquet.source import ParquetSource
+from tests.sources.parquet.rows import pieces, rows, write
 
 # Reads each file named on the command line and prints the result; a crash ends the program.
 READ = """
 import sys
 import resource
 from dkfeat.errors import DkfeatError
-from dkfeat.io.parquet.source import ParquetSource
-from tests.io.parquet.rows import resolved
+from dkfeat.sources.parquet.source import ParquetSource
+from tests.sources.parquet.rows import resolved
 
 def count(path):
     source = resolved(ParquetSource(path, blocksize="4MiB"))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.errors import ParseError
-from dkfeat.io.libsvm.source import LibsvmSource
+from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.reference.libsvm import read_rows
 from tests.strategies import libsvm_texts
 
@@ -91,7 +91,7 @@ def child(program: str, *args: object) -> list[int]:
 
 GROWTH = """
     import sys
-    from dkfeat.io.libsvm.source import LibsvmSource
+    from dkfeat.sources.libsvm.source import LibsvmSource
     def read(path):
         options = dict(n_features=10**8, zero_based=False, label_dtype="int64", blocksize="8MiB")
         source = LibsvmSource(path, **options)

@@ -7,11 +7,11 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import ConfigError, ParquetError
-from dkfeat.io.parquet import decode as parquet_decode
-from dkfeat.io.shards import bad_rows as quarantine
+from dkfeat.sources import bad_rows as quarantine
+from dkfeat.sources.parquet import decode as parquet_decode
 from tests.conftest import first_quick
 from tests.engine.helpers import featurized
-from tests.io.parquet.rows import LAYOUTS, feature_columns, write
+from tests.sources.parquet.rows import LAYOUTS, feature_columns, write
 
 N = 60
 BAD_ROWS = (7, 8, 31, 59)
@@ -118,7 +118,7 @@ def test_quarantine__good_rows_as_if_bad_ones_were_absent(tmp_path, case):
 @pytest.mark.parametrize("most", [1, 3, 4096])
 @pytest.mark.parametrize(("group", "blocksize"), [(7, 100), (60, 100), (60, "1MiB")])
 def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, monkeypatch, most, group, blocksize):
-    monkeypatch.setattr("dkfeat.io.parquet.source.MOST_BAD_ROWS", most)
+    monkeypatch.setattr("dkfeat.sources.parquet.source.MOST_BAD_ROWS", most)
     values = [None if row % 3 == 1 or 20 <= row < 30 else row + 1.0 for row in range(N)]
     table = pa.table({"label": LABELS, "a": pa.array(values, pa.float64()), "day": pa.array(range(N))})
     path = write(tmp_path / "bad.parquet", table, row_group_size=group)

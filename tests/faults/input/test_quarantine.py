@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import dkfeat
 from dkfeat.engine.tasks import job
 from dkfeat.errors import ConfigError, InputError, ParquetError, ParseError, ShardError
-from dkfeat.io.files import lines
-from dkfeat.io.libsvm import parser as libsvm_parser
-from dkfeat.io.shards import bad_rows as quarantine
+from dkfeat.sources import bad_rows as quarantine
+from dkfeat.sources.files import lines
+from dkfeat.sources.libsvm import parser as libsvm_parser
 from tests.engine.helpers import featurized
 from tests.invariants import listed_in
 
@@ -394,7 +394,7 @@ def test_refused__rows_are_set_aside(tmp_path, blocksize):
 def test_refused__resume_has_the_labels_of_the_first_run(tmp_path, monkeypatch):
     source = dkfeat.LibsvmSource(str(written(tmp_path / "a.svm", NEGATIVE * 3)), blocksize=60, **GIVEN)
     laplace = dkfeat.LaplaceFeatures(8, random_state=0)
-    monkeypatch.setattr(dkfeat.io.commit.batch.Batch, "commit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(dkfeat.store.commit.batch.Batch, "commit", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(source, tmp_path / "features", map=laplace)
     monkeypatch.undo()

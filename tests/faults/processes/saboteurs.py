@@ -16,10 +16,10 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dkfeat.engine.tasks import job
-from dkfeat.io.storage import local
-from dkfeat.io.storage.local import LocalStorage
 from dkfeat.learn.sgd.descent import Descent
 from dkfeat.learn.sgd.parallel import EpochTask
+from dkfeat.store.storage import local
+from dkfeat.store.storage.local import LocalStorage
 
 
 def _stop() -> None:

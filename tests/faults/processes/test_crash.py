@@ -16,12 +16,12 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import CommitConflictError, CommitError
-from dkfeat.io.manifest.metadata import read_spec
-from dkfeat.io.storage import crash_points, open_storage
+from dkfeat.store.manifest.metadata import read_spec
+from dkfeat.store.storage import crash_points, open_storage
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.tiny_job import TinyJob, write_sources
 from tests.programs import wait_for_first
+from tests.store.tiny_job import TinyJob, write_sources
 
 ROOT = Path(dkfeat.__file__).parent.parent
 OFTEN = ("before_tmp", "mid_write", "after_tmp", "after_publish")
@@ -31,7 +31,7 @@ QUICK = ("mid_write",)
 
 
 def start(job, *options, **environment):
-    command = [sys.executable, "-m", "tests.io.tiny_job", str(job.sources), str(job.target), *options]
+    command = [sys.executable, "-m", "tests.store.tiny_job", str(job.sources), str(job.target), *options]
     environment = {**os.environ, **environment}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -211,7 +211,7 @@ def test_two_writers__one_works_the_other_names_it(golden, tmp_path, seed, repea
 def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
-    from dkfeat.io.commit import begin as commit
+    from dkfeat.store.commit import begin as commit
 
     with (
         commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run,
@@ -226,7 +226,7 @@ def test_two_runs_in_one_process__second_is_refused(golden, tmp_path):
 def test_two_runs__the_holder_sweeps__second_is_still_a_conflict(golden, tmp_path, monkeypatch):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
-    from dkfeat.io.commit import begin as commit
+    from dkfeat.store.commit import begin as commit
 
     with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()):
         holder = open_storage(job.target)
@@ -261,9 +261,9 @@ def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path)
     program = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from tests.io.tiny_job import TinyJob\n"
-        "from dkfeat.io import storage\n"
-        "from dkfeat.io.commit.begin import begin\n"
+        "from tests.store.tiny_job import TinyJob\n"
+        "from dkfeat.store import storage\n"
+        "from dkfeat.store.commit.begin import begin\n"
         f"job = TinyJob(Path({str(job.sources)!r}), Path({str(job.target)!r}))\n"
         "run = begin(storage.open_storage(job.target), job.spec, job.files(), job.splits())\n"
         "worker = os.fork()\n"
@@ -287,7 +287,7 @@ def test_lock__worker_forked_by_a_killed_run__does_not_keep_it(golden, tmp_path)
 
 LIMITED = """
 import resource, sys
-from tests.io import tiny_job
+from tests.store import tiny_job
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (900, limits[1]))
 status = tiny_job.main()
@@ -326,7 +326,7 @@ def test_full_disk__names_the_shard_and_the_room(tmp_path):
 def test_order_of_system_calls__as_the_kernel_sees_it(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
     command = ["strace", "-f", "-y", "-o", str(tmp_path / "calls"), "-e", "trace=fsync,linkat,unlinkat"]
-    child = [sys.executable, "-m", "tests.io.tiny_job", str(job.sources), str(job.target)]
+    child = [sys.executable, "-m", "tests.store.tiny_job", str(job.sources), str(job.target)]
     done = subprocess.run([*command, *child], cwd=ROOT, capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr:
         pytest.skip("tracing is not allowed here")

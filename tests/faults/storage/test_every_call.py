@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from dkfeat.errors import DkfeatError
-from dkfeat.io.storage import local_lock
+from dkfeat.store.storage import local_lock
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.io.tiny_job import TinyJob, write_sources
+from tests.store.tiny_job import TinyJob, write_sources
 
 CALLS = ("open", "write", "pwrite", "fsync", "link", "unlink", "stat", "rename", "mkdir", "scandir", "ftruncate")
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import DkfeatError
-from dkfeat.io.commit import batch as runs
-from dkfeat.io.commit.maintenance import break_lock
-from dkfeat.io.storage.base import LOCK
-from dkfeat.io.storage.object_store import ObjectStorage
-from tests.io.tiny_job import TinyJob
+from dkfeat.store.commit import batch as runs
+from dkfeat.store.commit.maintenance import break_lock
+from dkfeat.store.storage.base import LOCK
+from dkfeat.store.storage.object_store import ObjectStorage
+from tests.store.tiny_job import TinyJob
 
 
 class NoLock:

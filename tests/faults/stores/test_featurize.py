@@ -27,8 +27,8 @@ from dkfeat.errors import (
     SourceNotFoundError,
     SpecConflictError,
 )
-from dkfeat.io.files import contents as files
 from dkfeat.learn.predict import predict_file
+from dkfeat.sources.files import contents as files
 from tests.engine.helpers import featurized, gcws
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.invariants import dataset_state
@@ -333,7 +333,7 @@ def changing(monkeypatch, bucket, key, data):
         return n
 
     monkeypatch.setattr(files.RemoteFile, "readinto", readinto)
-    monkeypatch.setattr("dkfeat.io.files.contents.READ_AHEAD_BYTES", 1000)
+    monkeypatch.setattr("dkfeat.sources.files.contents.READ_AHEAD_BYTES", 1000)
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ import pytest
 import dkfeat
 from dkfeat.engine.verify_inputs import verify_inputs
 from dkfeat.errors import SpecConflictError
-from dkfeat.io.commit.maintenance import abort, clean
-from dkfeat.io.commit.status import status
-from dkfeat.io.storage import object_lock, open_storage
-from dkfeat.io.storage.base import LOCK
+from dkfeat.store.commit.maintenance import abort, clean
+from dkfeat.store.commit.status import status
+from dkfeat.store.storage import object_lock, open_storage
+from dkfeat.store.storage.base import LOCK
 from tests.engine.helpers import featurized
 from tests.faults.stores.bucket import KEY, SECRET
-from tests.io.tiny_job import TinyJob, write_sources
+from tests.store.tiny_job import TinyJob, write_sources
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def job(bucket, options, tmp_path):
 def interrupted(job, monkeypatch):
     """A run that ends before its commit, as if it had been killed: its lock stays."""
     with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.io.commit.batch.Batch.commit", None)
-        patch.setattr("dkfeat.io.storage.object_lock.ObjectLock.release", lambda _: None)
+        patch.setattr("dkfeat.store.commit.batch.Batch.commit", None)
+        patch.setattr("dkfeat.store.storage.object_lock.ObjectLock.release", lambda _: None)
         with pytest.raises(TypeError):
             job.run()
 

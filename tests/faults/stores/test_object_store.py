@@ -11,9 +11,9 @@ import time
 import pytest
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError
-from dkfeat.io.storage import open_storage
-from dkfeat.io.storage.base import DATA, LOCK, META
-from dkfeat.io.storage.object_store import ObjectStorage
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import DATA, LOCK, META
+from dkfeat.store.storage.object_store import ObjectStorage
 from tests.conftest import first_quick
 from tests.faults.stores.bucket import KEY, SECRET
 

@@ -15,7 +15,7 @@ import dkfeat
 from dkfeat.engine.plan import plan
 from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import DkfeatError, SourceNotFoundError
-from dkfeat.io.storage import open_storage
+from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized, gcws
 from tests.faults.stores.bucket import KEY, SECRET
 

@@ -19,14 +19,14 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import CommitConflictError, ConfigError, TargetBusyError
-from dkfeat.io.commit import begin as commit
-from dkfeat.io.commit.maintenance import abort, break_lock, clean
-from dkfeat.io.storage import object_lock, object_store, open_storage
-from dkfeat.io.storage.base import LOCK, META
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit.maintenance import abort, break_lock, clean
+from dkfeat.store.storage import object_lock, object_store, open_storage
+from dkfeat.store.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
-from tests.io.tiny_job import TinyJob, write_sources
 from tests.programs import wait_for_first
+from tests.store.tiny_job import TinyJob, write_sources
 
 ROOT = Path(dkfeat.__file__).parent.parent
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
@@ -280,7 +280,9 @@ def test_process__counts_as_ended_when_that_is_proved(changes, alive):
 
 
 def test_process__that_ended__is_told_from_a_living_one():
-    program = "from dkfeat.io.storage.object_lock import this_process; print(repr(this_process()), flush=True); input()"
+    program = (
+        "from dkfeat.store.storage.object_lock import this_process; print(repr(this_process()), flush=True); input()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

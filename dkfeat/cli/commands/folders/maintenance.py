@@ -43,7 +43,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
       dkfeat abort features/days --dry-run
       dkfeat abort features/days
     """
-    from dkfeat.io.commit.maintenance import abort as run
+    from dkfeat.store.commit.maintenance import abort as run
 
     done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
     print_result({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
@@ -71,7 +71,7 @@ def clean(
       dkfeat clean features/days --dry-run
       dkfeat clean features/days
     """
-    from dkfeat.io.commit.maintenance import clean as run
+    from dkfeat.store.commit.maintenance import clean as run
 
     done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
     record = {"target": target, "removed": done.removed, "size": done.size, "refused": done.refused}
@@ -102,7 +102,7 @@ def break_lock(target: str, run_id: str, storage_options: Mapping[str, Any] | No
     For example:
       dkfeat break-lock features/days 7f3a9c
     """
-    from dkfeat.io.commit.maintenance import break_lock as run
+    from dkfeat.store.commit.maintenance import break_lock as run
 
     broken = run(target, run_id, target_options=storage_options)
     print_result({"target": target, "run_id": run_id, "broken": broken})

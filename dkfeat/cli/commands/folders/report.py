@@ -67,9 +67,9 @@ def report(
       dkfeat report s3://bucket/features s3://bucket/rows.svm --json
       dkfeat report duplicates --out duplicates.html
     """
-    from dkfeat.io.outputs import check_outputs
     from dkfeat.report.duplicates_report import holds_duplicates
     from dkfeat.report.run_report import run_report
+    from dkfeat.store.outputs import check_outputs
 
     check_outputs([out], inputs=source, overwrite=overwrite)
     if holds_duplicates(run):

@@ -1,0 +1,1 @@
+"""File systems of paths and URLs: protocols, retries, HTTP, and hidden credentials."""

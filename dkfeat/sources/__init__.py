@@ -1,0 +1,1 @@
+"""Sources of rows: the contract, the options that files share, and one folder a format."""

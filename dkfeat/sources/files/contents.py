@@ -1,0 +1,212 @@
+"""Contents of input files, local or remote: opening, and checks that a file is as it was listed."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO
+
+from dkfeat.blocks import SourceFile, differences
+from dkfeat.errors import DkfeatError, SourceError, SpecConflictError, cause_of
+from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, printable, protocol_of
+from dkfeat.sources.files.decompress import DecompressedStream
+from dkfeat.sources.files.lines import ByteStream
+
+READ_AHEAD_BYTES = 4 << 20
+
+
+def check_unchanged(file: SourceFile, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Raise an error unless a file is as it was listed.
+
+    Raises
+    ------
+    SpecConflictError
+        If its size, modification time or ETag differs, or it is gone.
+    """
+    with source_errors(file.url, listed=file):
+        if is_url(file.url):
+            system, path = open_filesystem(file.url, storage_options)
+
+            def info() -> Mapping[str, Any]:
+                system.invalidate_cache(path)
+                return system.info(path)
+
+            now = remote_identity(open_retries(file.url, storage_options or {}).call("look up", info))
+        else:
+            now = local_identity(os.stat(file.url))  # noqa: PTH116  # Path would change names like "a//b"
+    if changed := differences(file.identity, now):
+        raise SpecConflictError(f"{printable(file.url)} has changed since the source was listed ({', '.join(changed)})")
+
+
+@contextmanager
+def open_content(
+    file: SourceFile, start: int = 0, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[ByteStream]:
+    """Open a file's text, decompressed; an uncompressed file is read from byte `start` on."""
+    with open_bytes(file, storage_options, start) as raw:
+        if file.compression is None:
+            yield raw  # type: ignore[misc]  # every raw file opened here has readinto
+        else:
+            yield DecompressedStream(raw, file.compression, printable(file.url))
+
+
+@contextmanager
+def open_bytes(
+    file: SourceFile, storage_options: Mapping[str, Any] | None = None, start: int = 0
+) -> Iterator[BinaryIO]:
+    """Open a file as it is stored, for random access from byte `start` on; unbuffered."""
+    with source_errors(file.url, listed=file):
+        raw: Any = RemoteFile(file, storage_options) if is_url(file.url) else LocalFile(file.url)
+        raw.seek(start)
+    with raw:
+        yield raw
+
+
+@contextmanager
+def source_errors(path: str, *, listed: SourceFile | None = None) -> Iterator[None]:
+    """Turn errors of the operating system or a store into a `SourceError`.
+
+    For a missing file that was `listed`, the error is a `SpecConflictError`.
+    """
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as error:
+        if listed is not None and isinstance(error, FileNotFoundError):
+            raise SpecConflictError(
+                f"{printable(path)} is gone since the source was listed; restore it, or list the source again "
+                "(after `dkfeat abort` for an unfinished batch)"
+            ) from None
+        raise SourceError(f"{printable(path)} cannot be read: {cause_of(error)}") from error
+
+
+class LocalFile(io.FileIO):
+    """Local file; errors of reading name it, since any read of a network disk may fail."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read as `io.FileIO.read` does, with errors that name the file."""
+        with source_errors(str(self.name)):
+            return super().read(-1 if size is None else size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read as `io.FileIO.readinto` does, with errors that name the file."""
+        with source_errors(str(self.name)):
+            return super().readinto(buffer)
+
+
+class RemoteFile(io.RawIOBase):
+    """File in a store, read by byte ranges; a change since it was listed is an error.
+
+    Parameters
+    ----------
+    file : SourceFile
+        As it was listed. Its ETag, if any, is compared when it is opened; on S3 each request also requires it. On
+        web servers each answer must have the range asked for, of a file of the listed size.
+    options : mapping, optional
+        Options of fsspec.
+
+    Raises
+    ------
+    SpecConflictError
+        If the file has changed or is gone; reading raises it too.
+    OSError
+        If the store raises it.
+    """
+
+    def __init__(self, file: SourceFile, options: Mapping[str, Any] | None) -> None:
+        super().__init__()
+        self._file = file
+        self._retries = open_retries(file.url, options or {})
+        system, path = open_filesystem(file.url, options)
+        more = {"trace_request_ctx": file.size} if protocol_of(file.url) in WEB_PROTOCOLS else {}
+
+        def opened() -> Any:
+            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead", **more)
+
+        self._raw = self._retries.call("open", opened)
+        now = remote_identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}
+        if now.get("etag") and file.etag and (now["etag"], now["size"]) != (file.etag, file.size):
+            self._raw.close()
+            raise self._changed()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to another byte; nothing is read."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._raw.tell()
+
+    def readinto(self, view: Any, /) -> int:
+        """Read bytes into the front of `view` and return their number; 0 at the end."""
+
+        def read() -> int:
+            try:
+                return self._raw.readinto(view)
+            except OSError as fault:
+                if type(fault).__name__ == "FileExpired":  # s3fs found another ETag
+                    raise FileExistsError from fault
+                raise
+
+        with source_errors(self._file.url, listed=self._file):
+            try:
+                return self._retries.call("read", read)
+            except FileExistsError:  # the request requires the listed ETag, but the file has another
+                raise self._changed() from None
+
+    def close(self) -> None:
+        """Close the underlying file."""
+        if not self.closed and hasattr(self, "_raw"):
+            self._raw.close()
+        super().close()
+
+    def _changed(self) -> SpecConflictError:
+        return SpecConflictError(
+            f"{printable(self._file.url)} has changed since the source was listed; its ETag was {self._file.etag}"
+        )
+
+
+def local_identity(status: os.stat_result) -> dict[str, Any]:
+    """Return the size and modification time of a local file, as in ``SourceFile.identity``."""
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the size and ETag, or the modification time if there is no ETag, as in ``SourceFile.identity``.
+
+    `info` is the result of fsspec's ``info`` for a file.
+
+    Raises
+    ------
+    SourceError
+        If the server does not send the size, which splitting and checks of the file need.
+    """
+    names = ("mtime", "LastModified", "created", "Last-Modified")
+    changed = next((info[key] for key in names if info.get(key)), None)
+    if isinstance(changed, str):
+        try:
+            changed = parsedate_to_datetime(changed)
+        except ValueError:
+            changed = None
+    if isinstance(changed, datetime):
+        changed = changed.timestamp()
+    if info["size"] is None:
+        raise SourceError(
+            f"{printable(info['name'])}: the server does not send its size (Content-Length); download the file first"
+        )
+    etag = info.get("ETag") or info.get("etag")
+    mtime_ns = None if changed is None or etag else int(changed * 1e9)
+    return {"size": int(info["size"]), "mtime_ns": mtime_ns, "etag": etag}

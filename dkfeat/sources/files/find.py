@@ -1,0 +1,301 @@
+"""Lookup of input files by path, glob or URL."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from dkfeat.blocks import SourceFile
+from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
+from dkfeat.filesystems.urls import (
+    WEB_PROTOCOLS,
+    is_url,
+    open_filesystem,
+    open_retries,
+    printable,
+    protocol_of,
+    shown_url,
+)
+from dkfeat.messages import counted
+from dkfeat.sources.files.contents import local_identity, open_bytes, remote_identity, source_errors
+from dkfeat.sources.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
+
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 3
+_WITH_BUCKETS = ("s3", "gs")
+_EQUAL_NAMES = (
+    "; the user information and the query of a URL, which may be secret, are no part of a file's name: "
+    "if files differ only in these, download each of them under its own name"
+)
+
+
+def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
+    """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
+
+    The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at
+    any depth. Patterns match files only. In local patterns a wildcard matches no hidden name; a warning names such
+    files in the folders searched. Symbolic links are followed; a file has the name of its link. Names of files are
+    relative to the root of the source, with forward slashes. The root does not depend on the files found: it is the
+    folder of a path, or the folders of a pattern before its first wildcard; for several paths and patterns it is the
+    innermost common folder. A warning names files that are links to other files of the source. User information and
+    query of a URL, which may be secret, are no part of a name.
+
+    Parameters
+    ----------
+    urlpaths : iterable of str
+        Local paths and patterns, or fsspec URLs; all on one file system.
+    storage_options : mapping, optional
+        Options of fsspec.
+
+    Returns
+    -------
+    files : tuple of SourceFile
+        At least one file.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If a path or pattern matches no file, or names a folder.
+    ParseError
+        If the first bytes of a file contradict its suffix.
+    SourceError
+        If a file cannot be read.
+    ConfigError
+        If a file is named twice, or files are on different file systems.
+    """
+    matches: dict[str, _Match] = {}
+    for urlpath in urlpaths:
+        is_local = os.path.lexists(urlpath) or not is_url(urlpath)
+        for match in _find_local(urlpath) if is_local else _find_remote(urlpath, storage_options):
+            if match.path in matches:
+                hint = "" if matches[match.path].url == match.url else _EQUAL_NAMES
+                raise ConfigError(f"{printable(match.url)} is named twice by the source; name each file once{hint}")
+            matches[match.path] = match
+    systems = {match.system for match in matches.values()}
+    if len(systems) > 1:
+        raise ConfigError("the files of a source must be on one file system; got " + ", ".join(sorted(systems)))
+    roots = {match.root for match in matches.values()}
+    root = os.path.commonpath(roots) if roots else ""
+    files = sorted((match.source_file(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
+    for file, head in zip(files, _heads(files, storage_options), strict=True):
+        _check_magic(file, head)
+    if files and not is_url(files[0].url):
+        _warn_of_links(files)
+    return tuple(files)
+
+
+def _warn_of_links(files: Sequence[SourceFile]) -> None:
+    """Warn of local files that are links to other files of the source, if there are any."""
+
+    def facts(file: SourceFile) -> tuple[int, int]:
+        return file.size, file.mtime_ns or 0
+
+    links = []
+    for (size, _), alike in itertools.groupby(sorted(files, key=facts), facts):
+        group = list(alike)
+        firsts: dict[tuple[int, int], SourceFile] = {}
+        for file in group if size and len(group) > 1 else ():  # links have the size and time of their file
+            with suppress(OSError):  # removed meanwhile, which is an error when it is read
+                status = os.stat(file.url)  # noqa: PTH116  # Path would change names like "a//b"
+                first = firsts.setdefault((status.st_dev, status.st_ino), file)
+                if first is not file:
+                    links.append(f"{printable(file.name)} to {printable(first.name)}")
+    if links:
+        logger.warning(
+            "%s of the source %s to another file of it, such as %s: rows are read twice; name each file once",
+            counted(len(links), "file"),
+            "is a link" if len(links) == 1 else "are links",
+            ", ".join(links[:_MOST_SHOWN]),
+        )
+
+
+class _Match(NamedTuple):
+    """An existing file; the record is small because a source may have a million files."""
+
+    system: str
+    path: str
+    """Absolute path that identifies the file; for a URL, without user information and query."""
+    root: str
+    url: str
+    size: int
+    mtime_ns: int | None
+    etag: str | None = None
+
+    def source_file(self, root: str) -> SourceFile:
+        """Make the source file, whose name is relative to `root`."""
+        folder = root.rstrip("/") + "/"
+        # twenty times as fast as relpath
+        name = self.path[len(folder) :] if self.path.startswith(folder) else os.path.relpath(self.path, root)
+        return SourceFile(
+            name=name.replace(os.sep, "/"),
+            url=self.url,
+            size=self.size,
+            mtime_ns=self.mtime_ns,
+            etag=self.etag,
+            compression=compression_of_name(self.path),
+        )
+
+
+def _find_local(pattern: str) -> Iterator[_Match]:
+    is_literal = os.path.lexists(pattern)
+    paths: Iterable[str] = [pattern]
+    n_found = 0
+    if is_literal:
+        root = os.path.dirname(os.path.abspath(pattern))  # noqa: PTH100, PTH120  # does not follow links
+    else:
+        root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # does not follow links
+        paths = glob.iglob(pattern, recursive=True)  # noqa: PTH207  # keeps "./"
+    for path in paths:
+        with source_errors(path):
+            try:
+                status = os.stat(path)  # noqa: PTH116  # keeps "./"
+            except FileNotFoundError:
+                reason = f"{printable(path)} is a symbolic link to a file that does not exist"
+                raise SourceNotFoundError(reason) from None
+        if stat.S_ISDIR(status.st_mode):
+            if not is_literal:
+                continue
+            raise _folder_error(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceNotFoundError(f"{printable(path)} is not a regular file, but a source is read several times")
+        full = os.path.abspath(path)  # noqa: PTH100  # does not follow links
+        try:
+            full.encode()
+        except UnicodeEncodeError:
+            raise SourceError(f"{printable(path)}: the name is not UTF-8; rename the file") from None
+        n_found += 1
+        yield _Match("local", full, root, full, **local_identity(status))
+    if not is_literal:
+        warn_of_left_out(
+            pattern, _hidden_files(pattern), "a name that begins with . needs a pattern that begins with . too"
+        )
+    if not n_found:
+        raise SourceNotFoundError(f"no file matches {printable(pattern)}")
+
+
+def _hidden_files(pattern: str) -> list[str]:
+    """List files that would match a pattern if a wildcard at the start of a file name matched a dot."""
+    folders, _, last = pattern.rpartition("/")
+    if not last.startswith(("*", "?")) or last == "**":
+        return []
+    folder = folders + "/" * (pattern != last)
+    found = glob.iglob(f"{folder}.{last.removeprefix('?')}", recursive=True)  # noqa: PTH207  # keeps "./"
+    fixed = _fixed_part(pattern)
+    return sorted(os.path.relpath(path, fixed or ".") for path in found if os.path.isfile(path))  # noqa: PTH113
+
+
+def warn_of_left_out(where: str, names: Sequence[str], why: str) -> None:
+    """Warn of files that a pattern or a folder leaves out, if there are any."""
+    if names:
+        is_one = len(names) == 1
+        counts, shown = f"{counted(len(names), 'file')} {'is' if is_one else 'are'}", ", ".join(names[:_MOST_SHOWN])
+        logger.warning("%s: %s left out, such as %s: %s", printable(where), counts, printable(shown), why)
+
+
+def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Iterator[_Match]:
+    """Look up a URL, literally if the file exists, else as a pattern."""
+    with source_errors(urlpath):  # some file systems connect when they are created
+        system, path = open_filesystem(urlpath, storage_options)
+    retries = open_retries(urlpath, storage_options or {})
+    is_web = protocol_of(urlpath) in WEB_PROTOCOLS
+
+    def look_up() -> tuple[bool, list[Mapping[str, Any]]]:
+        system.invalidate_cache()
+        try:
+            return True, [system.info(path)]
+        except FileNotFoundError as missing:
+            matches: Mapping[str, Any] = {}
+            with suppress(FileNotFoundError):  # no such bucket
+                matches = system.glob(path, detail=True)
+            fault = missing.__cause__  # fsspec takes any failure of a web server for a missing file
+            if is_web and not matches and fault is not None and getattr(fault, "status", None) not in (404, 410):
+                raise fault from None
+            return False, [matches[name] for name in sorted(matches)]
+
+    with source_errors(urlpath):
+        is_literal, infos = retries.call("list", look_up)
+        if is_literal and infos[0]["type"] == "directory":
+            raise _folder_error(urlpath)
+        files = [info for info in infos if info["type"] == "file" and not _is_folder_marker(info)]
+        if not files:
+            bucket, hint = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
+            if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
+                hint = f": there is no bucket {printable(bucket)}, or the credentials give no access to it"
+            raise SourceNotFoundError(f"no file matches {printable(urlpath)}{hint}")
+    names = system.protocol
+    kind = names if isinstance(names, str) else names[0]
+    path = shown_url(path)  # fsspec's path of a web page is its URL
+    root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
+    for info in files:
+        name, url = "/" + shown_url(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
+        yield _Match(kind, name, root, url, **remote_identity(info))
+
+
+def _is_folder_marker(info: Mapping[str, Any]) -> bool:
+    """Return True for the empty object that consoles of stores create in place of a folder."""
+    return info["name"].endswith("/") and not info["size"]
+
+
+def _fixed_part(pattern: str) -> str:
+    """Return the folders of a pattern before its first wildcard."""
+    *folders, _ = pattern.split("/")
+    fixed = "/".join(itertools.takewhile(lambda folder: not glob.has_magic(folder), folders))
+    return fixed or "/" * pattern.startswith("/")
+
+
+def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
+    """Read the first bytes of each file."""
+    if files and is_url(files[0].url):  # then all are URLs, and a store serves many requests at a time
+        with source_errors(files[0].url):
+            heads = _remote_heads([file for file in files if file.size], storage_options)
+        yield from (heads.get(file.url, b"") for file in files)
+        return
+    for file in files:
+        with open_bytes(file, storage_options) as raw:
+            yield raw.read(MAGIC_BYTES)
+
+
+def _remote_heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Read the first bytes of files at URLs, by URL."""
+    if not files:
+        return {}
+    opened = [open_filesystem(file.url, storage_options) for file in files]
+    system, paths = opened[0][0], [path for _, path in opened]
+
+    def read() -> list[bytes]:
+        ends = [min(MAGIC_BYTES, file.size) for file in files]
+        heads = system.cat_ranges(paths, [0] * len(paths), ends, on_error="return")
+        for head in heads:  # older versions of fsspec return errors whatever `on_error` is
+            if isinstance(head, Exception):
+                raise head
+        return heads
+
+    heads = open_retries(files[0].url, storage_options or {}).call("read the beginnings of files", read)
+    return {file.url: bytes(head) for file, head in zip(files, heads, strict=True)}
+
+
+def _check_magic(file: SourceFile, head: bytes) -> None:
+    actual = compression_of_magic(head)
+    if actual != file.compression and head:
+        found = f"{actual} data" if actual else "in no known compressed format"
+        raise ParseError(
+            f"the suffix means {file.compression or 'plain text'}, but the content is {found}; "
+            "rename the file to match its content",
+            path=printable(file.url),
+            offset=0,
+        )
+
+
+def _folder_error(path: str) -> SourceNotFoundError:
+    where = printable(path)
+    return SourceNotFoundError(
+        f"{where} is a folder; name files or a pattern such as {where.rstrip('/')}/*.svm, or read its Parquet files "
+        "with dkfeat.ParquetSource (--format parquet)"
+    )

@@ -1,0 +1,295 @@
+"""Source of rows in LIBSVM text: splits, pieces of rows, scans, and locations of rejected rows."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+import numpy as np
+
+from dkfeat.blocks import BadRow, SourceFile, Split
+from dkfeat.compiled.text import libsvm as loop
+from dkfeat.errors import ConfigError, ParseError
+from dkfeat.sources.bad_rows import REFUSED, cut_message, shown_text
+from dkfeat.sources.base import Piece, RejectedRow, Source, SplitScan, are_integers
+from dkfeat.sources.files.find import find_files
+from dkfeat.sources.libsvm.messages import parse_error, token_at
+from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
+from dkfeat.sources.options import dtype_of_labels
+
+MOST_FILES = 1_000
+"""Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
+
+MOST_RANGES = 200_000
+"""Maximum number of ranges of uncompressed files, twice the number of tasks of the largest supported job."""
+
+_TINY_SHARE = 16
+_COMPRESSION_RATIO = 16
+_MOST_BINS = 1 << 16
+_TOKEN = re.compile(rb"[^ \t\r\n]+")
+
+
+def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
+    """Group neighbouring splits that are tiny whole files; other splits stay in order, and all are renumbered.
+
+    A file is tiny if its text is at most a sixteenth of `blocksize`. The text of a compressed file is estimated as
+    sixteen times its stored size, more than the usual compression ratio of LIBSVM text. If it is longer, reading the
+    group takes longer but no more memory, because pieces depend on the text itself. A group ends before its text would
+    exceed `blocksize`, and after `MOST_FILES` files.
+
+    Parameters
+    ----------
+    splits : iterable of Split
+        Splits in source order, each of one file.
+    blocksize : int
+        Bytes of text in a split of an uncompressed file.
+
+    Returns
+    -------
+    splits : tuple of Split
+        Splits numbered from the number of the first one.
+
+    Examples
+    --------
+    >>> files = [SourceFile(name=name, url="", size=size) for name, size in (("a", 9), ("b", 5), ("c", 500))]
+    >>> splits = [Split(number=i, file=file, start=0, stop=file.size) for i, file in enumerate(files)]
+    >>> [(split.number, split.title, split.stop) for split in grouped(splits, blocksize=1000)]
+    [(0, 'a and 1 more', 14), (1, 'c', 500)]
+    """
+    groups: list[list[Split]] = []
+    room = -1
+    for split in splits:
+        text = split.file.size * (1 if split.file.compression is None else _COMPRESSION_RATIO)
+        is_tiny = text * _TINY_SHARE <= blocksize and (split.start, split.stop) == (0, split.file.size)
+        if not is_tiny or text > room or len(groups[-1]) == MOST_FILES:
+            groups.append([])
+            room = blocksize if is_tiny else -1
+        groups[-1].append(split)
+        room -= text
+    first = groups[0][0].number if groups else 0
+    return tuple(_joined(group, number) for number, group in enumerate(groups, first))
+
+
+def _joined(group: Sequence[Split], number: int) -> Split:
+    if len(group) == 1:
+        return replace(group[0], number=number)
+    first, *others = (split.file for split in group)
+    return Split(number=number, file=first, start=0, stop=sum(split.stop for split in group), others=tuple(others))
+
+
+class LibsvmSource(LibsvmOptions, Source):
+    """Files of LIBSVM text as a source of rows.
+
+    A line is a row: a label, then ``index:value`` with ascending indices, and optionally a comment after ``#``. Blank
+    and comment lines are not rows; a label alone is a row without features. Values are rounded correctly to float64,
+    then to `dtype`; resulting zeros, also ``-0.0``, are not stored. Anything else is an error with its location.
+
+    Files with the suffixes .gz, .bz2, .xz and .zst are decompressed while they are read, each as one split. Consecutive
+    tiny files are read as one split.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If a setting is out of range.
+
+    Examples
+    --------
+    >>> source = LibsvmSource("day*.svm", n_features=10, zero_based=False, label_dtype="int64", blocksize="1MiB")
+    >>> source.is_resolved, source.blocksize
+    (True, 1048576)
+    """
+
+    __slots__ = ()
+
+    def inspect(self, files: Sequence[SourceFile]) -> LibsvmSource:  # noqa: ARG002  # text has no metadata
+        """Return the source with the label type of its allowed labels."""
+        if self.labels is None or self.label_dtype != "auto":
+            return self
+        return replace(self, label_dtype=dtype_of_labels(self.labels))
+
+    def files(self) -> tuple[SourceFile, ...]:
+        """List the files in byte-wise order of their names; errors are those of `find_files`."""
+        return find_files(self.urlpath, self.storage_options)
+
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """Cut files into splits: ranges of uncompressed files, whole compressed files, groups of tiny files.
+
+        A line belongs to the range in which it begins. An empty file is one empty split, or belongs to a group.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            For more than `MOST_RANGES` ranges.
+        """
+        blocksize = int(self.blocksize)
+        files = self.files() if files is None else files
+        plain_bytes = sum(file.size for file in files if file.compression is None)
+        if plain_bytes > blocksize * MOST_RANGES:
+            raise ConfigError(
+                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than "
+                f"{MOST_RANGES:,} tasks; raise blocksize, for instance to 64MiB"
+            )
+        numbers = count(first_number)
+
+        def cut(file: SourceFile) -> Iterator[Split]:
+            step = blocksize if file.compression is None else max(file.size, 1)
+            for start in range(0, max(file.size, 1), step):
+                yield Split(number=next(numbers), file=file, start=start, stop=min(start + step, file.size))
+
+        return grouped(chain.from_iterable(map(cut, files)), blocksize)
+
+    def split_bytes(self, split: Split) -> int:
+        """Return the number of stored bytes that a task reads for this split."""
+        return split.stop - split.start
+
+    def piece_bytes(self, split: Split) -> int:
+        """Return the maximum number of bytes of text in a piece of this split."""
+        return int(self.blocksize) if split.is_compressed else min(int(self.blocksize), split.stop - split.start)
+
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
+        """Check a split's text and count rows, values and labels, in memory of about `WINDOW_BYTES`.
+
+        The text must agree with the options; with ``zero_based="auto"`` index 0 is allowed. `proceed` is called for
+        every window of text, and its exceptions end the scan.
+
+        Raises
+        ------
+        dkfeat.errors.ParseError
+            If a line is invalid; the error has the location of the token.
+        dkfeat.errors.SpecConflictError
+            If the file has changed since it was listed.
+        """
+        counts = SplitScan(nnz=0)
+        with open_split(self, split) as parser:
+            cursor = parser.cursor
+            while parser.load():
+                if proceed is not None:
+                    proceed()
+                parser.parse(NO_LIMIT, NO_LIMIT)
+                if counts.needs_labels:
+                    counts.add_labels(_distinct(parser.tables.labels(cursor)))
+                counts.n_rows += int(cursor[loop.ROWS])
+                counts.nnz += int(cursor[loop.NNZ])  # type: ignore[operator]  # it is counted
+                # the tables are overwritten for every window
+                cursor[[loop.ROWS, loop.NNZ, loop.LABELS, loop.N_NOT_INT64]] = 0
+                counts.add_bad_rows(parser.bad_rows)
+                parser.bad_rows.clear()
+        counts.has_inexact_labels |= bool(cursor[loop.N_INEXACT])
+        counts.unterminated = tuple(parser.unterminated)
+        counts.n_empty_rows = int(cursor[loop.EMPTY_ROWS])
+        if cursor[loop.LOWEST] <= cursor[loop.HIGHEST]:
+            counts.min_index, counts.max_index = int(cursor[loop.LOWEST]), int(cursor[loop.HIGHEST])
+        return counts
+
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Yield the pieces of a split for `read`.
+
+        A piece ends at the end of the split, or earlier: before a row whose offset in the decompressed text is at least
+        `blocksize` bytes beyond the start of the piece, or before the piece would exceed `max_piece_rows` rows or
+        `MOST_BAD_ROWS` bad rows.
+        """
+        with open_split(self, split) as parser:
+            number, is_full = 0, True
+            while is_full:
+                start, digest = parser.offset, hashlib.sha256()
+                is_full, stop = False, start + int(self.blocksize)
+                while not is_full and parser.load():
+                    is_full, parsed = parser.parse(max_piece_rows or NO_LIMIT, stop)
+                    if checksum:
+                        digest.update(parsed)
+                if is_full:  # at the end of a file the parser itself checks
+                    parser.check_unchanged()
+                yield Piece(
+                    number=number,
+                    last=not is_full,
+                    block=parser.tables.take_block(parser.cursor),
+                    start=start,
+                    stop=parser.offset,
+                    source_sha256=digest.hexdigest() if checksum else "",
+                    rows_by_file=tuple(parser.rows_by_file) if split.others else (),
+                    bad_rows=tuple(parser.bad_rows),
+                    lines=parser.lines if self.is_quarantined else None,
+                    unterminated=None if is_full else tuple(parser.unterminated),
+                )
+                if is_full:
+                    parser.reset()  # only the caller refers to the block while the next one is read
+                number += 1
+
+    def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
+        """Locate rows that a map rejects, in ascending order, by reading the split's lines up to them."""
+        bad_lines = {(bad.file, bad.offset) for bad in piece.bad_rows}
+        wanted = {one.row: one for one in rejected}
+        found: list[BadRow] = []
+        row = -1
+        with open_split(self, split) as parser:
+            for position, at, offset, number, line in _lines(parser):
+                is_row = line.strip(b" \t\r\n") and line.lstrip(b" \t")[0] != ord("#")
+                if at < piece.start or not is_row or (position, offset) in bad_lines:
+                    continue
+                row += 1
+                if row not in wanted:
+                    continue
+                feature = wanted[row].column
+                column = 0 if feature is None else self._byte_of_feature(line, feature)
+                token = "this row" if feature is None else token_at(memoryview(line), column)
+                found.append(
+                    BadRow(
+                        file=position,
+                        offset=offset,
+                        line=number,
+                        column=column + 1,
+                        reason=REFUSED,
+                        message=cut_message(f"the map refuses {token}: {wanted[row].reason}"),
+                        text=shown_text(line),
+                    )
+                )
+                if len(found) == len(wanted):
+                    break
+        return found
+
+    def _byte_of_feature(self, line: bytes, feature: int) -> int:
+        """Return the byte of the line at which the token of a feature begins; 0 if there is none."""
+        wanted = feature + (self.zero_based is False)
+        for token in _TOKEN.finditer(line.partition(b"#")[0]):
+            index, colon, _ = token[0].partition(b":")
+            if colon and index.isdigit() and int(index) == wanted:
+                return token.start()
+        return 0
+
+    def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParseError:
+        """Make the error for a row that a map rejects, with the location of the invalid value."""
+        (row,) = self.rejected_rows(split, piece, [rejected])
+        return self.bad_row_error(split.files[row.file], row, row.message)
+
+    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
+        """Make the error for a row that was set aside, with the location of the invalid token."""
+        return parse_error(reason, file, row.offset, row.column, self.storage_options)
+
+
+def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield lines with file, offset in the split's text, offset in the file, and number from the start of the split."""
+    position, number = -1, 0
+    while parser.load():
+        if parser.position != position:
+            position, number = parser.position, 0
+        window = parser.window
+        at = window.begin
+        while at < window.end:
+            end = window.line_end(at)
+            number += 1
+            offset = window.origin + at
+            yield position, parser.offset - window.offset + offset, offset, number, bytes(window.view[at:end])
+            at = end
+        window.consume(window.end)
+
+
+def _distinct(labels: np.ndarray) -> np.ndarray:
+    """Return the sorted distinct labels; integers in a small range are counted, ten times as fast as sorting."""
+    if len(labels) and are_integers(labels[:100]):
+        low, high = labels.min().item(), labels.max().item()
+        if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
+            return np.flatnonzero(np.bincount((labels - low).astype(np.int64))) + low
+    return np.unique(labels)

@@ -1,0 +1,361 @@
+"""Source of rows in Parquet files: splits, pieces of rows, scans, and locations of rejected rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.sparse import csr_matrix
+
+from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
+from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
+from dkfeat.filesystems.urls import is_url, printable
+from dkfeat.sources.bad_rows import MOST_BAD_ROWS, REFUSED
+from dkfeat.sources.base import Piece, RejectedRow, Source, SplitScan, join_blocks
+from dkfeat.sources.files.contents import check_unchanged
+from dkfeat.sources.files.find import find_files, warn_of_left_out
+from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
+from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
+from dkfeat.sources.parquet.files import (
+    Footer,
+    cut_file,
+    folder_pattern,
+    is_hidden,
+    open_parquet,
+    warn_of_other_endings,
+)
+from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
+from dkfeat.sources.parquet.schema import Schema, options_of_schema
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_MOST_VALUES = 2**31 - 1
+_MOST_FOOTERS = 20_000
+_FOOTER_THREADS = 16
+
+
+class ParquetSource(ParquetOptions, Source):
+    """Parquet files as a source of rows, with the roles of their columns.
+
+    Features have one of four layouts, found by the columns' types: numbers in many columns; one column of vectors
+    (lists, or fixed-size binary of little-endian float32); sparse rows as two columns of lists, indices and values; or
+    one column of structs of these two. Nulls, NaN and infinities are errors with their location, or set aside with
+    their row; a column that is missing or of another type is always an error. Integers and decimals are read as
+    float64, then all values are rounded to `dtype`; a value that overflows it is bad. Zeros are not stored.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If a setting is out of range.
+
+    Examples
+    --------
+    >>> source = ParquetSource("day*.parquet", features=("height", "width"), label="kind", keep="name")
+    >>> source.features, source.is_resolved
+    (('height', 'width'), False)
+    """
+
+    __slots__ = ()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Paths, globs and URLs in which `files` looks for files; folders are searched at any depth."""
+        return tuple(folder_pattern(path, self.storage_options) for path in self.urlpath)
+
+    def files(self) -> tuple[SourceFile, ...]:
+        """List the files in byte-wise order of their names; errors are those of `find_files`."""
+        patterns = self.patterns
+        for path, pattern in zip(self.urlpath, patterns, strict=True):
+            if path != pattern and not is_url(path):
+                warn_of_other_endings(path)
+        found = find_files(patterns, self.storage_options)
+        if patterns == self.urlpath:
+            return found
+        visible = tuple(file for file in found if not is_hidden(file.name))
+        hidden = [file.name for file in found if is_hidden(file.name)]
+        warn_of_left_out(patterns[0], hidden, "names that begin with _ or . mark files that are not data")
+        if not visible:
+            raise SourceNotFoundError(
+                f"no file matches {printable(patterns[0])}; names that begin with _ or . are ignored"
+            )
+        return visible
+
+    def column_names(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return the names of all columns of the first file."""
+        with open_parquet(files[0], self.storage_options) as parquet:
+            return list(parquet.schema_arrow.names)
+
+    def inspect(self, files: Sequence[SourceFile]) -> Self:
+        """Return the source with the options that the schema of the first file determines."""
+        if self.is_resolved or not files:
+            return self
+        with open_parquet(files[0], self.storage_options) as parquet:
+            return self.replaced(**options_of_schema(self, Schema(parquet.schema_arrow, files[0])))
+
+    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+        """Cut files into splits: runs of row groups of up to `blocksize` bytes of rows, by the footers' counts.
+
+        ``start`` and ``stop`` are numbers of row groups. Groups in which no row can pass the filters are left out. A
+        file without rows is one empty split.
+
+        Raises
+        ------
+        dkfeat.errors.ParquetError
+            If a file is damaged, or its columns do not match the source.
+        """
+        files = self.files() if files is None else files
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            footers = pool.map(partial(_footer, self.inspect(files)), files)
+            splits: list[Split] = []
+            for file, footer in zip(files, footers, strict=True):
+                splits.extend(cut_file(file, footer, int(self.blocksize), first_number + len(splits)))
+        return tuple(splits)
+
+    def rows_of(self, split: Split) -> int | None:
+        """Return the number of rows of a split from the footer; None with filters."""
+        return None if self.filters is not None else sum(self._footer(split).rows[split.start : split.stop])
+
+    def split_bytes(self, split: Split) -> int:
+        """Return the number of stored bytes of the rows of this split."""
+        rows = self._footer(split).rows
+        return split.file.size * sum(rows[split.start : split.stop]) // max(1, sum(rows))
+
+    def piece_bytes(self, split: Split) -> int:
+        """Return the maximum size in memory of the rows of a piece of this split, in bytes."""
+        return min(int(self.blocksize), sum(self._footer(split).row_bytes[split.start : split.stop]))
+
+    def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
+        """Count a split's rows and read its labels; if the number of features is unknown, read features too.
+
+        `proceed` is called for every batch, and its exceptions end the scan. Stored values are not counted.
+
+        Raises
+        ------
+        dkfeat.errors.ParquetError
+            If a value is invalid; the error has its location.
+        dkfeat.errors.SpecConflictError
+            If the file has changed since it was listed.
+        """
+        source = self.inspect([split.file])
+        features = (source.features or ()) if source.n_features is None else ()
+        names = (source.label, *features[:1], *source.filter_columns)
+        columns, decoded = list(dict.fromkeys([name for name in names if name])), source
+        if source.is_quarantined:  # a row may be bad by any column
+            columns, decoded = source.read_columns, source._with_width()
+        counts = SplitScan()
+        with open_split(source, split, columns) as reader:
+            if not columns:  # the footers have all counts
+                counts.n_rows = reader.stop_row - reader.first_row
+                counts.add_labels(np.zeros(min(counts.n_rows, 1)))
+            for batch, first_row in reader.batches() if columns else ():
+                if proceed is not None:
+                    proceed()
+                if source.is_quarantined:
+                    batch, _, bad = decode_good(decoded, batch, first_row)
+                    counts.add_bad_rows(bad)
+                counts.n_rows += len(batch.rows)
+                counts.add_labels(np.unique(decode_labels(source, batch)[0]))
+                if source.n_features is None and (index := highest_index(source, batch)) is not None:
+                    counts.max_index = max(index, counts.max_index or 0)
+            check_unchanged(split.file, source.storage_options)
+        return counts
+
+    def _with_width(self) -> Self:
+        """Return a source that tells bad rows from good ones before the number of features is known."""
+        if self.n_features is not None:
+            return self
+        if self.features_as == "vector":
+            raise ConfigError(
+                'on_bad_row="quarantine" needs n_features for vectors in lists of variable length, '
+                "because vectors of another length are bad"
+            )
+        return self.replaced(n_features=2**63 - 1)
+
+    def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
+        """Yield the pieces of a split for `read`.
+
+        A piece ends at the end of the split, or before the first row that begins `blocksize` or more bytes of memory
+        after the start of the piece, or would exceed `max_piece_rows` rows or `MOST_BAD_ROWS` bad rows. The size of a
+        row is 16 bytes, an index and a value for each of its values, including zeros, and the bytes of its kept text;
+        that of a bad row is 0. Pieces depend only on the rows of the split, not on the layout of the file.
+        ``Piece.start`` and ``Piece.stop`` are numbers of rows in the file.
+        """
+        with open_split(self, split, self.read_columns) as reader:
+            number, start, piece = 0, reader.first_row, _PieceBuilder(self, max_piece_rows)
+            for batch, first_row in reader.batches():
+                bad: list[BadRow] = []
+                try:
+                    if self.is_quarantined:
+                        batch, rows, bad = decode_good(self, batch, first_row)
+                    else:
+                        rows = decode(self, batch, first_row)
+                    n_bytes = row_bytes(self, batch, rows)
+                except MemoryError as fault:
+                    raise ParquetError(
+                        f"{len(batch.rows):,} rows need more memory than there is",
+                        path=printable(split.file.url),
+                        row_group=batch.row_group,
+                    ) from fault
+                del batch
+                first = 0
+                while first < rows.n_rows or bad:
+                    end, stop = piece.find_end(rows, first, n_bytes, bad)
+                    n_bad = len(bad) if stop is None else sum(row.offset < stop for row in bad)
+                    piece.add(rows, first, end, n_bytes, bad[:n_bad])
+                    first, bad = end, bad[n_bad:]
+                    if stop is not None:
+                        check_unchanged(split.file, self.storage_options)
+                        yield piece.piece(number, start, stop, last=False, checksum=checksum)
+                        number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
+                del rows  # only the caller refers to a block while the next one is read
+            check_unchanged(split.file, self.storage_options)
+            yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
+
+    def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
+        """Locate rows that a map rejects, in ascending order, by reading the split up to them."""
+        return [row for row, _ in self._locate_rows(split, piece, rejected)]
+
+    def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParquetError:
+        """Make the error for a row that a map rejects, with its location."""
+        _, error = next(self._locate_rows(split, piece, [rejected]))
+        return error
+
+    def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParquetError:  # noqa: ARG002  # the reason has the location
+        """Make the error for a row that was set aside; its message has the location."""
+        return ParquetError(reason, path=printable(file.url))
+
+    def _locate_rows(
+        self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]
+    ) -> Iterator[tuple[BadRow, RowError]]:
+        """Yield the record of each row that a map rejects, and the error for it."""
+        bad_numbers = [bad.offset for bad in piece.bad_rows]
+        seen, left = 0, list(rejected)
+        with open_split(self, split, self.read_columns) as reader:
+            for batch, first_row in reader.batches():
+                numbers = first_row + batch.rows
+                in_piece = (numbers >= piece.start) & (numbers < piece.stop)
+                positions = np.flatnonzero(in_piece & ~np.isin(numbers, bad_numbers))
+                while left and left[0].row < seen + len(positions):
+                    position = int(positions[left[0].row - seen])
+                    error = self._rejected_error(batch, position, left.pop(0))
+                    yield bad_row(batch, position, first_row, error), error
+                seen += len(positions)
+                if not left:
+                    return
+
+    def _rejected_error(self, batch: ColumnBatch, position: int, rejected: RejectedRow) -> RowError:
+        names, reason, column = self.features or (), rejected.reason, rejected.column
+        if column is None:
+            return batch.error(None, position, reason, REFUSED)
+        if self.features_as == "columns":
+            return batch.error(names[column], position, reason, REFUSED)
+        return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
+
+    def _footer(self, split: Split) -> Footer:
+        return _footer(self.inspect([split.file]), split.file)
+
+
+@lru_cache(_MOST_FOOTERS)
+def _footer(source: ParquetSource, file: SourceFile) -> Footer:
+    """Read the footer of a file; it is cached for the file as it was listed."""
+    with open_parquet(file, source.storage_options) as parquet:
+        return footer_of(source, file, parquet)
+
+
+class _PieceBuilder:
+    """Builder of a piece from decoded rows."""
+
+    def __init__(self, options: ParquetOptions, max_rows: int | None) -> None:
+        self._options, self._parts, self._bad_rows = options, list[RowBlock](), list[BadRow]()
+        self._left_rows = _MOST_VALUES if max_rows is None else max_rows
+        self._left_bytes, self._left_values = int(options.blocksize), _MOST_VALUES
+
+    def find_end(
+        self, rows: RowBlock, first: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]
+    ) -> tuple[int, int | None]:
+        """Find the end of the rows from `first` on that still fit in this piece.
+
+        The piece ends before the first row that begins at or beyond its byte limit, or that exceeds its limit of rows
+        or bad rows. The second value is the number of that row in the file, or None if all rows fit.
+        """
+        before = np.cumsum(n_bytes[first:]) - n_bytes[first:]
+        end = first + min(int(np.searchsorted(before, self._left_bytes, side="left")), self._left_rows)
+        most_values = int(rows.X.indptr[first]) + self._left_values
+        if most_values < rows.X.nnz:  # more than 32 bits count; blocksize allows this only for small values
+            end = min(end, int(np.searchsorted(rows.X.indptr, most_values, side="right")) - 1)
+        numbers: Any = rows.number
+        stop = int(numbers[end]) if end < rows.n_rows else None
+        most = MOST_BAD_ROWS - len(self._bad_rows)
+        if len(bad) > most and (stop is None or bad[most].offset < stop):
+            stop = bad[most].offset
+            end = int(np.searchsorted(numbers, stop))
+        return end, stop
+
+    def add(self, rows: RowBlock, first: int, end: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]) -> None:
+        """Add the rows from `first` to `end`, and the bad rows among them."""
+        self._bad_rows += bad
+        if first < end:
+            part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
+            self._parts.append(part)
+            self._left_bytes -= int(n_bytes[first:end].sum())
+            self._left_rows -= part.n_rows
+            self._left_values -= part.X.nnz
+
+    def piece(self, number: int, start: int, stop: int, *, last: bool, checksum: bool) -> Piece:
+        """Make the piece; the builder keeps no reference to the rows."""
+        block = self._block()
+        bad = tuple(self._bad_rows)
+        digest = _sha256(block, bad) if checksum else ""
+        return Piece(number=number, last=last, block=block, start=start, stop=stop, source_sha256=digest, bad_rows=bad)
+
+    def _block(self) -> RowBlock:
+        options = self._options
+        empty = RowBlock(
+            X=csr_matrix((0, options.n_features), dtype=options.dtype),
+            y=np.empty(0, options.label_dtype),
+            label_offsets=np.zeros(1, np.int64) if options.multilabel else None,
+            qid=None if options.query_id is None else np.empty(0, np.int64),
+            weight=None if options.weight is None else np.empty(0),
+            kept={name: pa.array([], ARROW_TYPES[kind]) for name, kind in options.kept.items()},
+        )
+        block = join_blocks([empty, *self._parts])  # two blocks at least, so that rows are copied
+        self._parts = []
+        block.X.has_sorted_indices = block.X.has_canonical_format = True
+        return block
+
+
+def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
+    """Compute the SHA-256 of rows as read: counts, label, query id, weight, features, kept columns, bad rows."""
+    digest = hashlib.sha256()
+    counts = [block.n_rows, block.X.nnz, len(block.y)]
+    arrays: list[Any] = [np.array(counts, np.int64), block.y]
+    arrays += [array for array in (block.label_offsets, block.qid, block.weight) if array is not None]
+    arrays += [block.X.indptr.astype(np.int64), block.X.indices.astype(np.int64), block.X.data]
+    for column in block.kept.values():
+        arrays.append(pc.is_valid(column).to_numpy(zero_copy_only=False))
+        arrays += _contents(column)
+    arrays += [np.array([row.offset for row in bad], np.int64)] if bad else []
+    for array in arrays:
+        little = np.ascontiguousarray(array)
+        little = little.astype(little.dtype.newbyteorder("<"), copy=False)
+        digest.update(little.view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    return digest.hexdigest()
+
+
+def _contents(column: pa.Array) -> list[NDArray[Any]]:
+    """Return the values of a kept column as numbers and bytes, with nulls replaced by zero."""
+    if pa.types.is_string(column.type):
+        filled = pc.fill_null(column, "")
+        text = "".join(filled.to_pylist()).encode() if len(filled) else b""
+        return [pc.binary_length(filled).to_numpy(), np.frombuffer(text, np.uint8)]
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return [pc.fill_null(column, 0 if not pa.types.is_boolean(column.type) else False).to_numpy(zero_copy_only=False)]

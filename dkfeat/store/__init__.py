@@ -1,0 +1,1 @@
+"""Data sets at rest: storages, shards, manifests, and the commit protocol."""

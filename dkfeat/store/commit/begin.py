@@ -1,0 +1,222 @@
+"""Commit protocol: record a plan, publish shards in any order and any number of times, commit once.
+
+The driver calls `begin`, sends `Batch.splits` to workers and calls `Batch.commit` with their results. A worker calls
+`existing_entry`, and if that returns None, `publish`. No other code writes to a data set.
+
+A shard's name and bytes are functions of its inputs, so repeating a task is harmless. Only the exclusive creation of
+the next numbered manifest changes what a reader sees. A run that dies at any point leaves whole shards that no manifest
+lists; the next run finds and keeps them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
+from dkfeat.store.commit.batch import Batch, mark_success
+from dkfeat.store.commit.recheck import changed_sources, fingerprint_of_root
+from dkfeat.store.commit.repair import has_same_names, splits_to_repair
+from dkfeat.store.commit.run_log import close_log
+from dkfeat.store.commit.target import check_unused, hold
+from dkfeat.store.manifest import metadata
+from dkfeat.store.manifest.batch_plan import BatchPlan, numbered, plan_name
+from dkfeat.store.manifest.metadata import SIDECAR_NAME
+from dkfeat.store.manifest.records import check
+from dkfeat.store.storage import crash_points
+from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.store.commit.recheck import Checksums
+
+    Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
+
+
+logger = logging.getLogger(__name__)
+
+FIRST_OUT_OF_ORDER = 1_000_000
+"""First number of a split that has seven digits; names of shards are in the order of rows only up to there."""
+
+
+def begin(
+    storage: Storage,
+    spec: Mapping[str, Any],
+    files: Sequence[SourceFile],
+    splits: Splits,
+    *,
+    sidecars: Mapping[str, bytes] | None = None,
+    resume: bool = True,
+    keep_changed: bool = False,
+    checksums: Checksums | None = None,
+    lock: Lock | None = None,
+) -> Batch:
+    """Lock a data set for writing, and record the plan of the next batch.
+
+    On disk before: nothing, a data set, or an unfinished one. After: the spec, which replaces a spec under which
+    nothing was made, and the plan of the batch unless there is nothing to do. ``_SUCCESS`` is absent while a batch is
+    in progress. If the call is interrupted and repeated, the result is the same, since every step finds the results of
+    earlier ones.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the target.
+    spec : mapping
+        All settings that affect values, as plain JSON values.
+    files : sequence of SourceFile
+        Source files as they are now, in order.
+    splits : sequence of Split, or callable
+        Splits of the files. Splits of files that a manifest lists already are left out; the others are numbered on from
+        that manifest. A callable receives the files that no manifest lists, and returns their splits.
+    sidecars : mapping of str to bytes, optional
+        Contents, by name, of the files whose SHA-256 is in the spec. They are written before the spec, so that
+        a spec never exists without them.
+    resume : bool, default=True
+        Continue an unfinished batch; if False, such a batch is a conflict.
+    keep_changed : bool, default=False
+        Accept committed sources that have changed or vanished; their rows stay as committed.
+    checksums : callable, optional
+        Reads files from the beginning and yields start, stop and SHA-256 of each piece, as committed shards list them.
+        Required with `keep_changed`: new files of the size of a changed or vanished source are compared with it.
+    lock : Lock, optional
+        Lock of the target, from `hold`, if the caller holds it already; it is released at the end of the batch.
+
+    Returns
+    -------
+    run : Batch
+        Batch to use in a ``with`` statement, which unlocks the target at its end.
+
+    Raises
+    ------
+    ConfigError
+        If the spec or the plan is too long.
+    CommitError
+        If the target cannot be written.
+    CommitConflictError
+        If another run holds the target; the message names it.
+    SpecConflictError
+        If the target has another spec, or a source changed, vanished or has another name.
+    ShardError
+        If the target's files contradict each other.
+    """
+    text = metadata.spec_text(spec)  # raises an error before anything is written
+    lock = lock or hold(storage)
+    try:
+        with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
+            storage.prepare()
+        with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
+            storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
+            storage.sweep()
+            close_log(storage)
+            _write_spec(storage, dict(spec), text, sidecars or {})
+            batch = Batch(
+                storage=storage,
+                lock=lock,
+                id=lock.holder["run_id"],
+                started=lock.holder["since"],
+                spec_fp=fingerprint(spec),
+                manifest=metadata.newest_manifest(storage),
+                source_root=fingerprint_of_root(files),
+            )
+            if batch.manifest is not None:
+                batch.changed = changed_sources(storage, batch.manifest, files, keep=keep_changed, checksums=checksums)
+            _plan(batch, files, splits, resume=resume)
+            return batch
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool) -> None:
+    """Compare the sources with the manifest, and find or record the plan of what is new."""
+    storage, manifest = batch.storage, batch.manifest
+    listed: set[str] = set()
+    if manifest is not None:
+        listed = set(manifest.records.sources["name"])
+    number, batch.plan = metadata.next_batch(storage, manifest)
+    new = [file for file in files if file.name not in listed]
+    batch.names_at = storage.modified(DATA)
+    if manifest is not None:
+        batch.same_names = batch.plan is None and bool(new) and has_same_names(manifest, batch.names_at)
+        batch.repairs = () if batch.same_names else splits_to_repair(storage, manifest, files)
+    if manifest is not None and batch.plan is None and not new:
+        if batch.repairs:
+            storage.remove(SUCCESS)
+        else:
+            mark_success(storage, manifest)
+        return
+    name = f"{META}/{plan_name(number)}"
+    first = manifest.n_splits if manifest else 0
+    if batch.plan is None:
+        cut = splits(new) if callable(splits) else splits
+        plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
+        text = plan.to_json()
+        storage.remove(SUCCESS)  # not before, because an error of new files leaves the data set as it is
+        storage.create(name, text)
+        batch.plan = plan
+        if FIRST_OUT_OF_ORDER in range(first, first + len(batch.plan.splits)):
+            logger.warning(
+                "%s: from split %d on, the names of shards have another order than the rows; dkfeat reads the rows in "
+                "order, but for other Parquet readers raise blocksize, or divide the source into several targets",
+                storage.url,
+                FIRST_OUT_OF_ORDER,
+            )
+    elif not resume:
+        raise CommitConflictError(
+            f"{storage.url}: batch {number} is unfinished; allow resume, or choose another target"
+        )
+    else:
+        storage.remove(SUCCESS)
+        follows = not batch.plan.splits or batch.plan.splits[0].number == first
+        check(
+            batch.plan.spec_fp == batch.spec_fp and follows,
+            f"{storage.url}/{name}: does not agree with the spec and the newest manifest",
+        )
+        remedy = f"abort the interrupted batch with `dkfeat abort {storage.url}`"
+        batch.plan = batch.plan.located(files, remedy)
+        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(batch.plan.splits))
+    crash_points.passed("after_plan")
+
+
+def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: Mapping[str, bytes]) -> None:
+    """Create the spec, after the files that it names; replace a spec under which nothing was made."""
+    is_new = storage.size(SPEC) is None
+    if is_new:
+        check_unused(storage)
+    else:
+        lines = metadata.differences(metadata.read_spec(storage), spec)
+        if not lines:
+            return
+        remedy = metadata.spec_conflict_remedy(storage)
+        if remedy is not None:
+            raise SpecConflictError(
+                f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)
+            )
+    for name, data in sidecars.items():
+        _write_sidecar(storage, name, data)
+    if not is_new:
+        storage.remove(SPEC)
+    try:
+        storage.create(SPEC, text)
+    except FileExistsError:  # created by a run that the lock did not exclude
+        if metadata.differences(metadata.read_spec(storage), spec):
+            raise CommitConflictError(f"{storage.url}: another run created the spec meanwhile; run again") from None
+    if not is_new:
+        for name in storage.list(META):
+            if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
+                storage.remove(f"{META}/{name}")  # it belonged to the former spec
+        logger.info("%s: its former settings, with which nothing was made, are replaced", storage.url)
+
+
+def _write_sidecar(storage: Storage, name: str, data: bytes) -> None:
+    """Create a file that the spec will name; keep an equal one of an earlier run that died before writing its spec."""
+    try:
+        storage.create(name, data)
+    except FileExistsError:
+        if storage.size(name) != len(data) or storage.read(name) != data:
+            aside = storage.set_aside(name)
+            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
+            storage.create(name, data)

@@ -1,0 +1,200 @@
+"""Logs of runs: one file for each, for people who ask how a run went.
+
+A log is written when the first task of the run starts, replaced each minute and when the run ends. Readers and commits
+do not depend on it; a resumed run takes from it only the numeric environments of the shards that it finds. If a log is
+missing or damaged, a report shows less.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Self
+
+from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
+from dkfeat.errors import ShardError
+from dkfeat.store.manifest.records import check
+from dkfeat.store.storage.base import META, Storage
+
+LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
+MOST_POINTS = 256
+"""Maximum number of points kept for a stage."""
+MOST_LOGS = 8
+"""Maximum number of logs kept for a batch; the oldest are removed."""
+MAX_BYTES = 1 << 18
+"""Maximum size of a log file in bytes; a larger file is not read."""
+RUNNING, KILLED = "running", "killed"
+"""Outcomes of a run whose end is not in its log: `RUNNING` until the run is known to have ended, then `KILLED`."""
+PREPARING = ("scan", "landmarks")
+"""Stages before the stage that makes shards."""
+_LONGEST = 400
+
+Point = tuple[float, Count, Count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLog:
+    """Log of one stage of a run."""
+
+    stage: str
+    """Name, such as "scan" or "featurize"."""
+    tasks: Count
+    """Splits done."""
+    total_tasks: Count
+    """Splits in all."""
+    rows: Count
+    """Rows done."""
+    source_bytes: Count
+    """Bytes of the source done, as stored."""
+    seconds: float
+    """Duration."""
+    points: tuple[Point, ...]
+    """Tuples of seconds since the stage began, rows done and bytes done; at most `MOST_POINTS`, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """Log of one run."""
+
+    batch: Count
+    """Number of the batch that the run worked on."""
+    run_id: str
+    """Id of the run."""
+    host: str
+    """Machine that coordinated the run."""
+    where: str
+    """Description of the scheduler that ran the tasks."""
+    started: str
+    """Time at which the run locked the target, as an ISO date and time."""
+    ended: str
+    """Time at which the run ended, or its log was last written, as an ISO date and time."""
+    outcome: str
+    """"committed", "failed", "interrupted" or "running"; "killed" if the run ended without writing its log, because it
+    was killed or could not write to its target."""
+    error: str
+    """Error that ended the run, one line; empty if there was none."""
+    shards: Count
+    """Number of shards that the run wrote or found."""
+    found: Count
+    """Number of those shards that an earlier run had left: their rows were read again, but the shards were not made
+    again."""
+    retries: Count
+    """Number of storage requests that failed and were repeated."""
+    sources: tuple[str, ...]
+    """Paths, patterns and URLs of the source as the caller gave them, without secrets; empty if there are too many."""
+    stages: tuple[StageLog, ...]
+    """Stages in the order in which they began."""
+    environments: tuple[str, ...] = ()
+    """Numeric environments of the processes that made the shards, see `Manifest.numeric_envs`; empty if the features do
+    not depend on them."""
+
+    @property
+    def main_stage(self) -> StageLog | None:
+        """Stage that made shards; None if the run ended before it."""
+        last = self.stages[-1] if self.stages else None
+        return None if last is None or last.stage in PREPARING else last
+
+    def to_json(self) -> bytes:
+        """Serialize the log; `from_json` reads the result."""
+        return dumps({"format": 1, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, data: bytes, what: str = "log") -> Self:
+        """Read and check the text of a log.
+
+        Raises
+        ------
+        ShardError
+            If the text is damaged or has another format.
+        """
+        values = parse_object(data, what, max_bytes=MAX_BYTES)
+        check(values.get("format") == 1, f"{what}: format {values.get('format')!r:.20}")
+        log = typed(values, cls, what)
+        for stage in log.stages:
+            check(len(stage.stage) <= _LONGEST and stage.seconds >= 0, f"{what}: a stage has no name or no duration")
+            check(len(stage.points) <= MOST_POINTS, f"{what}: {len(stage.points):,} points of a stage")
+            decreases = any(
+                a > b for former, point in pairwise(stage.points) for a, b in zip(former, point, strict=True)
+            )
+            check(not decreases and all(point[0] >= 0 for point in stage.points), f"{what}: points are out of order")
+        return log
+
+
+def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | None:
+    """Write a run's log; only the process that holds the lock may call it.
+
+    Without a name the log gets a new one, and the oldest logs of its batch are removed. Returns the name. A storage
+    error does not fail the run: the log is then missing, and the result is `name`.
+    """
+    with suppress(OSError):
+        if name is not None:
+            storage.replace(name, log.to_json())
+            return name
+        logs = [name.removeprefix(f"{META}/") for name in _log_names(storage, f"log-{log.batch:06d}-")]
+        attempt = 1 + (_log_numbers(logs[-1])[1] if logs else 0)
+        path = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
+        storage.create(path, log.to_json())
+        name = path
+        for old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
+            storage.remove(f"{META}/{old}")
+    return name
+
+
+def close_log(storage: Storage) -> None:
+    """Change the outcome of the newest log from running to killed; only the process that holds the lock may call it."""
+    with suppress(OSError, ShardError, ValueError):
+        names = _log_names(storage)
+        if names and (log := _read_log(storage, names[-1])).outcome == RUNNING:
+            keep_log(storage, replace(log, outcome=KILLED), names[-1])
+
+
+def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None = None) -> tuple[RunLog, ...]:
+    """Read the logs of a data set's runs, or of those on one batch, oldest first; damaged logs are left out."""
+    logs: list[RunLog] = []
+    with suppress(OSError):
+        names = _log_names(storage, "log-" if batch is None else f"log-{batch:06d}-")
+        for name in names[-1:] if only_newest else names:
+            with suppress(OSError, ShardError, ValueError):
+                logs.append(_read_log(storage, name))
+        if any(log.outcome == RUNNING for log in logs):
+            holder = storage.holder()
+            alive = None if holder is None or holder.alive is False else holder.run_id
+            logs = [
+                replace(log, outcome=KILLED) if log.outcome == RUNNING and log.run_id != alive else log for log in logs
+            ]
+    return tuple(logs)
+
+
+def _log_names(storage: Storage, prefix: str = "log-") -> list[str]:
+    names = [name for name in storage.list(META, sized=()) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
+    return [f"{META}/{name}" for name in sorted(names, key=_log_numbers)]
+
+
+def _read_log(storage: Storage, name: str) -> RunLog:
+    check_length(storage.size(name) or 0, name, MAX_BYTES)
+    return RunLog.from_json(storage.read(name), name)
+
+
+def log_batch(name: str) -> int:
+    """Batch number in the file name of a log; 0 for any other name.
+
+    Examples
+    --------
+    >>> log_batch("log-000002-0001.json"), log_batch("plan-000002.json")
+    (2, 0)
+    """
+    return _log_numbers(name)[0]
+
+
+def _log_numbers(name: str) -> tuple[int, int]:
+    """Batch and attempt in the file name of a log."""
+    match = LOG_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def first_line(text: str) -> str:
+    """First line of a text, cut after 400 characters."""
+    line = text.partition("\n")[0]
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

@@ -1,0 +1,343 @@
+"""Manifest of a data set: the shards and sources that a commit lists."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed
+from dkfeat.errors import ShardError, SpecConflictError
+from dkfeat.html import card, sparkline
+from dkfeat.messages import counted, show_bytes, show_label
+from dkfeat.store.manifest.record_lists import Shards, Sources
+from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check
+from dkfeat.store.manifest.segment import EMPTY, SUMS, Segment, SegmentEntry
+from dkfeat.store.storage.base import UNSIZED
+
+MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
+
+
+def manifest_name(number: int) -> str:
+    """Name of manifest `number` inside the metadata folder.
+
+    Examples
+    --------
+    >>> manifest_name(3)
+    'manifest-000003.json'
+    """
+    return f"manifest-{number:06d}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousManifest:
+    """Reference to the manifest that a manifest extends."""
+
+    name: str
+    """File name inside the metadata folder."""
+    sha256: Sha256
+    """SHA-256 of that file."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "previous")
+        check(MANIFEST_NAME.fullmatch(self.name) is not None, f"previous: {self.name[:80]!a} is not a manifest's name")
+
+
+FORMAT = 1
+GROUPS = "groups"
+"""Feature that a plan requires of its reader if a split is a group of files."""
+SEGMENTS = "segments"
+"""Feature that a manifest requires of its reader if its records are in segments."""
+KNOWN_REQUIREMENTS = frozenset({GROUPS, SEGMENTS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A manifest without its records: what its file states of the whole data set."""
+
+    requires: tuple[str, ...] = ()
+    """Features that a reader must support to read the shards."""
+    number: Count
+    """Number of the commit, from 1."""
+    previous: PreviousManifest | None
+    """None for number 1."""
+    spec_fp: Sha256
+    """Fingerprint of the spec that every shard follows."""
+    schema: Mapping[str, str]
+    """Parquet columns and their types."""
+    n_features: Count
+    """Columns of the source."""
+    labels: tuple[int | float, ...] | None
+    """Sorted label set, or None if it is unknown or has more than 10,000 values."""
+    rows: Count
+    """Total over all shards."""
+    nnz: Count
+    """Total over all shards."""
+    n_empty_rows: Count
+    """Total over all shards."""
+    segments: tuple[SegmentEntry, ...] = ()
+    """Segments with the records, in order; empty in a manifest of an earlier version, which lists them itself."""
+    run: Mapping[str, Any]
+    """Host, times and versions of the run that wrote the manifest, the only part that differs between equal runs."""
+    sha256: str = field(default="", compare=False)
+    """SHA-256 of the file that the manifest was read from; empty before it is written."""
+
+    def __post_init__(self) -> None:
+        where = f"manifest {str(self.number)[:20]}"
+        check_fields(self, where, Head)
+        check(
+            (self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: only number 1 has no previous"
+        )
+        if self.previous is not None:
+            check(self.previous.name == manifest_name(self.number - 1), f"{where}: previous is {self.previous.name}")
+        check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
+        if self.segments:
+            self._check_sums(where, {key: sum(getattr(entry, key) for entry in self.segments) for key in SUMS})
+
+    def _check_sums(self, where: str, sums: Mapping[str, int]) -> None:
+        for key, total in sums.items():
+            name = "n_empty_rows" if key == "n_empty" else key
+            stated = getattr(self, name)
+            check(total == stated, f"{where}: {name}={stated:,}, but its shards add up to {total:,}")
+
+    @property
+    def name(self) -> str:
+        """File name inside the metadata folder."""
+        return manifest_name(self.number)
+
+    def to_json(self) -> bytes:
+        """Return the text of the file, which `parse_head` reads."""
+        names = [item.name for item in fields(Head) if item.name != "sha256"]
+        return dumps({"format": FORMAT, **{name: getattr(self, name) for name in names}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Head):
+    """A committed state of a data set: all its shards, in the source's row order."""
+
+    shards: Shards
+    """Ordered by split, then piece."""
+    sources: Sources
+    """All source files of the data set, also those without rows, in plan order."""
+
+    def __post_init__(self) -> None:
+        Head.__post_init__(self)  # super() without arguments fails in a class that is made anew for its slots
+        where = f"manifest {self.number}"
+        if not self.segments:  # otherwise the sums of each segment were compared
+            self._check_sums(where, {key: int(self.records.shards[key].sum()) for key in SUMS})
+        names: list[str] = self.records.sources["name"]
+        if len(set(names)) < len(names):
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            raise ShardError(f"{where}: source listed twice: {twice[:3]}")
+
+    @classmethod
+    def of(cls, head: Head, records: Segment) -> Self:
+        """Make a manifest of its head and the records of all its segments."""
+        values = {item.name: getattr(head, item.name) for item in fields(Head)}
+        return cls(**values, shards=Shards(records), sources=Sources(records))
+
+    @property
+    def records(self) -> Segment:
+        """Columns of shards, splits and sources."""
+        return self.shards.segment
+
+    def without_records(self) -> Self:
+        """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
+        totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0, "segments": ()}
+        return replace(self, **totals, shards=Shards(EMPTY), sources=Sources(EMPTY))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all shards in bytes, by name."""
+        return dict(zip(self.shards.names, self.records.shards["size"].tolist(), strict=True))
+
+    @property
+    def size(self) -> int:
+        """Size of all shards in bytes."""
+        return int(self.records.shards["size"].sum())
+
+    def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
+        """Return the shards that are missing or have another size in a listing of ``data/``; -1 is any size."""
+        found = np.array([sizes.get(name, -2) for name in self.shards.names], np.int64)
+        differ = (found != self.records.shards["size"]) & (found != UNSIZED)
+        return [self.shards[place] for place in np.flatnonzero(differ).tolist()]
+
+    @property
+    def n_splits(self) -> int:
+        """Number of splits; they are numbered from 0."""
+        return self.records.n_splits
+
+    @property
+    def shards_sha256(self) -> str:
+        """Hash of the bytes of all shards in order; it does not depend on when and where they were made."""
+        digits = self.records.shards["sha256"]
+        return fingerprint([digits[at : at + 64] for at in range(0, len(digits), 64)])
+
+    @property
+    def numeric_envs(self) -> tuple[str, ...]:
+        """Numeric environments of the processes that made the shards: processor, and libraries with their threads.
+
+        For maps whose features have equal bits on every machine, and in manifests of earlier versions, it is only that
+        of the coordinating process.
+        """
+        found = self.run.get("numeric_envs") or [self.run.get("numeric_env")]
+        return tuple(str(each) for each in found if each) if isinstance(found, list) else ()
+
+    @property
+    def bad_rows(self) -> dict[str, int]:
+        """Numbers of rows set aside in all sources, by reason."""
+        counts: Counter[str] = Counter()
+        for each in self.records.sources["bad_rows"].values():
+            counts.update(each)
+        return dict(sorted(counts.items()))
+
+    @property
+    def n_bad_rows(self) -> int:
+        """Number of rows set aside in all sources."""
+        return sum(self.bad_rows.values())
+
+    @property
+    def unterminated(self) -> list[str]:
+        """Names of the files of text whose last line has no line end."""
+        columns = self.records.sources
+        pairs = zip(columns["name"], columns["final_newline"], strict=True)
+        return [name for name, has_newline in pairs if has_newline is False]
+
+    def __repr__(self) -> str:
+        size = show_bytes(self.size)
+        contents = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
+        return f"Manifest(number={self.number}, {contents})"
+
+    def facts(self) -> dict[str, str]:
+        """Return counts and sizes for display; counts of rows without features or set aside only if not 0."""
+        size = self.size
+        each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
+        facts = {
+            "rows": f"{self.rows:,}",
+            "shards": f"{len(self.shards):,}",
+            "size": f"{show_bytes(size)}{each}",
+            "source files": f"{len(self.sources):,}",
+        }
+        if self.n_empty_rows:
+            facts["rows without features"] = f"{self.n_empty_rows:,}"
+        if self.n_bad_rows:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.bad_rows.items())
+            facts["rows set aside"] = f"{self.n_bad_rows:,} ({reasons})"
+        if cut := self.unterminated:
+            more = f" and {len(cut) - _SHOWN:,} more" if len(cut) > _SHOWN else ""
+            facts["no final line end"] = ", ".join(cut[:_SHOWN]) + more
+        return facts
+
+    def pictures(self) -> dict[str, str]:
+        """Return a sparkline of the rows of each shard, for cards."""
+        rows = self.records.shards["rows"].tolist()
+        if len(rows) < 2:  # a single bar shows nothing
+            return {}
+        return {"rows by shard": sparkline(rows, f"rows by shard, {min(rows):,} to {max(rows):,}")}
+
+    def _repr_html_(self) -> str:
+        columns = {"columns of the source": f"{self.n_features:,}", "labels": labels_shown(self.labels)}
+        shards = [
+            {"shard": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "source": entry.source}
+            for entry in self.shards[:_SHOWN]
+        ]
+        sources = [
+            {"source": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "set aside": entry.n_bad_rows}
+            for entry in self.sources[:_SHOWN]
+        ]
+        run = {
+            key: ", ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, Mapping) else value
+            for key, value in self.run.items()
+        }
+        return card(
+            "Manifest",
+            {**self.facts(), **columns, "spec": self.spec_fp[:12]},
+            note=f"number {self.number:,}",
+            pictures=self.pictures(),
+            details={_heading("Shards", self.shards): shards, _heading("Sources", self.sources): sources, "Run": run},
+        )
+
+
+def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any]]:
+    """Read and check the text of a manifest; return its head, and all values of its file.
+
+    Parameters
+    ----------
+    data : bytes
+        Bytes of the file.
+    what : str
+        File name for error messages.
+
+    Raises
+    ------
+    ShardError
+        If the text is damaged or inconsistent.
+    SpecConflictError
+        If a newer version of dkfeat wrote it.
+    """
+    values = parse_object(data, what)
+    check_format(values, what)
+    check("requires" in values, f"{what}: key 'requires' is missing")
+    values["sha256"] = hashlib.sha256(data).hexdigest()
+    head = typed(values, Head, what)
+    check((SEGMENTS in head.requires) == bool(head.segments), f"{what}: its segments are missing")
+    return head, values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    shards: tuple[ShardEntry, ...]
+    sources: tuple[SourceEntry, ...]
+
+
+def listed_records(values: Mapping[str, Any], what: str) -> tuple[tuple[ShardEntry, ...], tuple[SourceEntry, ...]]:
+    """Return the records of shards and sources that a manifest of an earlier version lists itself.
+
+    Raises
+    ------
+    ShardError
+        If they are damaged.
+    """
+    listed = typed(values, _Listed, what)
+    return listed.shards, listed.sources
+
+
+def check_format(values: Mapping[str, Any], what: str) -> None:
+    """Reject metadata of a newer format, or metadata that require an unknown feature.
+
+    Raises
+    ------
+    SpecConflictError
+        If the format is newer or a required feature is unknown; the message names them.
+    """
+    number = typed(values.get("format"), Count, f"{what}: format")
+    check(number >= 1, f"{what}: format 0 does not exist")
+    if number > FORMAT:
+        raise SpecConflictError(
+            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: upgrade dkfeat"
+        )
+    unknown = sorted(set(typed(values.get("requires", []), list[str], f"{what}: requires")) - KNOWN_REQUIREMENTS)
+    if unknown:
+        raise SpecConflictError(f"{what}: requires {unknown}, written by a newer dkfeat: upgrade dkfeat")
+
+
+_SHOWN = 10
+"""Maximum number of shards, sources and labels in cards."""
+
+
+def labels_shown(labels: Sequence[int | float] | None) -> str:
+    """Format a label set for display: all of a few labels, else their number and range."""
+    if labels is None:
+        return "more than 10,000 values, or not known"
+    if len(labels) <= _SHOWN:
+        return ", ".join(map(show_label, labels)) or "none"
+    return f"{len(labels):,} values from {show_label(min(labels))} to {show_label(max(labels))}"
+
+
+def _heading(name: str, items: Sequence[Any]) -> str:
+    return f"{name}: the first {_SHOWN} of {len(items):,}" if len(items) > _SHOWN else name

@@ -1,0 +1,213 @@
+"""Model folders: on a local disk, or in an object store."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dkfeat.canonical import check_length, dumps, fingerprint, parse_object
+from dkfeat.errors import CommitError, ConfigError, ShardError
+from dkfeat.filesystems.urls import is_url, protocol_of
+from dkfeat.store.manifest.metadata import LANDMARKS_NAME
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import SPEC, faults_as
+from dkfeat.store.storage.local import check_folder_writable, flush_folder, open_regular
+from dkfeat.store.storage.object_store import ObjectStorage
+
+if TYPE_CHECKING:
+    from dkfeat.store.storage.base import Storage
+
+
+MODEL_FILE = "model.json"
+SEAL = "sha256"
+"""Key in ``model.json`` of the fingerprint of all other keys; models of version 0.1 lack it."""
+ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+
+
+class LocalFolder:
+    """A local folder with the methods of `ObjectStorage` that a model needs; files are replaced atomically.
+
+    The folder may be a symbolic link, but its files may not.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._root = Path(folder)
+        self.url = str(self._root)
+        """Path of the folder, for messages."""
+
+    def check_writable(self) -> None:
+        """Check, without writing, that files can be created here."""
+        check_folder_writable(self._root)
+
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes, or None if it does not exist."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return (self._root / name).lstat().st_size
+        return None
+
+    def read(self, name: str) -> bytes:
+        """Read all bytes of a file.
+
+        Raises
+        ------
+        ShardError
+            If it is a symbolic link, a folder or a device.
+        """
+        path = str(self._root / name)
+        try:
+            with open_regular(path, path) as file:
+                return file.read()
+        except OSError as fault:
+            if fault.errno == errno.ELOOP:
+                raise ShardError(f"{path}: a symbolic link; replace it by the file that it names") from None
+            if fault.errno == errno.EINVAL:
+                raise ShardError(f"{path}: not a regular file; restore it from a copy") from None
+            raise
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Create or replace a file atomically: a temporary file in the same folder is flushed to disk and renamed."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        path = self._root / name
+        temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        flush_folder(self._root)
+
+    @contextmanager
+    def saving(self) -> Iterator[Callable[[], bool]]:
+        """Hold a shared lock while a model is saved; the kernel frees it if the process is killed.
+
+        Yields a function that returns True if no other process saves a model here, and none can begin before the end of
+        the ``with`` block. It returns False if another one does, or if the file system has no locks for folders.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+        def is_locked(kind: int) -> bool:
+            with suppress(OSError):
+                fcntl.flock(descriptor, kind)
+                return True
+            return False
+
+        try:
+            is_shared = is_locked(fcntl.LOCK_SH)
+            yield lambda: is_shared and is_locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names of the files; the path itself if it is a file, and nothing if it does not exist."""
+        try:
+            return [path.name for path in (self._root / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return [self.url] if self._root.exists() else []  # if a parent is a file, the folder does not exist
+
+    def remove(self, name: str) -> None:
+        """Remove a file; a missing file is not an error."""
+        (self._root / name).unlink(missing_ok=True)
+
+
+ModelFolder: TypeAlias = LocalFolder | ObjectStorage
+
+
+def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ModelFolder:
+    """Open the folder of a model at a path or URL; options apply only to an object store."""
+    text = os.fspath(folder)
+    if not text or "\0" in text:
+        raise ConfigError(f"model={text!a} is not the path of a folder; give one such as models/letter")
+    if "://" not in text or not is_url(text):
+        return LocalFolder(text)
+    if protocol_of(text) == "file":
+        return LocalFolder(text.partition("://")[2])
+    storage = open_storage(text, storage_options)
+    if not isinstance(storage, ObjectStorage):
+        raise ConfigError(f"{storage.url} is not the URL of a folder in an object store")
+    return storage
+
+
+def as_storage(folder: ModelFolder) -> Storage:
+    """Return a storage with the files of a model, for functions that read sidecar files."""
+    return open_storage(Path(folder.url).absolute()) if isinstance(folder, LocalFolder) else folder
+
+
+def read_model_file(folder: ModelFolder) -> bytes | None:
+    """Read the bytes of ``model.json``; None if it does not exist."""
+    size = folder.size(MODEL_FILE)
+    if size is None:
+        return None
+    check_length(size, f"{folder.url}/{MODEL_FILE}")
+    return folder.read(MODEL_FILE)
+
+
+def seal_model_file(facts: Mapping[str, Any]) -> bytes:
+    """Return the text of ``model.json`` with these values, and with their fingerprint under the key `SEAL`."""
+    plain = parse_object(dumps(dict(facts)), MODEL_FILE)
+    return dumps({**plain, SEAL: fingerprint(plain)})
+
+
+def parse_model_file(text: bytes, where: str) -> dict[str, Any]:
+    """Return the values in the text of ``model.json``; `where` names it in errors.
+
+    Raises
+    ------
+    ShardError
+        If the text is not strict JSON, or its values are not those that were written.
+    """
+    facts = parse_object(text, where)
+    sha256 = facts.pop(SEAL, None)
+    try:
+        is_unchanged = sha256 is None or fingerprint(facts) == sha256
+    except (ValueError, RecursionError):  # values that dkfeat never writes
+        is_unchanged = False
+    if not is_unchanged:
+        raise ShardError(f"{where}: it was changed after it was written; train again or restore the file from a copy")
+    return facts
+
+
+def model_files(names: Iterable[str]) -> set[str]:
+    """Select the names of arrays, landmarks and temporary files of models; ``model.json`` is not one of them."""
+    kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
+    return {name for name in names if any(kind.fullmatch(name) for kind in kinds)}
+
+
+def check_model_folder(folder: ModelFolder) -> None:
+    """Check that a model can be saved here; the check leaves no files behind.
+
+    The folder must be empty, or hold a model or the leftovers of a first save that was killed before its model.json.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something that is not a model.
+    CommitError
+        If files cannot be created there.
+    """
+    is_local = isinstance(folder, LocalFolder)
+    if not is_local:
+        folder.check_writable()
+    with faults_as(CommitError, f"{folder.url:.200} cannot be read"):
+        names = set(folder.list(""))
+    has_model = MODEL_FILE in names and any(map(ARRAY_NAME.fullmatch, names))
+    may_be_replaced = has_model or names == model_files(names)
+    if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):
+        raise ConfigError(
+            f"{folder.url} contains something that is not a dkfeat model; choose another folder for the model"
+        )
+    if is_local:
+        folder.check_writable()

@@ -1,0 +1,305 @@
+"""Reader of the shards of a committed data set, with checks of all data read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import SEEK_END
+from typing import Any, Literal
+
+import numpy as np
+
+from dkfeat.blocks import BadRow, PackedCodes, RowBlock
+from dkfeat.canonical import fingerprint
+from dkfeat.errors import ConfigError, ShardError, SpecConflictError
+from dkfeat.store.manifest.manifest import Manifest
+from dkfeat.store.manifest.metadata import landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
+from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry
+from dkfeat.store.shards import codec as decoding
+from dkfeat.store.storage.base import DATA, META, Storage, faults_as
+
+Verify = Literal["sha256", "size"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of `verify`."""
+
+    n_shards: int
+    """Number of shards in the manifest."""
+    n_bytes: int
+    """Total size of the shards without problems, in bytes."""
+    problems: list[str] = field(default_factory=list)
+    """Messages of one line, each with the name of the shard or file; empty if nothing is wrong."""
+    unlisted: list[str] = field(default_factory=list)
+    """Files under ``data/`` that no manifest lists; readers ignore them."""
+
+
+class ShardReader:
+    """Reader of the shards of one manifest.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the data set.
+    spec : mapping
+        Spec of the data set, from `read_spec`.
+    manifest : Manifest
+        Manifest, from `read_manifest`; later commits do not affect the reader.
+
+    Raises
+    ------
+    SpecConflictError
+        If the manifest was made for another spec.
+    """
+
+    def __init__(self, storage: Storage, spec: Mapping[str, Any], manifest: Manifest) -> None:
+        if fingerprint(spec) != manifest.spec_fp:
+            raise SpecConflictError(f"{storage.url}: {manifest.name} was made for another spec than the one given")
+        self.storage = storage
+        self.spec = spec
+        self.manifest = manifest
+        self._n_columns = _width(spec, storage.url)
+        self._checked: set[str] = set()
+
+    def read(self, entry: ShardEntry, verify: Verify = "sha256", *, only: Sequence[str] | None = None) -> RowBlock:
+        """Read one shard.
+
+        Parameters
+        ----------
+        entry : ShardEntry
+            Entry of the shard in the manifest.
+        verify : {"sha256", "size"}, default="sha256"
+            With "sha256", the first read of a shard by this reader checks the SHA-256 of its file. All other reads
+            check the page checksums. Size, footer, schema, rows and the range of values are always checked.
+        only : sequence of str, optional
+            Columns to read: "encoded" (the features), "label", "qid", "weight" and names of kept columns; all by
+            default.
+
+        Returns
+        -------
+        data : RowBlock
+            Rows. Codes, labels and query ids are views of the bytes read; do not write to them.
+
+        Raises
+        ------
+        ShardError
+            If the shard is missing or a check fails; the message names it.
+        """
+        if verify not in ("sha256", "size"):
+            raise ConfigError(f"verify={verify!r}, but it is 'sha256' or 'size'")
+        return self._decode(self._load(entry), entry, verify == "sha256" and entry.name not in self._checked, only)
+
+    def check(self, entry: ShardEntry) -> RowBlock:
+        """Read one shard and make all checks: those of `read`, and of its seal and page checksums.
+
+        Raises
+        ------
+        ShardError
+            If the shard is missing or a check fails; the message names it.
+        """
+        data = self._load(entry)
+        if decoding.check_seal(data) != entry.sha256:
+            self._check_hash(data, entry)
+            raise ShardError(f"{self._where(entry)}: damaged: its seal does not match its contents")
+        return self._decode(data, entry, False)
+
+    def _decode(
+        self, data: memoryview, entry: ShardEntry, check_hash: bool, only: Sequence[str] | None = None
+    ) -> RowBlock:
+        if check_hash:
+            self._check_hash(data, entry)
+        return decoding.decode(
+            data,
+            entry,
+            spec_fp=self.manifest.spec_fp,
+            schema=self.manifest.schema,
+            n_columns=self._n_columns,
+            only=only,
+            page_checksums=not check_hash,
+        )
+
+    def bad_rows(self, entry: ShardEntry) -> tuple[BadRow, ...]:
+        """Read the records of the rows that were set aside when a shard was made, in order.
+
+        Raises
+        ------
+        ShardError
+            If the shard is missing or damaged; the message names it.
+        """
+        data = self._load(entry)
+        self._check_hash(data, entry)
+        return decoding.read_footer(data, self._where(entry)).bad_rows
+
+    def _check_hash(self, data: memoryview, entry: ShardEntry) -> None:
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise ShardError(
+                f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and repeat the run"
+            )
+        self._checked.add(entry.name)
+
+    def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[RowBlock]:
+        """Iterate over one shard in batches of at most `rows` consecutive rows; the whole shard is in memory.
+
+        Parameters
+        ----------
+        entry : ShardEntry
+            Entry of the shard in the manifest.
+        rows : int
+            Maximum number of rows in a batch, at least 1.
+        verify : {"sha256", "size"}, default="sha256"
+            Checks, as in `read`.
+
+        Yields
+        ------
+        data : RowBlock
+            Rows; codes and dense features are views, not copies.
+        """
+        if rows < 1:
+            raise ConfigError(f"rows={rows}, but it must be at least 1")
+        rows_of_shard = self.read(entry, verify)
+        for start in range(0, entry.rows, rows):
+            yield rows_of_shard.take(slice(start, min(start + rows, entry.rows)))
+
+    def map_index(self, entry: ShardEntry) -> Iterator[tuple[int, PackedCodes]]:
+        """Iterate over blocks of a shard of an index in a local folder, mapped into memory; see `codec.index_blocks`.
+
+        Size and footer are checked, but not the SHA-256: that takes several times as long as a query.
+
+        Raises
+        ------
+        ShardError
+            If the shard is missing or a check fails; the message names it.
+        """
+        with (
+            faults_as(ShardError, f"{self._where(entry)}: cannot be read"),
+            self.storage.open(f"{DATA}/{entry.name}") as file,
+        ):
+            self._check_size(entry, file.seek(0, SEEK_END))
+            # private pages are writeable, so that no loop copies them
+            data = np.asarray(np.memmap(file, np.uint8, "c"))
+        return decoding.index_blocks(data, entry, spec_fp=self.manifest.spec_fp, schema=self.manifest.schema)
+
+    def unlisted(self) -> list[str]:
+        """Return the files under ``data/`` that the manifest does not list."""
+        listed = self.manifest.sizes()
+        with faults_as(ShardError, f"{self.storage.url}/{DATA} cannot be listed"):
+            return [name for name in self.storage.list(DATA) if name not in listed]
+
+    def _where(self, entry: ShardEntry) -> str:
+        return f"{self.storage.url}/{DATA}/{entry.name}"
+
+    def _load(self, entry: ShardEntry) -> memoryview:
+        path = f"{DATA}/{entry.name}"
+        with faults_as(ShardError, f"{self._where(entry)}: cannot be read"):
+            self._check_size(entry, self.storage.size(path))
+            data = self.storage.load(path)
+        if len(data) != entry.size:
+            raise ShardError(f"{self._where(entry)}: changed while it was read")
+        return data
+
+    def _check_size(self, entry: ShardEntry, size: int | None) -> None:
+        if size != entry.size:
+            got = "it is missing" if size is None else f"it has {size:,}"
+            raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
+
+
+def open_reader(storage: Storage) -> ShardReader:
+    """Make a reader of the newest manifest; other files in ``data/`` are not looked for, only `verify` lists them."""
+    return ShardReader(storage, read_spec(storage), read_manifest(storage))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of `check_shards`."""
+
+    problems: tuple[str, ...]
+    """Messages of one line, in the order of the shards."""
+    n_bytes: int
+    """Total size of the shards without problems."""
+    labels: frozenset[int | float]
+    """Labels of the rows, if the manifest lists labels."""
+
+
+def check_shards(shards: ShardReader, entries: Iterable[ShardEntry]) -> Checked:
+    """Check some shards in full; a problem is reported, not raised."""
+    problems, n_bytes, labels = [], 0, set[int | float]()
+    for entry in entries:
+        try:
+            y = shards.check(entry).y
+        except ShardError as fault:
+            problems.append(str(fault))
+        else:
+            n_bytes += entry.size
+            if shards.manifest.labels is not None and y is not None:
+                labels.update(np.unique(y).tolist())
+    return Checked(tuple(problems), n_bytes, frozenset(labels))
+
+
+def verify(storage: Storage) -> Report:
+    """Check all shards and sidecar files of a data set in this thread, and report every problem.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the data set.
+
+    Raises
+    ------
+    ShardError, SpecConflictError
+        If the spec or the manifest cannot be read.
+    """
+    shards = open_reader(storage)
+    return report_of(shards, [check_shards(shards, shards.manifest.shards)])
+
+
+def report_of(reader: ShardReader, checked: Sequence[Checked]) -> Report:
+    """Check everything but the shards of a data set, and report it together with the checks of all shards, in order."""
+    storage, listed = reader.storage, reader.manifest.labels
+    problems = []
+    sidecars = {"landmarks": landmarks_of(reader.spec)}
+    if isinstance(model := reader.spec.get("model"), Mapping):  # the data set is of predictions
+        sidecars["model"] = model.get("sha256", "")
+    for kind, sha256 in sidecars.items():
+        if sha256 is not None:
+            try:
+                read_sidecar(storage, kind, sha256)
+            except ShardError as fault:
+                problems.append(str(fault))
+    problems.extend(problem for each in checked for problem in each.problems)
+    labels = {label for each in checked for label in each.labels}
+    if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
+        problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
+    unlisted = reader.unlisted()
+    strays = [name for name in unlisted if SHARD_NAME.fullmatch(name)]
+    try:
+        plan = next_batch(storage, reader.manifest)[1]
+    except ShardError as fault:
+        problems.append(str(fault))
+        strays = []  # they may be shards of that plan
+    else:
+        planned = decoding.planned_shards(plan, strays) if plan else {}
+        strays = [name for name in strays if name not in planned]
+    problems.extend(
+        f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
+        "remove it with dkfeat clean"
+        for name in strays
+    )
+    return Report(len(reader.manifest.shards), sum(each.n_bytes for each in checked), problems, unlisted)
+
+
+def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:
+    """Return True if the manifest lists the labels of the shards, or more labels if the source declared them."""
+    source = spec.get("input")
+    declared = isinstance(source, Mapping) and source.get("labels") is not None
+    return labels <= listed if declared else labels == listed
+
+
+def _width(spec: Mapping[str, Any], where: str) -> int:
+    output = spec.get("output")
+    key = "row_bytes" if isinstance(output, Mapping) and output.get("layout") == "codes" else "n_features_out"
+    width = output.get(key) if isinstance(output, Mapping) else None
+    if type(width) is not int or width < 1:
+        raise ShardError(f"{where}: its spec has no valid output.{key}")
+    return width

@@ -1,0 +1,311 @@
+"""Storage in a folder of a local disk: exclusive create by hard link, every step flushed to disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dkfeat.errors import CommitError, ShardError, cause_of
+from dkfeat.filesystems.urls import local_path
+from dkfeat.store.storage import crash_points
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, TMP, UNSIZED, Holder, Storage, faults_as, file_name
+from dkfeat.store.storage.local_lock import READ_FLAGS, FileLock, lock_holder
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_TRIES = 4  # of a lock whose folders another run removes meanwhile
+
+
+class LocalStorage(Storage):
+    """Storage in a local folder.
+
+    Below the root no symbolic link is followed: each part of a name is opened relative to its parent folder, so a link
+    planted in the data set cannot lead a read or a write outside. The path of the root itself may contain links.
+
+    Parameters
+    ----------
+    path : str
+        Folder, created by `prepare`. Missing parents are created only for a relative path: if the parent of an
+        absolute path is missing, a disk is usually not mounted.
+    durable : bool, default=True
+        False: files are not flushed to disk, so they survive the process, but not a crash of the machine.
+
+    Examples
+    --------
+    >>> LocalStorage("/data/features").url
+    '/data/features'
+    """
+
+    def __init__(self, path: str, *, durable: bool = True) -> None:
+        self.durable = durable
+        given = Path(path).expanduser()
+        self._root = str(given.absolute())
+        self._make_parents = not given.is_absolute()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    @property
+    def url(self) -> str:  # noqa: D102 -- Storage says it
+        return self._root
+
+    def path_of(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
+        return local_path(url)
+
+    def check_writable(self) -> None:  # noqa: D102 -- Storage says it
+        root = Path(self._root)
+        check_folder_writable(root, "target ")
+        # if the parent of an absolute path is missing, a disk is usually not mounted
+        if not self._make_parents and not root.parent.exists():
+            raise CommitError(
+                f"target {self._root} cannot be created: its parent folder does not exist; create that first"
+            )
+
+    def prepare(self) -> None:  # noqa: D102 -- Storage says it
+        self._make_folders(DATA, META, TMP, SET_ASIDE)
+
+    def _make_folders(self, *names: str) -> list[Path]:
+        """Create the root and folders in it; return those that were missing, parents first."""
+        root = Path(self._root)
+        made = list(takewhile(lambda path: not path.exists(), (root, *root.parents)))[::-1]
+        root.mkdir(parents=self._make_parents, exist_ok=True)
+        flush_folder(str(root.parent))
+        for folder in map(Path, names):
+            with self._folder(str(folder.parent)) as parent:
+                with suppress(FileExistsError):
+                    os.mkdir(folder.name, dir_fd=parent)
+                    made.append(root / folder)
+                os.fsync(parent)
+        return made
+
+    def probe(self) -> None:  # noqa: D102 -- Storage says it
+        try:
+            created_twice = self.creates_twice(self.create)
+        except OSError as fault:
+            raise CommitError(
+                f"{self._root}: cannot create files here: {cause_of(fault)}; choose a writable folder"
+            ) from fault
+        if created_twice:
+            raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
+
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                made = self._make_folders(META)
+                with self._folder(META) as folder:
+                    return FileLock(folder, holder, where=self._root, break_lock=break_lock, made=made)
+            except FileNotFoundError:  # another run removed its folders meanwhile
+                if tries == _TRIES:
+                    raise
+
+    def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
+        with suppress(FileNotFoundError), self._folder(META) as folder:
+            return lock_holder(folder)
+        return None
+
+    def create(  # noqa: D102 -- Storage says it
+        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+    ) -> None:
+        self._publish(name, data, _link_or_rename, before_publish)
+
+    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
+        self._publish(name, data, _rename)
+
+    def _publish(
+        self,
+        name: str,
+        data: bytes | memoryview,
+        move: Callable[[str, str, int, int], None],
+        before_publish: Callable[[], object] | None = None,
+    ) -> None:
+        """Write a temporary file, and `move` it from there to its name."""
+        parent, base = _parts(name)
+        temporary = f"{base}.{uuid.uuid4().hex}.tmp"
+        crash_points.passed("before_tmp")
+        with self._folder(TMP) as tmp, self._folder(parent) as target:
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=tmp)
+                try:
+                    view = memoryview(data)
+                    _write(descriptor, view[: len(view) // 2])
+                    crash_points.passed("mid_write")
+                    _write(descriptor, view[len(view) // 2 :])
+                    if self.durable:
+                        os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                if before_publish is not None:
+                    before_publish()
+                crash_points.passed("after_tmp")
+                move(temporary, base, tmp, target)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=tmp)
+            if self.durable:
+                os.fsync(target)
+
+    def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
+        parent, base = _parts(name)
+        with self._folder(parent) as folder:
+            return open_regular(base, f"{self._root}/{name}", folder)
+
+    def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
+        with self.open(name) as file:
+            return file.read()
+
+    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
+        with self.open(name) as file:
+            file.seek(start)
+            return file.read(stop - start)
+
+    def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
+        with self.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            buffer = memoryview(pa.allocate_buffer(size)).cast("B")
+            filled = 0
+            while filled < size and (got := file.readinto(buffer[filled:])):
+                filled += got
+            return buffer[:filled]
+
+    def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
+        parent, base = _parts(name)
+        try:
+            with self._folder(parent) as folder:
+                return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+    def list(  # noqa: D102 -- Storage says it
+        self, folder: str, *, sized: Collection[str] | None = None
+    ) -> dict[str, int]:
+        with self._folder(folder) as descriptor:
+            if sized is None:
+                sizes = {}
+                with os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
+                            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+            else:
+                sizes = dict.fromkeys(os.listdir(descriptor), UNSIZED)  # noqa: PTH208 -- of a descriptor
+                for name in [name for name in sizes if name in sized] if sized else ():
+                    try:
+                        sizes[name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
+                    except FileNotFoundError:
+                        del sizes[name]
+        return {name: sizes[name] for name in sorted(sizes)}  # half the time of sorting pairs
+
+    def modified(self, folder: str) -> int | None:  # noqa: D102 -- Storage says it
+        with self._folder(folder) as descriptor:
+            return os.fstat(descriptor).st_mtime_ns
+
+    def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
+        parent, base = _parts(name)
+        with self._folder(parent) as folder:
+            with suppress(FileNotFoundError):
+                os.unlink(base, dir_fd=folder)
+            os.fsync(folder)
+
+    def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
+        parent, base = _parts(name)
+        aside = f"{base}.{uuid.uuid4().hex}"
+        with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
+            os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)
+            os.fsync(target)
+            os.fsync(source)
+        return f"{SET_ASIDE}/{aside}"
+
+    def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
+        return shutil.disk_usage(self._root).free
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        first, *others = name.split("/")
+        try:  # only the last part must not be a link: the path of the root may contain links, and be one
+            descriptor = os.open(f"{self._root}/{first}", _FOLDER | os.O_NOFOLLOW)
+        except NotADirectoryError as fault:
+            if Path(self._root).is_dir():
+                raise
+            message = f"{self._root} is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: "
+            message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
+            raise ShardError(message) from fault
+        try:
+            for part in others:
+                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Split the name of a file into its folder and its base name."""
+    return name.rpartition("/")[0], file_name(name)
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
+    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
+
+
+def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
+    try:
+        os.link(temporary, base, src_dir_fd=tmp, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as fault:
+        if fault.errno not in _NO_LINKS:
+            raise
+        # No hard links on this file system: between these two calls only the lock excludes a second writer.
+        with suppress(FileNotFoundError):
+            os.stat(base, dir_fd=target, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base) from None
+        os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
+    crash_points.passed("after_publish")
+
+
+def check_folder_writable(path: Path, what: str = "") -> None:
+    """Raise `CommitError` if files cannot be created in a folder or, if it is missing, in the nearest one above it.
+
+    `what` comes before the path in the message.
+    """
+    with faults_as(CommitError, f"{what}{str(path)[:200]} cannot be written"):
+        nearest = next(each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise CommitError(
+            f"{what}{path} cannot be written: {nearest} is not a writable folder; choose another or change its mode"
+        )
+
+
+def flush_folder(path: str | Path) -> None:
+    """Flush a folder's entries to disk."""
+    descriptor = os.open(path, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(name: str, where: str, folder: int | None = None) -> BufferedReader:
+    """Open a regular file in a folder for reading; `OSError` with `where` if it is a link or of another kind."""
+    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)  # O_NONBLOCK: opening a named pipe would wait for its writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", where)
+    return os.fdopen(descriptor, "rb")

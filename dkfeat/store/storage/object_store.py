@@ -1,0 +1,248 @@
+"""Storage in an object store or any other fsspec file system that creates files exclusively."""
+
+from __future__ import annotations
+
+import io
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from dkfeat.errors import CommitError, ConfigError, cause_of
+from dkfeat.filesystems.urls import (
+    code_of,
+    holds_credentials,
+    open_filesystem,
+    open_retries,
+    printable,
+    protocol_of,
+    shown_url,
+)
+from dkfeat.store.storage import crash_points
+from dkfeat.store.storage.base import META, PROBE, SET_ASIDE, Holder, Storage, file_name
+from dkfeat.store.storage.object_lock import CLAIM, ObjectLock, lock_holder
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 5 << 30
+"""Maximum number of bytes in a request, a limit of S3; shards are far smaller."""
+_PROBES = 3  # more than one, because another run may remove a probe between its two creations
+
+
+class ObjectStorage(Storage):
+    """Storage in an object store.
+
+    A file is one object, created by one request, which the store rejects if the object exists. So there are no partial
+    objects, temporary files or unfinished uploads. Requests are retried after transient faults, for ``retry_seconds``.
+    Because the response to a successful request may be lost, an existing file with exactly the bytes to create counts
+    as created. A pickle of this object contains the options, including credentials.
+
+    Parameters
+    ----------
+    url : str
+        URL of the data set, such as ``s3://bucket/features/train``.
+    options : mapping, optional
+        Options of fsspec, and of dkfeat: ``retry_seconds`` (60 by default), and ``exclusive_create``. Set the latter to
+        False for a store that cannot create exclusively; then a second writer cannot be excluded.
+
+    Raises
+    ------
+    ConfigError
+        If the URL has no bucket or path, or has credentials, or an option has the wrong type.
+
+    Examples
+    --------
+    >>> ObjectStorage("memory://features/train/", {"secret": "not shown"})
+    ObjectStorage('memory://features/train')
+    """
+
+    is_remote = True
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(options or {})
+        protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
+        user = path.partition("/")[0].rpartition("@")[0]
+        if holds_credentials(url) or ":" in user:
+            raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as target_options")
+        parts = path.lstrip("/").split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise ConfigError(
+                f"target {printable(url)!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
+            )
+        self._url = f"{protocol}://{path}"
+        self._exclusive = self._options.get("exclusive_create", True)
+        if not isinstance(self._exclusive, bool):
+            raise ConfigError(f"storage option exclusive_create={self._exclusive!r:.40}, but it must be true or false")
+        self._retries = open_retries(self._url, self._options)
+        self._is_proven = False
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self._url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStorage, (self._url, self._options)
+
+    @property
+    def url(self) -> str:  # noqa: D102 -- Storage says it
+        return self._url
+
+    @cached_property
+    def _system(self) -> Any:
+        return open_filesystem(self._url, self._options)[0]
+
+    @cached_property
+    def _root(self) -> str:
+        return open_filesystem(self._url, self._options)[1].rstrip("/")
+
+    def prepare(self) -> None:
+        """Do nothing: an object store has no folders to create."""
+
+    def check_writable(self) -> None:  # noqa: D102 -- Storage says it
+        self.probe()
+
+    def probe(self) -> None:  # noqa: D102 -- Storage says it
+        if self._is_proven:
+            return
+        try:
+            put = partial(self._put, exclusive=self._exclusive)
+            created_twice = all(self.creates_twice(put) for _ in range(_PROBES))
+        except OSError as fault:
+            raise CommitError(
+                f"{self._url}: cannot create objects here: {cause_of(fault)}; check that the bucket exists, "
+                "and that the credentials are valid and allow reading, listing, writing and deleting"
+            ) from fault
+        if created_twice and self._exclusive:
+            raise CommitError(
+                f"{self._url}: an object was created twice; this store cannot exclude a second writer. Choose another, "
+                "or make sure yourself that there is only one writer and pass the option exclusive_create=False"
+            )
+        self._is_proven = True
+
+    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
+        self._put(name, data, exclusive=False)
+
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> ObjectLock:  # noqa: D102 -- Storage
+        if not self._exclusive:
+            logger.warning("%s: exclusive_create=False: a second writer cannot be excluded", self._url)
+        return ObjectLock(self, holder, break_lock=break_lock)
+
+    def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
+        return lock_holder(self)
+
+    def create(  # noqa: D102 -- Storage says it
+        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+    ) -> None:
+        if len(data) >= MOST_BYTES:
+            raise OSError(
+                f"{name} has {len(data):,} bytes, but an object is created by one request of fewer than {MOST_BYTES:,}"
+            )
+        crash_points.passed("before_tmp")
+        if not self._exclusive and self.size(name) is not None:
+            raise FileExistsError(name)
+        if before_publish is not None:
+            before_publish()
+        self._put(name, data, exclusive=self._exclusive)
+        crash_points.passed("after_publish")
+
+    def _put(self, name: str, data: bytes | memoryview, *, exclusive: bool) -> None:
+        path, content = self._path(name), bytes(data)
+        settings: dict[str, Any] = {"mode": "create"} if exclusive else {}
+        if protocol_of(self._url) in ("s3", "gs"):
+            settings["chunksize"] = len(content) + 1  # one request, whatever the size
+        try:
+            self._retries.call(f"create {name}", lambda: self._system.pipe_file(path, content, **settings))
+        except FileExistsError:
+            # a retried request may find the object that its first attempt created: equal bytes count as created
+            with suppress(FileNotFoundError):  # removed meanwhile by another run
+                if self.size(name) == len(content) and self.read(name) == content:
+                    return
+            raise
+
+    def open(self, name: str) -> io.BufferedReader:  # noqa: D102 -- Storage says it
+        return io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name))))
+
+    def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
+        path = self._path(name)
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path))
+
+    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
+        path = self._path(name)
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, start=start, end=stop))
+
+    def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
+        return memoryview(self.read(name))
+
+    def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
+        path = self._path(name)
+
+        def info() -> int | None:
+            self._system.invalidate_cache(path)
+            found = self._system.info(path)
+            return int(found["size"]) if found["type"] == "file" else None
+
+        try:
+            return self._retries.call(f"size of {name}", info)
+        except FileNotFoundError:
+            return None
+
+    def list(  # noqa: D102 -- Storage says it
+        self,
+        folder: str,
+        *,
+        sized: Collection[str] | None = None,  # noqa: ARG002 -- sizes come with the names
+    ) -> dict[str, int]:
+        path = self._path(folder) if folder else self._root
+
+        def ls() -> Iterable[Mapping[str, Any]]:
+            self._system.invalidate_cache(path)
+            try:
+                return self._system.ls(path, detail=True, refresh=True)
+            except FileNotFoundError as fault:  # a folder exists only if it contains an object
+                if code_of(fault) == "NoSuchBucket":
+                    raise
+                return []
+
+        found = self._retries.call(f"list {folder}", ls)
+        prefix = path.lstrip("/") + "/"
+        sizes = {
+            item["name"].lstrip("/").removeprefix(prefix): int(item["size"] or 0)
+            for item in found
+            if item["type"] == "file" and item["name"].lstrip("/").startswith(prefix)
+        }
+        return {name: sizes[name] for name in sorted(sizes) if name}
+
+    def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
+        path = self._path(name)
+        with suppress(FileNotFoundError):
+            self._retries.call(f"remove {name}", lambda: self._system.rm_file(path))
+
+    def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
+        aside = f"{SET_ASIDE}/{file_name(name)}.{uuid.uuid4().hex}"
+        source, destination = self._path(name), self._path(aside)
+        self._retries.call(f"set {name} aside", lambda: self._system.cp_file(source, destination))
+        self.remove(name)
+        return aside
+
+    def leftovers(self) -> tuple[str, ...]:  # noqa: D102 -- Storage says it
+        names = self.list(META)
+        probes = [name for name in names if name.startswith(PROBE)]
+        claims = [name for name in names if name.startswith(CLAIM)]
+        if claims:  # a claim on the lock of the current holder may be in use
+            holder = self.holder()
+            claims = [name for name in claims if holder is None or name != f"{CLAIM}{holder.run_id}.json"]
+        return tuple(f"{META}/{name}" for name in (*probes, *claims))
+
+    def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
+        return None
+
+    def path_of(self, url: str) -> PurePosixPath | None:  # noqa: D102 -- Storage says it
+        if protocol_of(url) != protocol_of(self._url) or "://" not in url:
+            return None
+        return PurePosixPath("/" + url.partition("://")[2].strip("/"))
+
+    def _path(self, name: str) -> str:
+        file_name(name)
+        return f"{self._root}/{name}"

@@ -1,0 +1,778 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import subprocess
+import threading
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+
+import pytest
+
+from dkfeat.blocks import RowBlock
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.store.commit import batch
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit.maintenance import abort, clean
+from dkfeat.store.commit.publish import existing_entry, publish
+from dkfeat.store.commit.status import status
+from dkfeat.store.manifest import metadata
+from dkfeat.store.shards import codec as shards
+from dkfeat.store.shards import reader
+from dkfeat.store.shards.columns import schema_of
+from dkfeat.store.storage import crash_points, open_storage
+from dkfeat.store.storage.base import LOCK
+from dkfeat.store.storage.local import LocalStorage
+from tests.invariants import assert_dataset_whole, dataset_state
+from tests.store.tiny_job import TinyJob, identity, write_sources
+
+
+@pytest.fixture
+def job(tmp_path):
+    return TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
+
+
+def test_run__commits_a_whole_data_set(job):
+    manifest = job.run()
+    assert_dataset_whole(job.target, committed=True)
+    assert manifest.rows == 48
+    assert manifest.n_empty_rows == 6
+    assert [source.rows for source in manifest.sources] == [24, 24]
+    assert reader.read_manifest(open_storage(job.target)) == manifest
+    assert reader.read_spec(open_storage(job.target)) == job.spec
+
+
+def test_run__layout_is_as_documented(job):
+    job.run()
+    meta = job.target / "_dkfeat"
+    assert sorted(path.name for path in job.target.iterdir()) == ["_SUCCESS", "_dkfeat", "data"]
+    files = sorted(path.name for path in meta.iterdir() if path.is_file())
+    assert [re.sub("[0-9a-f]{64}", "<hash>", name) for name in files] == [
+        "manifest-000001.json",
+        "plan-000001.json",
+        "segment-<hash>.json",
+        "spec.json",
+    ]
+
+
+def test_run__twice_does_nothing_the_second_time(job):
+    first = job.run()
+    before = dataset_state(job.target)
+    done = len(job.transforms)
+    assert job.run() == first
+    assert len(job.transforms) == done
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_run__in_two_folders_is_identical(job, tmp_path):
+    job.run()
+    other = replace(job, target=tmp_path / "other")
+    other.run()
+    assert dataset_state(other.target) == dataset_state(job.target)
+
+
+def test_run_block__names_run_host_times_versions(job):
+    first = job.run().run
+    assert set(first) == {"id", "host", "started", "ended", "versions", "numeric_env", "source_root", "data_mtime_ns"}
+    assert len(first["id"]) == 32
+    assert first["started"] <= first["ended"]
+    assert first["versions"] == shards.versions()
+
+
+def test_begin__source_touched__tells_how_to_give_it_its_time_back(job):
+    job.run()
+    source = job.sources / "day0.txt"
+    os.utime(source, ns=(0, source.stat().st_mtime_ns + 1_000_000_007))
+    with pytest.raises(SpecConflictError, match=r"'day0\.txt' changed since .*restore it .*verify --inputs") as caught:
+        job.run()
+    (when,) = re.findall(r"`touch -d (@[0-9.]+)`", str(caught.value))
+    subprocess.run(["touch", "-d", when, source], check=True)
+    assert job.run().number == 1
+
+
+def test_begin__more_splits_than_names_in_order__warns_once(job, monkeypatch, caplog):
+    monkeypatch.setattr(commit, "FIRST_OUT_OF_ORDER", 4)
+    job.run()
+    assert len(job.splits()) == 4
+    assert "order" not in caplog.text
+    for number in (2, 3):
+        write_sources(job.sources, files=1, lines=4, first=number)
+        job.run()
+    (warning,) = (message for message in caplog.messages if "order" in message)
+    assert "from split 4 on, the names of shards have another order than the rows" in warning
+
+
+@pytest.mark.fault("D-12")
+def test_run_ids__never_collide(job, monkeypatch):
+    monkeypatch.setattr(
+        "dkfeat.store.commit.target.now", lambda: "2026-01-01T00:00:00.000+00:00"
+    )  # the clock stands still
+    job.run()
+    ids = set()
+    for _ in range(100):
+        with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run:
+            ids.add(run.id)
+    assert len(ids) == 100
+
+
+def test_begin__success_is_missing__writes_it(job):
+    job.run()
+    (job.target / "_SUCCESS").unlink()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-06")
+@pytest.mark.parametrize("edited", ["_SUCCESS", "_dkfeat/manifest-000001.json"])
+def test_writers__success_does_not_vouch_for_the_manifest__is_an_error(job, edited):
+    job.run()
+    path = job.target / edited
+    former, latter = {"_SUCCESS": (r'"sha256":"[0-9a-f]{4}', '"sha256":"0000')}.get(edited, (r'"plain"', '"plane"'))
+    text, n_changes = re.subn(former, latter, path.read_text())
+    assert n_changes == 1
+    path.write_text(text)
+    before = dataset_state(job.target)
+    storage = open_storage(job.target)
+    calls = (
+        job.run,
+        partial(reader.read_manifest, storage),
+        *(partial(act, storage) for act in (abort, clean, status)),
+    )
+    for call in calls:
+        with pytest.raises(ShardError, match=r"_SUCCESS names manifest-000001\.json with SHA-256 .* restore it"):
+            call()
+    assert dataset_state(job.target) == before
+
+
+def test_begin__success_names_an_earlier_manifest__rewrites_it(job, caplog):
+    """A run that lost the target to another run may have written it."""
+    job.run()
+    first = (job.target / "_SUCCESS").read_bytes()
+    write_sources(job.sources, files=2, first=4)
+    job.run()
+    (job.target / "_SUCCESS").write_bytes(first)
+    with pytest.raises(
+        ShardError, match=r"names manifest-000001\.json .* newest is manifest-000002\.json .* repeat the run"
+    ):
+        reader.read_manifest(open_storage(job.target))
+    assert status(open_storage(job.target)).state == "unfinished"
+    job.run()
+    assert "rewriting" in caplog.text
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("V-01")
+def test_begin__another_spec__names_every_difference(job):
+    job.run()
+    before = dataset_state(job.target)
+    with pytest.raises(SpecConflictError, match=r"map\.seed: 0 there, 7 asked") as fault:
+        replace(job, seed=7).run()
+    assert fault.value.exit_code == 4
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__another_run_makes_the_spec_first__is_followed_or_a_conflict(job, monkeypatch):
+    storage, seed = open_storage(job.target), 0
+    create = storage.create
+
+    def late(name, data):
+        if name.endswith("spec.json"):
+            create(name, metadata.spec_text({**job.spec, "seed": seed}))
+        create(name, data)
+
+    monkeypatch.setattr(storage, "create", late)
+    with commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits()) as run:
+        assert run.splits
+    storage.remove("_dkfeat/spec.json")
+    seed = 1
+    with pytest.raises(CommitConflictError, match="another run created the spec meanwhile; run again"):
+        commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits())
+
+
+def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
+    storage = open_storage(job.target)
+    spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
+    with pytest.raises(ConfigError, match=r"at most 16,777,216 are allowed; .*fewer digits"):
+        commit.begin(storage, spec, job.files(), job.splits())
+    assert not job.target.exists()
+
+
+def test_differences__lists_added_and_removed_keys():
+    lines = metadata.differences({"a": {"x": 1, "y": 2.0}, "b": [1]}, {"a": {"x": 1.0, "z": None}, "b": [1]})
+    assert lines == ["a.x: 1 there, 1.0 asked", "a.y: 2.0 there, nothing asked", "a.z: nothing there, null asked"]
+
+
+@pytest.mark.fault("P-01")
+def test_resume__finished_shards_are_not_computed_again(job, tmp_path):
+    class Dies(RuntimeError):
+        pass
+
+    golden = replace(job, target=tmp_path / "golden", transforms=[])
+    golden.run()
+    encode = TinyJob.encode
+
+    def dying(self, *arguments):
+        if len(self.transforms) == 5:
+            raise Dies
+        return encode(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TinyJob, "encode", dying)
+        with pytest.raises(Dies):
+            job.run()
+    assert_dataset_whole(job.target, committed=False)
+    assert len(list((job.target / "data").iterdir())) == 5
+    job.run()
+    assert sorted(job.transforms) == sorted(golden.transforms)
+    assert dataset_state(job.target) == dataset_state(golden.target)
+
+
+def begin_and_stop(job):
+    """Leave a batch half-way: planned, one split published."""
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        list(job.run_split(storage, run, run.splits[0]))
+
+
+@pytest.mark.parametrize("change", ["edited", "touched", "removed", "renamed"])
+@pytest.mark.parametrize("moment", ["half-way", "committed"])
+def test_begin__source_changed__is_a_conflict(job, change, moment):
+    job.run() if moment == "committed" else begin_and_stop(job)
+    source = job.sources / "day1.txt"
+    if change == "edited":
+        source.write_text(source.read_text() + "more\n")
+    elif change == "touched":
+        os.utime(source, ns=(1, 1))
+    elif change == "removed":
+        source.unlink()
+    else:
+        source.rename(job.sources / "day9.txt")
+    before = dataset_state(job.target)
+    with pytest.raises(SpecConflictError, match=r"day1\.txt"):
+        job.run()
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target)
+
+
+def test_begin__new_source_after_an_interrupted_plan__waits_for_the_next_batch(job):
+    begin_and_stop(job)
+    write_sources(job.sources, files=1, first=5)
+    first = job.run()
+    assert [source.name for source in first.sources] == ["day0.txt", "day1.txt"]
+    second = job.run()
+    assert [source.name for source in second.sources] == ["day0.txt", "day1.txt", "day5.txt"]
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__new_sources__make_a_second_batch(job):
+    first = job.run()
+    write_sources(job.sources, files=2, first=4)
+    second = job.run()
+    assert second.number == 2
+    assert second.previous.sha256 == first.sha256
+    assert second.shards[: len(first.shards)] == first.shards
+    assert second.n_splits == 2 * first.n_splits
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__resume_not_allowed__is_a_conflict(job):
+    begin_and_stop(job)
+    with pytest.raises(CommitConflictError, match="batch 1 is unfinished"):
+        job.run(resume=False)
+
+
+def test_begin__half_way__takes_success_away_but_the_committed_still_reads(job):
+    first = job.run()
+    write_sources(job.sources, files=1, first=4)
+    begin_and_stop(job)
+    assert not (job.target / "_SUCCESS").exists()
+    assert reader.read_manifest(open_storage(job.target)) == first
+    assert_dataset_whole(job.target, committed=False)
+
+
+def test_begin__sources_without_rows__are_listed(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "empty.txt").touch()
+    job = TinyJob(tmp_path / "in", tmp_path / "out")
+    manifest = job.run()
+    assert (manifest.shards, manifest.rows, manifest.sources[0].rows) == ((), 0, 0)
+    assert job.run() == manifest
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__target_with_foreign_files__is_refused(job):
+    (job.target / "data").mkdir(parents=True)
+    (job.target / "data" / "mine.csv").write_text("1,2")
+    with pytest.raises(CommitError, match=r"mine\.csv"):
+        job.run()
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("damage", ["gone", "cut", "emptied"])
+def test_begin__committed_shard_is_damaged__exactly_that_one_is_made_again(job, damage, caplog):
+    job.run()
+    write_sources(job.sources, files=1, first=4)
+    manifest = job.run()
+    before = dataset_state(job.target)
+    done = len(job.transforms)
+    for entry in (manifest.shards[2], manifest.shards[-1]):
+        path = job.target / "data" / entry.name
+        path.unlink() if damage == "gone" else os.truncate(path, 0 if damage == "emptied" else entry.size - 1)
+    assert job.run() == manifest
+    assert "making them again" in caplog.text
+    assert sorted(job.transforms[done:]) == [(entry.split, entry.piece) for entry in (manifest.shards[2], entry)]
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("moment", ["new", "half-way"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_begin__committed_shard_is_damaged_before_a_new_batch__is_made_again_with_it(job, damage, moment):
+    first = job.run()
+    before = dataset_state(job.target)[0]
+    write_sources(job.sources, files=1, first=4)
+    if moment == "half-way":
+        begin_and_stop(job)
+    path = job.target / "data" / first.shards[2].name
+    path.unlink() if damage == "gone" else os.truncate(path, 9)
+    second = job.run()
+    assert second.number == 2
+    assert second.shards[: len(first.shards)] == first.shards
+    assert_dataset_whole(job.target, committed=True)
+    assert before.items() <= dataset_state(job.target)[0].items()
+
+
+def exchange(job, manifest):
+    """Exchange the names of two shards of equal size; return the names."""
+    one, other = next((a, b) for a, b in combinations(manifest.shards, 2) if a.size == b.size)
+    paths = [job.target / "data" / entry.name for entry in (one, other)]
+    texts = [path.read_bytes() for path in paths]
+    assert texts[0] != texts[1]
+    for path, text in zip(paths, reversed(texts), strict=True):
+        path.write_bytes(text)
+    return [path.name for path in paths]
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("more", [0, 1], ids=["repeated", "second batch"])
+def test_begin__two_shards_exchanged_their_names__are_made_again(job, more, caplog):
+    manifest = job.run()
+    before, done = dataset_state(job.target)[0], len(job.transforms)
+    names = exchange(job, manifest)
+    write_sources(job.sources, files=more, first=4)
+    assert job.run().number == 1 + more
+    assert f"missing, truncated or exchanged: {', '.join(names)}; making them again" in caplog.text
+    remade = [(entry.split, entry.piece) for entry in manifest.shards if entry.name in names]
+    assert sorted(job.transforms[done:])[:2] == remade
+    assert before.items() <= dataset_state(job.target)[0].items()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__exchanged_shards_of_a_source_that_is_gone__names_them(job):
+    names = exchange(job, job.run())
+    for path in job.sources.iterdir():
+        path.unlink()
+    with pytest.raises(SpecConflictError, match=rf"truncated or exchanged \({names[0]}, {names[1]}\)"):
+        job.run(keep_changed=True)
+
+
+def test_commit__committed_shard_is_lost_meanwhile__is_refused(job):
+    first = job.run()
+    write_sources(job.sources, files=1, first=4)
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        (job.target / "data" / first.shards[2].name).unlink()
+        with pytest.raises(CommitError, match=rf"{first.shards[2].name}: .*run again"):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert job.run().number == 2
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_begin__lost_shard_is_made_again_with_other_bytes__is_refused(job, monkeypatch):
+    manifest = job.run()
+    (job.target / "data" / manifest.shards[2].name).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("dkfeat.store.shards.codec.versions", lambda: {"dkfeat": "9"})
+        for _ in range(2):
+            with pytest.raises(CommitError, match=manifest.shards[2].name):
+                job.run()
+    assert not (job.target / "_SUCCESS").exists()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.parametrize("case", ["missing", "doubled", "lost", "cut"])
+def test_commit__incomplete_batch__is_refused(job, case):
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        path = job.target / "data" / entries[1].name
+        if case == "missing":
+            del entries[1]
+        elif case == "doubled":
+            entries.append(entries[0])
+        elif case == "lost":
+            path.unlink()
+        else:
+            os.truncate(path, 100)
+        with pytest.raises(CommitError):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert not list((job.target / "_dkfeat").glob("manifest-*"))
+    if case == "cut":
+        path.unlink()
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_commit__entries_in_any_order(job, tmp_path):
+    job.run()
+    other = replace(job, target=tmp_path / "other")
+    storage = open_storage(other.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in other.run_split(storage, run, split)][::-1]
+        schema = schema_of("codes", 32, "int64")
+        run.commit(entries, schema=schema, n_features=10, versions={}, numeric_env="plain")
+    assert dataset_state(other.target) == dataset_state(job.target)
+
+
+def test_commit__number_was_taken_meanwhile__is_a_conflict(job, monkeypatch):
+    monkeypatch.setattr(batch, "check_holder", lambda *_: None)  # as if each run saw its own lock
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        schema = schema_of("codes", 32, "int64")
+        rival = replace(run, id="f" * 32, started="then")
+        rival.commit(entries, schema=schema, n_features=10, versions={})
+        with pytest.raises(CommitConflictError, match="f" * 32):
+            run.commit(entries, schema=schema, n_features=10, versions={})
+    assert_dataset_whole(job.target, committed=True)
+
+
+def test_commit__twelve_at_once__exactly_one_wins(job, monkeypatch):
+    monkeypatch.setattr(batch, "check_holder", lambda *_: None)  # as if each run saw its own lock
+    storage = open_storage(job.target)
+    barrier, ends = threading.Barrier(12), []
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        schema = schema_of("codes", 32, "int64")
+
+        def race(number):
+            rival = replace(run, id=f"{number:032x}", started="then")
+            barrier.wait()
+            try:
+                ends.append(rival.commit(entries, schema=schema, n_features=10, versions={}).run["id"])
+            except CommitConflictError as fault:
+                ends.append(fault.exit_code)
+
+        threads = [threading.Thread(target=race, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [winner] = [end for end in ends if end != 4]
+    assert len(ends) == 12
+    assert reader.read_manifest(storage).run["id"] == winner
+    assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("S-17")
+def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
+    import shutil
+
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        shutil.rmtree(job.target)
+        with pytest.raises(ShardError):
+            list(job.run_split(storage, run, run.splits[0]))
+        with pytest.raises(CommitError):
+            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+    assert not job.target.exists()
+
+
+@pytest.mark.fault("S-17")
+@pytest.mark.parametrize("name", ["_dkfeat/spec.json", "_dkfeat/manifest-000001.json"])
+def test_commit__metadata_deleted_meanwhile__nothing_is_committed(job, name):
+    job.run()
+    (job.sources / "z.txt").write_text("a\nb\n")
+    storage = open_storage(job.target)
+    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
+        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+        (job.target / name).unlink()
+        with pytest.raises(CommitError, match=rf"{name} was deleted during the run, and nothing was committed"):
+            run.commit(entries, schema=schema_of("codes", 32, "int64"), n_features=10, versions={})
+    assert not (job.target / "_dkfeat/manifest-000002.json").exists()
+
+
+@pytest.mark.fault("S-01")
+def test_commit__success_cannot_be_written__is_committed_and_says_so(job, monkeypatch):
+    create = LocalStorage.create
+
+    def full(storage, name, data, **check):
+        if name == "_SUCCESS":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        create(storage, name, data, **check)
+
+    monkeypatch.setattr(LocalStorage, "create", full)
+    with pytest.raises(CommitError, match=r"manifest-000001\.json is committed, but _SUCCESS cannot be written"):
+        job.run()
+    monkeypatch.undo()
+    assert reader.read_manifest(open_storage(job.target)).number == 1
+    job.run()
+    assert_dataset_whole(job.target, committed=True)
+
+
+def one_shard(job):
+    """Storage, run and an encoded shard with its name; the caller must close the run."""
+    storage = open_storage(job.target)
+    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    split = run.splits[0]
+    shard = job.encode(run.spec_fp, split, 0, (0, 9), b"one\ntwo\n\n")
+    return storage, run, shard, shards.shard_name(run.spec_fp, split, 0)
+
+
+def test_publish__equal_shard_is_accepted(job):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        entry = publish(storage, name, shard, run_id=run.id)
+        assert publish(storage, name, shard, run_id=run.id) == entry
+        found = existing_entry(storage, name, identity(run, 0), run_id="anybody")
+    assert found == entry == shard.entry(name)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("seed", [0, 7], ids=["same spec", "another spec"])
+def test_publish__another_run_took_over__is_refused(job, seed):
+    storage, run, shard, name = one_shard(job)
+    storage.remove(LOCK)  # as if the driver had died
+    if seed:
+        abort(storage)
+    other = replace(job, seed=seed)
+    other.run()
+    before = dataset_state(job.target)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    run.close()
+    assert dataset_state(job.target) == before
+    assert_dataset_whole(job.target, committed=True)
+
+
+def once_before_link(monkeypatch, act):
+    """Call `act` when the next file passed its check and is not yet linked."""
+    acts = [act]
+
+    def passed(point):
+        if point == "after_tmp" and acts:
+            acts.pop()()
+
+    monkeypatch.setattr(crash_points, "passed", passed)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("act", ["abort", "clean", "same spec", "another spec"])
+def test_publish__another_run_takes_over_between_check_and_link__adds_no_shard(job, monkeypatch, act, links):
+    storage, run, shard, name = one_shard(job)
+
+    def take_over():
+        storage.remove(LOCK)  # as if the driver had died
+        {"same spec": job.run, "clean": partial(clean, storage)}.get(act, partial(abort, storage))()
+        if act == "another spec":
+            replace(job, seed=7).run()
+        states.append(dataset_state(job.target))
+
+    states = []
+    if not links:
+        monkeypatch.setattr(os, "link", refuse_link)
+    once_before_link(monkeypatch, take_over)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    run.close()
+    assert [dataset_state(job.target)] == states
+    assert not list((job.target / "_dkfeat" / "tmp").iterdir())
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before_tmp", "after_tmp"])
+@pytest.mark.parametrize("act", ["abort and clean", "same spec", "another spec", "another plan"])
+def test_commit__another_run_takes_over_before_the_manifest__is_refused(job, monkeypatch, act, moment):
+    storage, moments, states = open_storage(job.target), [], []
+
+    def passed(point):
+        moments.append(point)
+        if point == moment and "before_manifest" in moments:  # the manifest is not yet linked
+            monkeypatch.setattr(crash_points, "passed", moments.append)
+            storage.remove(LOCK)  # as if the driver had died
+            if act != "same spec":
+                abort(storage)
+                clean(storage)
+            if act == "another plan":
+                begin_and_stop(replace(job, seed=7))
+            elif act != "abort and clean":
+                (job if act == "same spec" else replace(job, seed=7)).run()
+            states.append(dataset_state(job.target))
+
+    monkeypatch.setattr(crash_points, "passed", passed)
+    committed = "spec" in act
+    message = "was committed first by run|does not hold the lock any more"
+    with pytest.raises(CommitConflictError, match=message):
+        job.run()
+    assert [dataset_state(job.target)] == states
+    assert_dataset_whole(job.target, committed=committed)
+
+
+def refuse_link(*_, **__):
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moment", ["before its check", "before its link"])
+def test_withdraw__a_late_task_of_the_run__adds_no_shard(job, monkeypatch, moment):
+    storage, run, shard, name = one_shard(job)
+
+    def fail():
+        run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+
+    fail() if moment == "before its check" else once_before_link(monkeypatch, fail)
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish(storage, name, shard, run_id=run.id)
+    assert metadata.next_batch(storage, None)[1] is None
+    assert not storage.list("data")
+    assert storage.holder() is None
+
+
+def test_withdraw__a_shard_was_linked_before__keeps_the_plan(job):
+    storage, run, shard, name = one_shard(job)
+    publish(storage, name, shard, run_id=run.id)
+    run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
+    assert metadata.next_batch(storage, None)[1] is not None
+
+
+def test_publish__its_run_committed_meanwhile__says_so(job, monkeypatch):
+    storage, run, shard, name = one_shard(job)
+    once_before_link(monkeypatch, storage.sweep)
+    with run, pytest.raises(CommitConflictError, match=rf"temporary file of {name} was removed"):
+        publish(storage, name, shard, run_id=run.id)
+
+
+def test_commit__shards_of_other_runs_in_data__warns_and_verify_lists_them(job, caplog):
+    manifest = job.run()
+    stray = "part-000000-0000-0123456789ab.parquet"
+    (job.target / "data" / stray).write_bytes(b"")
+    write_sources(job.sources, files=1, first=4)
+    begin_and_stop(job)
+    report = reader.verify(open_storage(job.target))
+    [problem] = report.problems  # shards of the batch in progress are none
+    assert f"{stray}: no manifest lists this shard" in problem
+    assert len(report.unlisted) == 3
+    assert job.run().number == manifest.number + 1
+    assert (
+        f"shards of other runs that no manifest lists: 1, such as {stray}; remove them with `dkfeat clean"
+        in caplog.text
+    )
+    clean(job.target)
+    assert reader.verify(open_storage(job.target)).problems == []
+
+
+def test_close__another_run_took_over__leaves_its_lock(job):
+    storage, run, _, _ = one_shard(job)
+    storage.remove(LOCK)  # as if locks of other hosts could not be seen
+    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as other:
+        run.close()
+        assert storage.holder().run_id == other.id
+    assert storage.holder() is None
+
+
+def test_publish__other_bytes_came_first__first_wins(job, caplog):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        older = replace(shard.footer, versions={"pyarrow": "17.0.0"})
+        block = RowBlock(X=_features(3), y=_features(3).codes[:, 0].astype("int64"))
+        first = shards.encode_shard("codes", block, older)
+        publish(storage, name, first, run_id=run.id)
+        kept = publish(storage, name, shard, run_id=run.id)
+    assert kept == first.entry(name) != shard.entry(name)
+    assert "keeping those" in caplog.text
+
+
+def _features(rows):
+    from tests.store.tiny_job import features
+
+    return features([b"a", b"b", b""][:rows], 0)[0]
+
+
+@pytest.mark.fault("S-05")
+@pytest.mark.parametrize("damage", ["cut by one", "cut to half", "emptied", "flipped", "footer", "other piece", "text"])
+def test_existing__damaged_shard_is_set_aside(job, damage, caplog):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    data = bytearray(shard.data)
+    if damage == "other piece":
+        data = bytearray(job.encode(run.spec_fp, run.splits[0], 1, (0, 9), b"one\ntwo\n\n").data)
+    elif damage == "cut by one":
+        del data[-1:]
+    elif damage == "cut to half":
+        del data[len(data) // 2 :]
+    elif damage == "emptied":
+        data.clear()
+    elif damage == "flipped":
+        data[20] ^= 1
+    elif damage == "footer":
+        at = data.rindex(b'"nnz') if b'"nnz' in data else data.rindex(b"dkfeat.rows")
+        data[at] ^= 1
+    else:
+        data = bytearray(b"not Parquet at all, but long enough to be read as such PAR1")
+    with run:
+        path.write_bytes(data)
+        assert existing_entry(storage, name, identity(run, 0), run_id=run.id) is None
+        assert not path.exists()
+        [aside] = (job.target / "_dkfeat" / "set-aside").iterdir()
+        assert aside.read_bytes() == data
+        assert "set aside" in caplog.text
+        path.write_bytes(data)
+        entry = publish(storage, name, shard, run_id=run.id)
+        assert entry == shard.entry(name)
+    assert path.read_bytes() == shard.data
+
+
+def test_existing__damaged_shard_of_a_run_without_the_lock__stays(job):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    path.write_bytes(shard.data[:-1])
+    with run, pytest.raises(CommitConflictError, match="does not hold"):
+        existing_entry(storage, name, identity(run, 0), run_id="0" * 32)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("expected", [{"range": (0, 8)}, {"source_sha256": "0" * 64}, {"last": True}])
+def test_existing__footer_says_otherwise__is_set_aside(job, expected):
+    storage, run, shard, name = one_shard(job)
+    with run:
+        publish(storage, name, shard, run_id=run.id)
+        assert existing_entry(storage, name, {**identity(run, 0), **expected}, run_id=run.id) is None
+
+
+@pytest.mark.fault("S-05")
+def test_existing__no_bit_flip_passes(job):
+    storage, run, shard, name = one_shard(job)
+    path = job.target / "data" / name
+    entry = shard.entry(name)
+    logging.disable(logging.WARNING)
+    try:
+        with run:
+            for bit in range(0, len(shard.data) * 8, 37):
+                data = bytearray(shard.data)
+                data[bit // 8] ^= 1 << bit % 8
+                path.write_bytes(data)
+                assert existing_entry(storage, name, identity(run, 0), run_id=run.id) is None
+            path.write_bytes(shard.data)
+            assert existing_entry(storage, name, identity(run, 0), run_id=run.id) == entry
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dkfeat.errors import ShardError, SpecConflictError
+from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit import maintenance, repair
+from dkfeat.store.commit.status import status
+from dkfeat.store.shards import reader
+from dkfeat.store.shards.columns import schema_of
+from dkfeat.store.storage import crash_points, local_lock, open_storage
+from tests.invariants import assert_dataset_whole, dataset_state
+from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
+
+
+def newest_number(meta, kind):
+    """Highest number of a manifest or plan; 0 without one."""
+    return max((int(path.stem.removeprefix(f"{kind}-")) for path in meta.glob(f"{kind}-*.json")), default=0)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the code under test may catch it and go on."""
+
+
+class DataSetMachine(RuleBasedStateMachine):
+    """Runs that stage, die, resume and commit in any order, beside a model: the sources that are committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.sources = 0
+        self.covered = 0
+        self.planned: int | None = None
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(os, "fsync", lambda _: None)  # a killed process loses no write; flushes are most of the time
+
+    @initialize(is_large=st.booleans())
+    def first_source(self, is_large: bool) -> None:
+        if is_large:  # then a batch compares no names of committed shards if no file of data/ came or went
+            self.patch.setattr(repair, "MOST_SIZES", 1)
+        self.job = TinyJob(self.folder / "in", self.folder / "out")
+        self.add_source()
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        shutil.rmtree(self.folder)
+
+    @precondition(lambda self: self.sources < 4)
+    @rule()
+    def add_source(self) -> None:
+        write_sources(self.folder / "in", files=1, lines=8, first=self.sources)
+        self.sources += 1
+
+    @rule()
+    def run(self) -> None:
+        manifest = self.job.run()
+        self.covered = self.planned or self.sources
+        self.planned = None
+        assert [source.name for source in manifest.sources] == [f"day{number}.txt" for number in range(self.covered)]
+        assert_dataset_whole(self.job.target, committed=True)
+
+    @rule(point=st.sampled_from(crash_points.POINTS), count=st.integers(1, 6))
+    def run_and_die(self, point: str, count: int) -> None:
+        self.die_at(point, count, self.job.run)
+
+    @precondition(lambda self: (self.job.target / "_dkfeat" / "spec.json").exists())
+    @rule(point=st.sampled_from((*crash_points.ABORT_POINTS, "nowhere")), count=st.integers(1, 3))
+    def give_up(self, point: str, count: int) -> None:
+        self.die_at(point, count, lambda: maintenance.abort(self.job.target))
+
+    @precondition(lambda self: self.planned is not None)
+    @rule()
+    def change_a_planned_source(self) -> None:
+        path = self.folder / "in" / f"day{self.planned - 1}.txt"
+        path.write_bytes(path.read_bytes()[:-2] + b"y\n")
+        with pytest.raises(SpecConflictError):
+            self.job.run()
+        assert maintenance.abort(self.job.target).number
+        self.planned = None
+        self.run()
+
+    @precondition(lambda self: (self.job.target / "_dkfeat" / "spec.json").exists())
+    @rule()
+    def clean(self) -> None:
+        cleaned = maintenance.clean(self.job.target)
+        assert not [name for name in cleaned.removed if name.startswith("data/")]
+        assert cleaned.refused == ()
+        found = status(self.job.target)
+        assert (found.unfinished is not None) == (self.planned is not None)
+
+    def die_at(self, point: str, count: int, act: Callable[[], object]) -> None:
+        passes = 0
+
+        def die(passed: str) -> None:
+            nonlocal passes
+            passes += passed == point
+            if passes >= count:
+                raise Killed  # again and again: nothing that the process would still do may happen
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(crash_points, "passed", die)
+            with suppress(Killed):
+                act()
+        local_lock._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
+        meta = self.job.target / "_dkfeat"
+        manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
+        if manifests:
+            text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())
+            self.covered = sum(entry["sources"] for entry in text["segments"])
+        self.planned = None
+        if plans > manifests:
+            self.planned = self.covered + len(json.loads((meta / f"plan-{plans:06d}.json").read_bytes())["files"])
+
+    @rule(splits=st.integers(1, 3))
+    def stage_and_give_up(self, splits: int) -> None:
+        storage = open_storage(self.job.target)
+        with commit.begin(storage, self.job.spec, self.job.files(), self.job.splits()) as run:
+            if run.is_done:
+                return
+            for split in run.splits[:splits]:
+                list(self.job.run_split(storage, run, split))
+                list(self.job.run_split(storage, run, split))  # a task may run twice
+        self.planned = self.planned or self.sources
+
+    @precondition(lambda self: self.planned is not None)
+    @rule(data=st.data())
+    def damage_a_shard_that_is_not_committed(self, data: st.DataObject) -> None:
+        listed = {entry.name for entry in self.manifest().shards} if self.covered else set()
+        loose = [path for path in sorted((self.job.target / "data").iterdir()) if path.name not in listed]
+        if loose:
+            path = data.draw(st.sampled_from(loose))
+            whole = path.read_bytes()
+            path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+            self.run()
+
+    @precondition(lambda self: self.covered)
+    @rule(data=st.data())
+    def lose_a_committed_shard(self, data: st.DataObject) -> None:
+        entry = data.draw(st.sampled_from(self.manifest().shards))
+        time.sleep(0.01)  # modification times of Linux advance by 4 ms
+        (self.job.target / "data" / entry.name).unlink()
+        self.run()
+
+    @rule()
+    def read(self) -> None:
+        storage = open_storage(self.job.target)
+        if not self.covered:
+            with pytest.raises(ShardError):
+                reader.read_manifest(storage)
+            return
+        it = reader.open_reader(storage)
+        assert len(it.manifest.sources) == self.covered
+        assert sum(len(it.read(entry).y) for entry in it.manifest.shards) == 8 * self.covered
+
+    @invariant()
+    def data_set_is_whole(self) -> None:
+        assert_dataset_whole(self.folder / "out", finished=False)
+
+    def manifest(self):
+        return reader.read_manifest(open_storage(self.job.target))
+
+
+TestDataSet = DataSetMachine.TestCase
+TestDataSet.settings = settings(max_examples=15, stateful_step_count=10)
+
+
+@pytest.mark.fault("P-01", "S-05")
+@pytest.mark.slow
+def test_data_set__many_more_histories():
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=200, stateful_step_count=30))
+
+
+def test_machine__schema_is_that_of_the_tiny_job(tmp_path):
+    job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
+    assert job.run().schema == schema_of("codes", ROW_BYTES, "int64")
+    assert dataset_state(job.target)[1][0]["schema"] == {"label": "int64", "codes": f"fixed_size_binary[{ROW_BYTES}]"}

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import stat
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError
+from dkfeat.store.storage import local, open_storage
+from dkfeat.store.storage.base import DATA, LOCK, META, TMP
+from dkfeat.store.storage.local import LocalStorage
+from tests.store.tiny_job import TinyJob, write_sources
+
+NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
+
+
+@pytest.fixture
+def storage(tmp_path):
+    made = LocalStorage(str(tmp_path / "out"))
+    made.prepare()
+    return made
+
+
+def left(storage):
+    return [path.name for path in (Path(storage.url) / TMP).iterdir()]
+
+
+@pytest.mark.parametrize("url", ["http://host/x", "https://host/x", "simplecache::s3://bucket/x"])
+def test_open__other_protocol__is_refused(url):
+    with pytest.raises(ConfigError, match="not supported"):
+        open_storage(url)
+
+
+@pytest.mark.parametrize("url", ["", "file://", "a\0b"])
+def test_open__no_folder__is_refused(url):
+    with pytest.raises(ConfigError, match="is not the path of a folder"):
+        open_storage(url)
+
+
+def test_open__options_for_a_local_folder__are_refused_without_their_values():
+    with pytest.raises(ConfigError, match="key") as fault:
+        open_storage("out", {"key": "secret"})
+    assert "secret" not in str(fault.value)
+
+
+def test_open__file_url_is_the_path(tmp_path):
+    assert open_storage(f"file://{tmp_path}").url == str(tmp_path)
+
+
+def test_storage__travels_to_workers(storage):
+    storage.create(NAME, b"whole")
+    assert pickle.loads(pickle.dumps(storage)).read(NAME) == b"whole"
+
+
+def test_list__passes_over_what_vanishes_meanwhile(storage, monkeypatch):
+    """A probe of a run that works beside a reader is there for a moment."""
+    for name in ("a", "b", "c"):
+        storage.create(f"data/{name}", b"whole")
+    scan = os.scandir
+
+    def late(descriptor):
+        entries = [*scan(descriptor)]
+        storage.remove("data/b")
+        return nullcontext(entries)
+
+    monkeypatch.setattr(local.os, "scandir", late)
+    assert storage.list(DATA) == {"a": 5, "c": 5}
+
+
+def test_create__then_read(storage):
+    storage.create(NAME, memoryview(b"whole"))
+    assert storage.read(NAME) == bytes(storage.load(NAME)) == b"whole"
+    assert storage.size(NAME) == 5
+    assert storage.list(DATA) == {Path(NAME).name: 5}
+    with storage.open(NAME) as file:
+        file.seek(2)
+        assert file.read() == b"ole"
+    assert left(storage) == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_create__existing__is_refused_and_unchanged(storage, monkeypatch, links):
+    if not links:
+        forbid_links(monkeypatch)
+    storage.create(NAME, b"first")
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"second")
+    assert storage.read(NAME) == b"first"
+    assert left(storage) == []
+
+
+def forbid_links(monkeypatch):
+    def link(*_, **__):
+        raise OSError(errno.EPERM, "hard links are not made here")
+
+    monkeypatch.setattr(os, "link", link)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_create__many_at_once__exactly_one_wins(storage, monkeypatch, links):
+    if not links:
+        forbid_links(monkeypatch)
+    barrier = threading.Barrier(8)
+    wins = []
+
+    def race(number):
+        barrier.wait()
+        try:
+            storage.create(NAME, b"%d" % number * 10_000)
+            wins.append(number)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if links:  # without them the lock keeps writers apart, not create
+        [winner] = wins
+        assert storage.read(NAME) == b"%d" % winner * 10_000
+    assert len(set(storage.read(NAME))) == 1
+    assert left(storage) == []
+
+
+def test_create__empty_file(storage):
+    storage.create(NAME, b"")
+    assert storage.read(NAME) == b""
+
+
+@pytest.mark.fault("S-02")
+@pytest.mark.parametrize("fails", ["write", "fsync", "link"])
+def test_create__fault__leaves_nothing(storage, monkeypatch, fails):
+    def fault(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, fault)
+        with pytest.raises(OSError, match="No space"):
+            storage.create(NAME, b"whole")
+    assert storage.list(DATA) == {}
+    assert left(storage) == []
+
+
+def test_create__folder_is_gone__is_not_made_anew(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        LocalStorage(str(tmp_path / "gone")).create(NAME, b"x")
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.fault("X-01")
+@pytest.mark.parametrize("name", ["../x", "/x", "data/../x", "data//x", "data/", "", "data/\0", "./x"])
+def test_names__outside__are_refused(storage, name):
+    for call in (storage.read, storage.size, storage.remove, storage.set_aside, lambda name: storage.create(name, b"")):
+        with pytest.raises(ValueError, match="not the name of a file"):
+            call(name)
+
+
+@pytest.mark.fault("X-02")
+def test_links__to_a_file_outside__are_not_followed(storage, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    (Path(storage.url) / NAME).symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.read(NAME)
+    with pytest.raises(FileExistsError):
+        storage.create(NAME, b"mine")
+    storage.remove(NAME)
+    assert secret.read_bytes() == b"secret"
+
+
+@pytest.mark.fault("X-02")
+def test_links__for_a_folder_inside__are_not_followed(storage, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (Path(storage.url) / DATA).rmdir()
+    (Path(storage.url) / DATA).symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        storage.create(NAME, b"mine")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.fault("X-02")
+def test_links__to_the_root__are_followed(storage, tmp_path):
+    (tmp_path / "alias").symlink_to(storage.url)
+    alias = LocalStorage(str(tmp_path / "alias"))
+    alias.create(NAME, b"x")
+    assert storage.read(NAME) == b"x"
+
+
+def test_open__a_pipe_in_place_of_a_file__does_not_hang(storage):
+    os.mkfifo(Path(storage.url) / NAME)
+    with pytest.raises(OSError, match="not a regular file"):
+        storage.read(NAME)
+
+
+def test_remove__missing_is_no_fault(storage):
+    storage.remove(NAME)
+
+
+def test_set_aside__keeps_the_bytes(storage):
+    storage.create(NAME, b"damaged")
+    aside = storage.set_aside(NAME)
+    assert storage.size(NAME) is None
+    assert storage.read(aside) == b"damaged"
+
+
+def test_sweep__takes_temporary_files_only(storage):
+    (Path(storage.url) / TMP / f"x.{0:032x}.tmp").write_bytes(b"cut")
+    (Path(storage.url) / TMP / "foreign.txt").write_bytes(b"mine")
+    assert storage.sweep() == 1
+    assert left(storage) == ["foreign.txt"]
+
+
+@pytest.mark.fault("X-12")
+@pytest.mark.parametrize("mask", [0o077, 0o022])
+def test_permissions__follow_the_umask(tmp_path, mask):
+    former = os.umask(mask)
+    try:
+        job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
+        job.run()
+    finally:
+        os.umask(former)
+    for path in (tmp_path / "out").rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o777 if path.is_dir() else 0o666) & ~mask, path
+
+
+def test_probe__works_and_leaves_nothing(storage):
+    storage.probe()
+    assert list(storage.list(META)) == ["set-aside", "tmp"]
+
+
+def test_probe__killed_half_way__is_swept_away(storage, monkeypatch):
+    monkeypatch.setattr(storage, "remove", lambda _: None)
+    storage.probe()
+    monkeypatch.undo()
+    assert len(storage.list(META)) == 3
+    assert storage.sweep() == 1
+    assert list(storage.list(META)) == ["set-aside", "tmp"]
+
+
+@pytest.mark.fault("S-18")
+def test_probe__store_that_overwrites__is_refused(storage, monkeypatch):
+    monkeypatch.setattr(
+        local, "_link_or_rename", lambda old, new, tmp, to: os.rename(old, new, src_dir_fd=tmp, dst_dir_fd=to)
+    )
+    with pytest.raises(CommitError, match="created twice"):
+        storage.probe()
+    assert list(storage.list(META)) == ["set-aside", "tmp"]
+
+
+@pytest.mark.fault("S-03")
+@pytest.mark.parametrize("case", ["a file", "below a file", "parent missing"])
+def test_target__unusable__is_refused_before_any_work(tmp_path, case):
+    (tmp_path / "file").write_bytes(b"mine")
+    where = {"a file": "file", "below a file": "file/out", "parent missing": "gone/out"}[case]
+    job = TinyJob(write_sources(tmp_path / "in"), tmp_path / where)
+    with pytest.raises(CommitError) as fault:
+        job.run()
+    assert fault.value.exit_code == 3
+    assert job.transforms == []
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    assert not (tmp_path / "gone").exists()
+
+
+def test_target__relative__parents_are_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    TinyJob(write_sources(tmp_path / "in"), Path("features/train")).run()
+    assert (tmp_path / "features/train/_SUCCESS").exists()
+
+
+def test_target__on_a_folder_without_hard_links__works(tmp_path, monkeypatch):
+    forbid_links(monkeypatch)
+    TinyJob(write_sources(tmp_path / "in"), tmp_path / "out").run()
+    assert (tmp_path / "out/_SUCCESS").exists()
+
+
+@pytest.mark.fault("S-15")
+def test_temporary_folder_of_the_system__is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    TinyJob(write_sources(tmp_path / "in"), tmp_path / "out").run()
+
+
+HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
+
+
+@pytest.mark.fault("C-01")
+def test_lock__second_taker__learns_who_holds_it(storage):
+    lock = storage.acquire(HOLDER)
+    with pytest.raises(CommitConflictError, match=r"run a{32} \(host here, pid 1, since then\)"):
+        storage.acquire({**HOLDER, "run_id": "b"})
+    lock.release()
+    lock.release()
+    assert storage.size(LOCK) is None
+    storage.acquire({**HOLDER, "run_id": "b"}).release()
+
+
+def test_lock__many_takers__one_at_a_time(storage):
+    inside, most, refused = [], [], []
+
+    def take():
+        for _ in range(50):
+            try:
+                lock = storage.acquire(HOLDER)
+            except CommitConflictError:
+                refused.append(1)
+                continue
+            inside.append(1)
+            most.append(len(inside))
+            inside.pop()
+            lock.release()
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1}
+    assert len(most) + len(refused) == 200
+
+
+def test_lock__left_by_another_host__needs_its_run_id(storage):
+    (Path(storage.url) / LOCK).write_text(json.dumps({**HOLDER, "host": "far\x1b[31m"}))
+    for wrong in (None, "b" * 32):
+        with pytest.raises(CommitConflictError, match=r"break-lock \S+ 'a{32}'`") as fault:
+            storage.acquire(HOLDER, break_lock=wrong)
+        assert "\x1b" not in str(fault.value)
+    storage.acquire(HOLDER, break_lock="a" * 32).release()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 5000])
+def test_lock__left_unreadable__is_taken_over(storage, text):
+    (Path(storage.url) / LOCK).write_bytes(text)
+    storage.acquire(HOLDER).release()
+
+
+@pytest.mark.fault("S-16")
+def test_order__of_system_calls(tmp_path, monkeypatch):
+    calls = []
+
+    def record(name, describe):
+        real = getattr(os, name)
+
+        def recorded(*arguments, **options):
+            calls.append((name, describe(*arguments, **options)))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(os, name, recorded)
+
+    record("fsync", lambda fd: str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix(str(tmp_path / "out")))
+    record("link", lambda _, new, **__: new)
+    record("unlink", lambda name, **_: name)
+    TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out").run()
+    links = [new for name, new in calls if name == "link" and not new.startswith("probe-")]
+    assert links[:2] == ["spec.json", "plan-000001.json"]
+    assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
+    assert links[-3].startswith("segment-")
+    assert all(name.startswith("part-") for name in links[2:-3])
+    assert len(links) > 4
+    home = {"spec.json": "/_dkfeat", "plan-000001.json": "/_dkfeat", "manifest-000001.json": "/_dkfeat", "_SUCCESS": ""}
+    for place, (name, new) in enumerate(calls):
+        if name == "link" and new in links:
+            before, after = calls[place - 1], calls[place + 1 : place + 3]
+            assert before[0] == "fsync"
+            assert before[1].startswith(f"/_dkfeat/tmp/{new}.")
+            assert [call[0] for call in after] == ["unlink", "fsync"]
+            assert after[1][1] == home.get(new, "/_dkfeat" if new == links[-3] else "/data")
