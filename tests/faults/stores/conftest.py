@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dkfeat.store.storage import urls
+from dkfeat.filesystems import urls
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
 from tests.faults.stores.store_server import store_server
