@@ -14,7 +14,7 @@ SEED   := $(or $(SEED),$(shell date +%s))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow coverage faults kills endurance test-nojit lint format types check bench reproduce docs lowest clean
+.PHONY: help demo test test-all test-slow coverage faults kills endurance test-nojit lint format types check size bench reproduce docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ types: $(VENV)/.stamp-lint $(VENV)/.stamp-base  ## mypy, strict
 	@$(BIN)/mypy
 
 check: lint types docs test-all  ## all that CI asks
+
+size:  ## lines of code, modules and lines of tests by package; a test holds the totals
+	@$(PYTHON) -m tests.test_size
 
 bench: $(VENV)/.stamp-bench  ## benchmarks against peers in the same run; ARGS=--quick for a short one, --avx2 for AVX2 alone
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -23,7 +23,7 @@ from dkfeat.compiled.text.decimals import (
     trailing_zeros,
     word_at,
 )
-from tests.strategies import numerals
+from tests.sources.strategies import numerals
 
 
 @kernel

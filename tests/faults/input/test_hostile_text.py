@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dkfeat.errors import ParseError
 from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.reference.libsvm import read_rows
-from tests.strategies import libsvm_texts
+from tests.sources.strategies import libsvm_texts
 
 OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "float64"}
 

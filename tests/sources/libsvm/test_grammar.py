@@ -18,7 +18,7 @@ from dkfeat.sources.base import Scan
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.options import parse_size
 from tests.reference.libsvm import read_rows
-from tests.strategies import csr_blocks, numerals
+from tests.sources.strategies import csr_blocks, numerals
 
 SETTLED = {"n_features": 1000, "zero_based": False, "label_dtype": "float64"}
 in_one_folder = settings(max_examples=100)

@@ -13,7 +13,7 @@ from dkfeat.errors import ParseError
 from dkfeat.sources.base import Scan
 from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.reference.libsvm import read_rows
-from tests.strategies import libsvm_texts
+from tests.sources.strategies import libsvm_texts
 
 
 def scan(source: LibsvmSource) -> Scan:

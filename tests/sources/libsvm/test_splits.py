@@ -16,7 +16,7 @@ from dkfeat.sources.base import Piece
 from dkfeat.sources.files import lines
 from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.reference.libsvm import read_rows
-from tests.strategies import libsvm_texts, partitions
+from tests.sources.strategies import libsvm_texts, partitions
 
 OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "float64"}
 TEXT = (

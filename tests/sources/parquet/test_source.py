@@ -17,7 +17,7 @@ from scipy import sparse
 from dkfeat.errors import ConfigError, SourceNotFoundError, SpecConflictError
 from dkfeat.sources.parquet.source import ParquetSource
 from tests.sources.parquet.rows import LAYOUTS, feature_columns, pieces, resolved, rows, write
-from tests.strategies import csr_blocks
+from tests.sources.strategies import csr_blocks
 
 
 def same(found, X):
