@@ -91,15 +91,13 @@ def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_
     """
     from dkfeat.config import SourceConfig
     from dkfeat.filesystems.urls import printable
-    from dkfeat.sources.libsvm.source import LibsvmSource
-    from dkfeat.sources.parquet.files import looks_like_parquet
-    from dkfeat.sources.parquet.source import ParquetSource
+    from dkfeat.sources.formats import format_class, format_of
 
     paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
     name = options.get("format", "auto")
     if name == "auto":
-        name = "parquet" if looks_like_parquet(paths) else "libsvm"
-    kind: type[Any] = ParquetSource if name == "parquet" else LibsvmSource
+        name = format_of(paths)
+    kind = format_class(name)
     defaults = {item.name: item.default for item in fields(SourceConfig)}
     given = {key: _as_tuples(value) for key, value in options.items() if key != "format"}
     given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}

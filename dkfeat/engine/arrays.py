@@ -193,7 +193,7 @@ def read_parquet(
 
 def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any]) -> S:
     """Make the source of the arrays; options that leave rows out or keep further columns are errors."""
-    for name in ("on_bad_row", "keep", "id"):
+    for name in ("on_bad_row", "max_bad_rows", "keep", "id"):
         if name in options:
             raise ConfigError(f"{name} is an option for runs that write shards; Dask arrays hold every row")
     labels = options.get("labels")

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import as_source, open_target
+from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.map_costs import estimate_costs
 from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import run_scan
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_on_bad_row
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_bad_rows
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
 from dkfeat.sources.base import Scan, Source
+from dkfeat.sources.formats import as_source
 from dkfeat.store.commit.target import locked
 from dkfeat.store.shards.columns import schema_of
 from dkfeat.validation import check_choice
@@ -42,7 +43,7 @@ def featurize(
     layout: str | None = None,
     resume: bool = True,
     on_bad_row: str | None = None,
-    max_bad_rows: float | str = 0.01,
+    max_bad_rows: float | str | None = None,
     on_changed_source: str = "raise",
     client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
@@ -84,10 +85,10 @@ def featurize(
         Faults of the file itself, such as a truncated gzip stream or a line beyond `max_line_bytes`, always end the
         run. None: the setting of the source, "raise" by default. A run that ended at a bad row can be continued with
         "quarantine".
-    max_bad_rows : int, float or str, default=0.01
+    max_bad_rows : int, float, str or None, default=None
         With "quarantine", the maximum number of bad rows among those that this call adds. An int is a number of rows, a
         float a share of all rows, such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%".
-        With more bad rows the run ends and commits nothing.
+        With more bad rows the run ends and commits nothing. None: the setting of the source, 0.01 by default.
     on_changed_source : {"raise", "keep"}, default="raise"
         Action if a committed source file has changed or is gone. "raise" ends the run before it begins. "keep" leaves
         the rows of that file as committed, whatever its content now, and continues with new files; use it for sources
@@ -141,8 +142,8 @@ def featurize(
     (2, (-1, 1))
     """
     check_choice(on_changed_source, "on_changed_source", ("raise", "keep"))
-    source = with_on_bad_row(as_source(source, storage_options), on_bad_row)
-    limit = BadRowLimit(max_bad_rows, source)
+    source = with_bad_rows(as_source(source, storage_options), on_bad_row, max_bad_rows)
+    limit = BadRowLimit(source)
     storage, files = open_target(target, source, target_options, beside=like)
     reporter = Progress(progress)
     with locked(storage) as lock, LazyRunner(client) as runners:  # locked before a scan, which may take hours

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.resolve.arguments import as_path, as_source, open_location
+from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
@@ -16,6 +16,7 @@ from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes
 from dkfeat.sources.base import Scan, Source
+from dkfeat.sources.formats import as_source
 from dkfeat.store.shards.codec import shard_name
 
 if TYPE_CHECKING:

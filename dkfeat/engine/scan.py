@@ -9,10 +9,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.sources.base import Scan, Source, SplitScan
+from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.messages import unterminated_line
 from dkfeat.store.manifest.batch_plan import BatchPlan
 

@@ -230,7 +230,7 @@ def write_from_shards(
         resolved,
         storage,
         runners,
-        BadRowLimit(0, source),
+        BadRowLimit(source),
         reporter,
         schema=schema,
         sidecars=sidecar_files(map),

@@ -8,13 +8,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import Existing, check_has_source, make_draft, resolve
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
+from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.record_lists import planned_splits
 from dkfeat.store.storage import open_storage

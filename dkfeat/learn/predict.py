@@ -21,7 +21,7 @@ from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_on_bad_row
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_bad_rows
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
@@ -56,7 +56,7 @@ def predict(
     scores: bool = True,
     resume: bool = True,
     on_bad_row: str | None = None,
-    max_bad_rows: float | str = 0.01,
+    max_bad_rows: float | str | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -123,8 +123,8 @@ def predict(
     """
     if not isinstance(model, LinearModel):
         model = load_model(fspath(model), storage_options=storage_options)
-    rows = with_on_bad_row(prediction_source(model, source, storage_options), on_bad_row)
-    limit = BadRowLimit(max_bad_rows, rows)
+    rows = with_bad_rows(prediction_source(model, source, storage_options), on_bad_row, max_bad_rows)
+    limit = BadRowLimit(rows)
     storage, files = open_target(target, rows, target_options)
     spec = prediction_spec(model, rows, scores=scores)
     resolved = Resolved(source=rows, files=files, map=model.map, spec=spec)

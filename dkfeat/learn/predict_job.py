@@ -16,7 +16,6 @@ from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_row_options
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job, count_empty
@@ -25,6 +24,7 @@ from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel
 from dkfeat.sources.base import Source
+from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
 from dkfeat.store.storage.base import META, Storage

@@ -46,7 +46,7 @@ def search(
     target: str | PathLike[str] | None = None,
     resume: bool = True,
     on_bad_row: str | None = None,
-    max_bad_rows: float | str = 0.01,
+    max_bad_rows: float | str | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,

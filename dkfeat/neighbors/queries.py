@@ -10,11 +10,11 @@ import numpy as np
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.dataset import ShardDataset
-from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import inherit_row_options
 from dkfeat.errors import SpecConflictError
 from dkfeat.neighbors.codes import sampled_map
 from dkfeat.sources.base import Source
+from dkfeat.sources.formats import as_source
 from dkfeat.validation import check_columns, rows_as_csr
 
 if TYPE_CHECKING:

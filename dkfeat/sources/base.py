@@ -314,6 +314,8 @@ class Source(ABC):
     """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
     on_bad_row: Any = "raise"
     """Treatment of bad rows: "raise", an error; "quarantine", set aside."""
+    max_bad_rows: Any = 0.01
+    """Maximum number of bad rows of a batch, an int, or their share, a float."""
 
     @property
     @abstractmethod
@@ -356,6 +358,15 @@ class Source(ABC):
     def kept(self) -> Mapping[str, str]:
         """Types of further columns that shards keep, by their names there."""
         return {}
+
+    @property
+    def label_options(self) -> frozenset[str]:
+        """Options of labels, which rows without labels need not share with the rows of a model or of shards."""
+        return frozenset({"labels", "label_dtype"})
+
+    def without_absent_label(self, files: Sequence[SourceFile] | None = None) -> Self:  # noqa: ARG002  # Parquet uses it
+        """Return the source without a column of labels if its files do not have that column."""
+        return self
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
         """Return the number of rows of a split; None if the rows must be read to count them."""

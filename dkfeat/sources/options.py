@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import chain
@@ -19,7 +20,7 @@ from dkfeat.sources.base import is_int64
 from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_line_bytes"}
+_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
 _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
 
 
@@ -53,6 +54,10 @@ class FileOptions:
     an error. A label with a point or an exponent is a float64 number, and an integer only below 2**53 in magnitude."""
     on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
     """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
+    max_bad_rows: float | str = field(default=0.01, kw_only=True)
+    """Maximum number of bad rows of a batch with quarantine: an int is a number of rows, a float a share of all rows,
+    such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%"; it is stored as a number. With
+    more bad rows a run ends and commits nothing. It is not stored in the spec."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
 
@@ -65,6 +70,7 @@ class FileOptions:
             value = getattr(self, name)
             if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
                 raise ConfigError(f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}")
+        self._set("max_bad_rows", _limit_of_bad_rows(self.max_bad_rows))
         if self.labels is not None:
             self._set("labels", _declared_labels(self.labels, self.label_dtype))
 
@@ -95,6 +101,11 @@ class FileOptions:
         """Return plain values of all options that affect rows or pieces, and `kind`."""
         names = [item.name for item in fields(self) if item.name not in _NOT_OF_ROWS]
         return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in names}}
+
+    @classmethod
+    def recognises(cls, paths: Sequence[str]) -> bool:  # noqa: ARG003  # subclasses use it
+        """Return True if all paths are those of files of this format, by their names."""
+        return False
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -142,6 +153,22 @@ def _paths(urlpath: object) -> tuple[str, ...]:
             "one of these"
         )
     return found
+
+
+def _limit_of_bad_rows(most: object) -> float:
+    """Convert ``max_bad_rows`` to a number of rows, an int, or a share of them, a float."""
+    found = most
+    if isinstance(most, str):
+        text = most.strip()
+        with suppress(ValueError):
+            number = int(text) if text.isdigit() else float(text.removesuffix("%"))
+            found = number / 100 if text.endswith("%") else number
+    is_rows = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+    if is_rows or (isinstance(found, float) and 0 <= found <= 1):
+        return found  # type: ignore[return-value]  # it is a number
+    raise ConfigError(
+        f"max_bad_rows={most!r}, but it must be a number of rows such as 100 or a share of them such as 0.01"
+    )
 
 
 def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, ...]:

@@ -195,7 +195,7 @@ _OF_PARQUET = {"format", *PARQUET_OPTIONS}
 def test_source_options__are_the_same_everywhere():
     options = _defaults_of_fields(dkfeat.LibsvmSource)
     del options["urlpath"], options["storage_options"]  # where, and what may be secret
-    del options["on_bad_row"]  # of a run, which counts what it sets aside; no row of an array may vanish
+    del options["on_bad_row"], options["max_bad_rows"]  # of a run; no row of an array may vanish
     config = _defaults_of_fields(SourceConfig)
     assert set(_defaults_of_call(dkfeat.read_libsvm)) == {"urlpath", "options"}  # those of the source
     assert set(config) - _OF_PARQUET - {"urlpath", "storage_options"} == set(options) == set(LIBSVM_OPTIONS)
@@ -208,7 +208,7 @@ def test_parquet_options__are_the_same_everywhere():
     options = _defaults_of_fields(dkfeat.ParquetSource)
     del options["urlpath"], options["storage_options"]
     del options["kept_types"]  # told by the first file
-    del options["on_bad_row"]  # of a run, as above
+    del options["on_bad_row"], options["max_bad_rows"]  # of a run, as above
     call, config = _defaults_of_call(dkfeat.read_parquet), _defaults_of_fields(SourceConfig)
     assert set(call) == {"urlpath", "features", "label", "options"}  # those of the source
     assert _only(["features", "label"], call) == _only(["features", "label"], options)
@@ -304,7 +304,7 @@ def test_options_of_a_model__are_the_same_everywhere(name, config):
     run.pop("break_lock", None)
     fields = _defaults_of_fields(config) | run
     assert set(fields) - {"shards", "out", "overwrite"} == set(call) - of_call - {"break_lock"}
-    asked = {"model", "source", "on_bad_row", "break_lock"}  # on_bad_row: as the source has it, in a job as it says
+    asked = {"model", "source", "on_bad_row", "max_bad_rows", "break_lock"}  # bad rows: the source says it
     assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
     command = set(_defaults_of_command(name, "model", "a.svm"))
     assert (set(fields) - {"shards"}) | EXECUTION <= command

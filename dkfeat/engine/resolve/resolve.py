@@ -19,7 +19,6 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundEr
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.maps import FEATURE_MAPS, FeatureMap
 from dkfeat.sources.base import Scan, Source
-from dkfeat.sources.parquet.source import ParquetSource
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
 from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
@@ -297,19 +296,13 @@ def inherit_row_options(
     SpecConflictError
         If the source sets another option than those rows have.
     """
-    left_out, sets_label = {"labels", "label_dtype"}, False
+    left_out = source.label_options
     if source.label_dtype == "auto":
         source = source.replaced(label_dtype=label_dtype)
-    if isinstance(source, ParquetSource):
-        sets_label = source.label != ParquetSource.defaults()["label"]
-        left_out |= {"query_id", "label"} if sets_label else {"query_id"}
     options = {key: value for key, value in options.items() if key not in left_out}
     if options:
         source = inherit_source(source, name, {"input": options}, in_full=False)
-    if not isinstance(source, ParquetSource) or source.label is None or sets_label:
-        return source
-    names = source.column_names(source.files() if files is None else files)
-    return source if source.label in names else source.replaced(label=None)
+    return source if "label" in left_out else source.without_absent_label(files)
 
 
 def inherit_map(

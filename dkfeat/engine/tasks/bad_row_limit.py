@@ -49,38 +49,19 @@ class QuarantinedRow:
 
 
 class BadRowLimit:
-    """Limit on the bad rows of a batch, as a number or as a share of its rows.
-
-    Parameters
-    ----------
-    most : int, float or str
-        An int is a number of rows, a float a share of all rows read, from 0.0 to 1.0; 1.0 sets no limit. Text is one
-        of these, or a percentage such as "1%".
-    source : Source
-        Source that makes the error with the position of a row.
+    """Limit on the bad rows of a batch, ``source.max_bad_rows``: a number of rows, or a share of them.
 
     Examples
     --------
     >>> from dkfeat.sources.libsvm.source import LibsvmSource
-    >>> source = LibsvmSource("rows.svm")
-    >>> BadRowLimit("1%", source).share, BadRowLimit(20, source).rows
-    (0.01, 20)
+    >>> BadRowLimit(LibsvmSource("rows.svm", max_bad_rows="1%")).most
+    0.01
     """
 
-    def __init__(self, most: float | str, source: Source) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self.rows: int | None = None
-        self.share: float | None = None
-        value = _number(most)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            self.rows = value
-        elif isinstance(value, float) and 0 <= value <= 1:
-            self.share = value
-        else:
-            raise ConfigError(
-                f"max_bad_rows={most!r}, but it must be a number of rows such as 100 or a share of them such as 0.01"
-            )
-        self._text = f"{self.share:.6g} of the rows" if self.rows is None else f"{self.rows:,}"
+        self.most: float = source.max_bad_rows
+        """An int is a number of rows, a float a share of all rows."""
 
     def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
         """Raise an error if there are too many bad rows.
@@ -99,16 +80,15 @@ class BadRowLimit:
         ParseError, ParquetError
             With the position of `first`.
         """
-        if self.rows is not None:
-            within = n_bad <= self.rows
-        else:
-            within = n_rows is None or n_bad <= (self.share or 0.0) * n_rows
-        if within or first is None:
+        is_share = isinstance(self.most, float)
+        allowed = self.most if not is_share else None if n_rows is None else self.most * n_rows
+        if allowed is None or n_bad <= allowed or first is None:
             return
         of = "" if n_rows is None else f" of {n_rows:,}"
         file, bad = first
+        most = f"{self.most:.6g} of the rows" if is_share else f"{self.most:,}"
         reason = (
-            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={self._text}, this one for instance: {bad.message}. "
+            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={most}, this one for instance: {bad.message}. "
             "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
         )
         raise self._source.bad_row_error(file, bad, reason)
@@ -160,29 +140,19 @@ def _is_quarantinable(error: ParseError | ParquetError) -> bool:
     return error.line is not None and "max_line_bytes" not in error.reason
 
 
-def _number(most: object) -> object:
-    if not isinstance(most, str):
-        return most
-    text = most.strip()
-    try:
-        if text.endswith("%"):
-            return float(text[:-1]) / 100
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        return None
-
-
-def with_on_bad_row(source: Source, on_bad_row: str | None) -> Source:
-    """Return the source with another setting for bad rows; None leaves it unchanged.
+def with_bad_rows(source: Source, on_bad_row: str | None, max_bad_rows: float | str | None) -> Source:
+    """Return the source with other settings for bad rows; None leaves one unchanged.
 
     Raises
     ------
     ConfigError
-        For a value other than "raise" and "quarantine", or if the source does not support quarantine.
+        For an invalid value, or if the source sets no rows aside.
     """
-    if on_bad_row is None or on_bad_row == source.on_bad_row:
-        return source
     check_choice(on_bad_row, "on_bad_row", (None, "raise", "quarantine"))
-    if on_bad_row == "quarantine" and not source.can_quarantine:
+    given = {"on_bad_row": on_bad_row, "max_bad_rows": max_bad_rows}
+    given = {name: value for name, value in given.items() if value is not None}
+    if source.can_quarantine:
+        return source.replaced(**given) if given else source
+    if on_bad_row == "quarantine":
         raise ConfigError(f"on_bad_row='quarantine' is not supported for sources of kind {source.kind!r}; leave it out")
-    return source.replaced(on_bad_row=on_bad_row)
+    return source

@@ -228,7 +228,7 @@ def _fit_map(
 def _source(given: Any) -> Source:
     # late import: readers are loaded only if there is something to read
     from dkfeat.engine.dataset.dataset import dataset_reader
-    from dkfeat.engine.resolve.arguments import as_source
+    from dkfeat.sources.formats import as_source
 
     source = as_source(given)
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:

@@ -27,6 +27,7 @@ from dkfeat.sources.parquet.files import (
     cut_file,
     folder_pattern,
     is_hidden,
+    looks_like_parquet,
     open_parquet,
     warn_of_other_endings,
 )
@@ -88,10 +89,23 @@ class ParquetSource(ParquetOptions, Source):
             )
         return visible
 
-    def column_names(self, files: Sequence[SourceFile]) -> list[str]:
-        """Return the names of all columns of the first file."""
-        with open_parquet(files[0], self.storage_options) as parquet:
-            return list(parquet.schema_arrow.names)
+    @classmethod
+    def recognises(cls, paths: Sequence[str]) -> bool:
+        """Return True for names of Parquet files, and local folders that hold some."""
+        return looks_like_parquet(paths)
+
+    @property
+    def label_options(self) -> frozenset[str]:
+        """Options of labels; a column that the source names itself is its own."""
+        own = {"query_id"} if self.label == type(self).defaults()["label"] else {"query_id", "label"}
+        return super().label_options | own
+
+    def without_absent_label(self, files: Sequence[SourceFile] | None = None) -> Self:
+        """Return the source without a column of labels if its files do not have that column."""
+        if self.label is None:
+            return self
+        with open_parquet((self.files() if files is None else files)[0], self.storage_options) as parquet:
+            return self if self.label in parquet.schema_arrow.names else self.replaced(label=None)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
         """Return the source with the options that the schema of the first file determines."""

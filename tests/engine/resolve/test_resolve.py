@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine.resolve.arguments import as_source
 from dkfeat.engine.resolve.resolve import like_spec
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.sources.formats import as_source
 from tests.engine.helpers import featurized, gcws, resolved
 from tests.sources.parquet.rows import write
 
