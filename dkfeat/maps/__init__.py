@@ -1,40 +1,52 @@
-"""Feature maps: scikit-learn estimators whose inner products estimate a kernel."""
+"""Feature maps: scikit-learn estimators whose inner products estimate a kernel.
+
+Maps are loaded when first used: `CLASSES` can be read without loading scikit-learn and numba.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError
-from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._kernel_estimates import KernelPairs
-from dkfeat.maps.darts import DartFeatures
-from dkfeat.maps.fourier import FourierFeatures
-from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.maps.laplace import LaplaceFeatures
-from dkfeat.maps.maclaurin.features import MaclaurinFeatures
-from dkfeat.maps.nystroem import NystroemFeatures
 
-__all__ = [
-    "FEATURE_MAPS",
-    "DartFeatures",
-    "FeatureMap",
-    "FourierFeatures",
-    "GCWSFeatures",
-    "KernelPairs",
-    "LaplaceFeatures",
-    "MaclaurinFeatures",
-    "NystroemFeatures",
-    "from_spec",
-]
+if TYPE_CHECKING:
+    from dkfeat.maps._base import FeatureMap as FeatureMap
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls
-    for cls in (GCWSFeatures, DartFeatures, FourierFeatures, LaplaceFeatures, MaclaurinFeatures, NystroemFeatures)
+CLASSES = {
+    "gcws": "dkfeat.maps.gcws:GCWSFeatures",
+    "dart": "dkfeat.maps.darts:DartFeatures",
+    "fourier": "dkfeat.maps.fourier:FourierFeatures",
+    "laplace": "dkfeat.maps.laplace:LaplaceFeatures",
+    "maclaurin": "dkfeat.maps.maclaurin.features:MaclaurinFeatures",
+    "nystroem": "dkfeat.maps.nystroem.features:NystroemFeatures",
 }
-"""Feature maps by their name in specs."""
+"""Module and class of each feature map, by the map's name in specs: the one place where a map is registered."""
+
+_BASES = {"FeatureMap": "dkfeat.maps._base", "KernelPairs": "dkfeat.maps._kernel_estimates"}
+_MODULES = _BASES | {name: module for module, name in (target.split(":") for target in CLASSES.values())}
+
+
+class _FeatureMaps(Mapping[str, "type[FeatureMap]"]):
+    """Classes of the feature maps by name, each loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[FeatureMap]:
+        module, cls = CLASSES[name].split(":")
+        loaded: type[FeatureMap] = getattr(importlib.import_module(module), cls)
+        return loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+FEATURE_MAPS: Mapping[str, type[FeatureMap]] = _FeatureMaps()
+"""Classes of the feature maps by their name in specs."""
 
 
 def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> FeatureMap:
@@ -61,13 +73,22 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
 
     Examples
     --------
+    >>> from dkfeat.maps import GCWSFeatures
     >>> fitted = GCWSFeatures(n_components=16, random_state=7).fit_width(100)
     >>> from_spec(fitted.to_spec()).fingerprint() == fitted.fingerprint()
     True
     """
     name = spec.get("map")
-    if name not in FEATURE_MAPS:
+    if name not in CLASSES:
         raise ConfigError(
-            f"the spec names the map {name!r}, but the known maps are {', '.join(FEATURE_MAPS)}; update dkfeat"
+            f"the spec names the map {name!r}, but the known maps are {', '.join(CLASSES)}; update dkfeat"
         )
     return FEATURE_MAPS[name].from_spec(spec, arrays)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dkfeat.maps' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

@@ -30,16 +30,18 @@ _FLOATS = (np.float64, np.float32)
 class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all feature maps.
 
-    A subclass sets `name`, `version` and `layout`, checks its parameters and draws its seed in `_resolve`, and computes
-    in `_transform_rows`. A row's features depend only on the fitted map and that row, so rows may be split into
-    blocks of any size, on any number of workers.
+    A subclass sets `name`, `version` and `layout`, checks its parameters in `_resolve` and computes in
+    `_transform_rows`. `_resolve` sets `_settings` and, of a map with the parameter `random_state`, `seed_`. A row's
+    features depend only on the fitted map and that row, so rows may be split into blocks of any size, on any number of
+    workers.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     seed_ : int
-        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer.
+        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer. A map without the
+        parameter ``random_state`` has none.
     n_features_out : int
         Number of columns of `transform`.
     encoded_row_bytes : int
@@ -176,16 +178,13 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Returns
         -------
         spec : dict
-            Keys: map, version, n_features, seed, params, and further keys of the subclass.
+            Keys: map, version, n_features, seed (of a map with random numbers), params, and further keys of the
+            subclass.
         """
         check_is_fitted(self)
-        return {
-            "map": self.name,
-            "version": self.version,
-            "n_features": self.n_features_in_,
-            "seed": self.seed_,
-            **self._spec_part(),
-        }
+        seed = {"seed": self.seed_} if self._is_random() else {}
+        head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_}
+        return {**head, **seed, **self._spec_part()}
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
@@ -203,12 +202,13 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
         params = dict(spec.get("params", {}))
         unknown = sorted(set(params) - set(cls._get_param_names()))
-        missing = sorted({"n_features", "seed", "params"} - set(spec))
+        seed = {"random_state": spec.get("seed")} if cls._is_random() else {}
+        missing = sorted({"n_features", "params", *(["seed"] if seed else [])} - set(spec))
         if unknown or missing:
             raise ConfigError(
                 f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
             )
-        fitted = cls(**params, random_state=spec["seed"])
+        fitted = cls(**params, **seed)
         fitted._restore(spec["n_features"], arrays)
         if fitted.to_spec() != dict(spec):
             raise SpecConflictError(
@@ -296,55 +296,69 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_features_in_ = n_features
 
     def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
-        is_fitted = self.__sklearn_is_fitted__()
-        note = f"fitted to {self.n_features_in_:,} columns, seed {self.seed_}" if is_fitted else "not fitted"
+        note = "not fitted"
+        if self.__sklearn_is_fitted__():
+            note = f"fitted to {self.n_features_in_:,} columns" + (f", seed {self.seed_}" if self._is_random() else "")
         try:
-            facts = self._facts()
+            description = self._description()
         except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
-            facts = {"not usable": _short(str(error))}
+            description = {"not usable": _short(str(error))}
         shown = {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
-        return card(type(self).__name__, facts, note=note, details={"Parameters": shown})
+        return card(type(self).__name__, description, note=note, details={"Parameters": shown})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
         shown = {"text/plain": repr(self)}
         return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
 
-    def _facts(self) -> dict[str, str]:
-        """Return the facts of the card: kernel, sizes and expected error; for an unfitted map, from its parameters."""
+    def _description(self) -> dict[str, str]:
+        """Describe kernel, sizes and expected error for a card; an unfitted map by its parameters."""
         fitted = fitted_copy(self)
         kernel = fitted._kernel_facts()
-        if fitted.__sklearn_is_fitted__():
-            k = int(fitted.to_spec()["params"]["n_components"])
-            sizes = fitted._sizes(k, n_columns=self.n_features_in_ if self.__sklearn_is_fitted__() else None)
+        is_fitted = fitted.__sklearn_is_fitted__()
+        k = (fitted.to_spec()["params"] if is_fitted else fitted.get_params(deep=False)).get("n_components")
+        if is_fitted:
+            sizes = fitted._sizes(k, is_width_known=fitted is self)
         else:  # a map that needs rows
-            k = fitted.get_params(deep=False)["n_components"]
             sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
         return {
             "kernel": kernel.name,
-            "components k": f"{k:,}",
+            **({} if k is None else {"components k": f"{k:,}"}),
             **sizes,
             "error of an estimate": kernel.describe_error(),
         }
 
-    def _sizes(self, k: int, n_columns: int | None) -> dict[str, str]:
-        """Return the sizes of the features of a fitted map; n_columns is None for a clone of an unfitted map."""
+    def _sizes(self, k: int | None, *, is_width_known: bool) -> dict[str, str]:
+        """Describe the sizes of the features of a fitted map; a copy of an unfitted one has an assumed width."""
         columns, stored = self.n_features_out, self.encoded_row_bytes
         if self.layout == "codes":
-            dense = f"as features {show_bytes(8 * k)} sparse, {show_bytes(4 * columns)} dense"
+            ones = int(k or 0)
+            dense = f"as features {show_bytes(8 * ones)} sparse, {show_bytes(4 * columns)} dense"
             return {
-                "columns of features": f"{columns:,}, {k:,} of them 1",
+                "columns of features": f"{columns:,}, {ones:,} of them 1",
                 "bytes a row": f"{stored:,} as stored codes; {dense}",
             }
-        n_random = columns - self.n_features_in_
-        if n_columns is None and n_random >= k:
-            return {
-                "columns of features": f"{n_random:,} and those of the input",
-                "bytes a row": f"{4 * n_random:,} and 4 for each column of the input, stored and in memory",
-            }
-        return {"columns of features": f"{columns:,}", "bytes a row": f"{stored:,}, stored and in memory"}
+        if is_width_known or not self._columns_per_input:
+            return {"columns of features": f"{columns:,}", "bytes a row": f"{stored:,}, stored and in memory"}
+        each = self._columns_per_input
+        other = columns - each * self.n_features_in_
+        and_other, and_bytes = (f"{other:,} and ", f"{4 * other:,} and ") if other else ("", "")
+        return {
+            "columns of features": f"{and_other}{each:,} for each column of the input",
+            "bytes a row": f"{and_bytes}{4 * each:,} for each column of the input, stored and in memory",
+        }
+
+    @property
+    def _columns_per_input(self) -> int:
+        """Number of columns of `transform` that each further column of the input adds; 0 for most maps."""
+        return 0
+
+    @classmethod
+    def _is_random(cls) -> bool:
+        """Return True if the map draws random numbers, and so has the parameter `random_state` and a seed."""
+        return "random_state" in cls._get_param_names()
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "seed_")
+        return hasattr(self, "_settings")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

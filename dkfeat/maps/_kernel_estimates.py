@@ -280,7 +280,8 @@ def fitted_copy(features: Any) -> Any:
         return features
     center = getattr(features, "center", None)
     width = _ANY_WIDTH if center is None or np.ndim(center) == 0 else len(center)
-    return clone(features).set_params(random_state=0).fit_width(width)
+    seed = {"random_state": 0} if features._is_random() else {}  # the caller's generator does not advance
+    return clone(features).set_params(**seed).fit_width(width)
 
 
 _PARTS = 40

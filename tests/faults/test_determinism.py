@@ -23,6 +23,7 @@ from dkfeat.maps import FEATURE_MAPS
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.maps.small import small_map
 
 ROOT = Path(dkfeat.__file__).parent.parent
 
@@ -185,9 +186,8 @@ def test_rows__do_not_depend_on_the_splits(tiny_rows, tmp_path, name):
     for n_splits in (1, 3, 12, 100):
         source = dkfeat.LibsvmSource(str(path), blocksize=-(-size // n_splits))
         target = tmp_path / str(n_splits)
-        featurized(
-            source, target, map=FEATURE_MAPS[name](n_components=24, random_state=3), scheduler="threads", n_workers=2
-        )
+        features = small_map(name, n_components=24, random_state=3)
+        featurized(source, target, map=features, scheduler="threads", n_workers=2)
         data = dkfeat.open_shards(target)
         features, labels = data.to_scipy()
         assert data.n_shards >= n_splits
@@ -200,10 +200,10 @@ def test_rows__do_not_depend_on_the_splits(tiny_rows, tmp_path, name):
 
 FEATURES = """
 import sys, numpy as np, scipy.sparse as sp
-from dkfeat.maps import FEATURE_MAPS
+from tests.maps.small import FEATURE_MAPS, small_map
 rows = np.random.default_rng(1).lognormal(size=(200, 11)) * (np.random.default_rng(2).random((200, 11)) < 0.5)
-for name, cls in FEATURE_MAPS.items():
-    block = cls(n_components=64, random_state=5).fit(rows).transform(rows)
+for name in FEATURE_MAPS:
+    block = small_map(name, n_components=64, random_state=5).fit(rows).transform(rows)
     np.save(f"{sys.argv[1]}/{name}.npy", block.toarray() if sp.issparse(block) else block)
 """
 

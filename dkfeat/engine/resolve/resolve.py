@@ -316,7 +316,7 @@ def inherit_map(
         return existing
     if not _is_fitted(map):
         map = clone(map)
-        if map.random_state is None:
+        if getattr(map, "random_state", 0) is None:
             map.set_params(random_state=existing.seed_)
         map.fit_like(existing)
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")

@@ -226,6 +226,10 @@ class MaclaurinFeatures(FeatureMap):
             return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
         return table_bytes(self.n_features_in_, s.draws)
 
+    @property
+    def _columns_per_input(self) -> int:
+        return int(self._fitted.n_linear > 0)
+
     def check_params(self) -> None:
         """See `FeatureMap.check_params`."""
         if self.inner is None:  # parameters of an inner map may be valid for one width only

@@ -20,6 +20,7 @@ from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
 from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import featurized
 from tests.invariants import listed_in
+from tests.maps.small import small_map
 
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
 PACK = {
@@ -136,7 +137,7 @@ def test_labels__of_another_file_are_refused_unless_declared(tmp_path):
 @pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
 def test_row_without_features__goes_through_every_map(tmp_path, name):
     (tmp_path / "a.svm").write_text("1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20)
-    feature_map = FEATURE_MAPS[name]().set_params(n_components=16, random_state=0)
+    feature_map = small_map(name, n_components=16)
     manifest = featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features", map=feature_map)
     features, y = content(tmp_path / "features")
     assert (len(features), y[:4]) == (24, [1, 0, 1, 0])

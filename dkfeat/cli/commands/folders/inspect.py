@@ -94,7 +94,7 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if key == "labels" and value is None:
         return "more than 10,000 values"
     if key == "map":
-        shown = {"n_features": value["n_features"], **value.get("params", {}), "seed": value["seed"]}
+        shown = {"n_features": value["n_features"], **value.get("params", {}), "seed": value.get("seed")}
         return f"{value['map']} version {value['version']}: {_settings(shown)}"
     if key == "size":
         return show_size(value, record["rows"])
