@@ -21,7 +21,8 @@ from numba.core.dispatcher import Dispatcher
 from dkfeat.compiled.simd import vector as simd
 from dkfeat.doctor import Check
 from dkfeat.errors import cause_of
-from dkfeat.maps import DartFeatures, GCWSFeatures
+from dkfeat.maps.darts import DartFeatures
+from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import counted
 
 EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"

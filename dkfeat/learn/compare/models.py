@@ -28,7 +28,10 @@ from dkfeat.learn.liblinear import (
     unit_scale,
 )
 from dkfeat.learn.score import paired_difference
-from dkfeat.maps import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
+from dkfeat.maps.darts import DartFeatures
+from dkfeat.maps.fourier import FourierFeatures
+from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.nystroem.features import NystroemFeatures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
