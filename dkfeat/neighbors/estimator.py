@@ -14,7 +14,7 @@ from dkfeat.compiled.sampling.matches import best_rows, empty_heaps
 from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.neighbors.rerank import exact_similarities, ordered
+from dkfeat.neighbors.exact import exact_similarities, ordered
 from dkfeat.validation import check_choice, check_integer
 
 

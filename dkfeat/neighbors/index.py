@@ -17,7 +17,7 @@ from dkfeat.engine.resolve.resolve import PIECE_BYTES
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.codes import sampled_map
+from dkfeat.neighbors.scan import sampled_map
 from dkfeat.store.manifest.metadata import newest_manifest, read_spec
 from dkfeat.store.shards.columns import index_table
 from dkfeat.store.shards.reader import ShardReader

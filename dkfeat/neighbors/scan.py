@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.runners.local import Stopped
+from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.neighbors.codes import code_blocks
-from dkfeat.neighbors.rerank import Rows, ordered
+from dkfeat.neighbors.exact import Rows, ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from dkfeat.engine.runners.local import Runner
     from dkfeat.store.shards.reader import ShardReader
 
+_ROWS = 65_536  # rows of a shard that are compared at a time
+
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
+class ShardScan:
     """Search among the rows of a data set, for any batch of queries."""
 
     data: ShardDataset
@@ -125,3 +127,51 @@ class _Task:
             fitted: Any = self.data.map
             fitted.keep_most_similar(self.queries, codes, first, self.own, heaps)
         return heaps
+
+
+def sampled_map(data: ShardDataset) -> SampledMap:
+    """Return the map of a data set, which must be of codes.
+
+    Raises
+    ------
+    ConfigError
+        If the map is not locality sensitive, or the shards hold its features expanded.
+    """
+    fitted = data.map if data.has_features else None
+    if not isinstance(fitted, SampledMap) or data.layout != "codes":
+        what = data.layout if fitted is None else f"features of the map {fitted.name!r} in the layout {data.layout!r}"
+        raise ConfigError(
+            f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
+            "featurize with gcws or dart in the layout 'codes'"
+        )
+    return fitted
+
+
+def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
+    """Read the codes of a shard, a split of `ShardSource`; return the number of its first row, and the codes."""
+    entry = data.manifest.shards[split.number]
+    return first_row(data, split), data.shards.read(entry, data.verifies, only=("encoded",)).X
+
+
+def own_rows(first: int, n: int, *, without_self: bool) -> NDArray[np.int64]:
+    """Return the rows with which consecutive queries are not compared; -1 stands for none."""
+    return np.arange(first, first + n) if without_self else np.full(n, -1)
+
+
+def first_row(data: ShardDataset, split: Split) -> int:
+    """Return the number of the first row of a shard, a split of `ShardSource`."""
+    return int(data.first_rows[split.number])
+
+
+def code_blocks(data: ShardDataset, split: Split, index: ShardReader | None) -> Iterator[tuple[int, PackedCodes]]:
+    """Yield blocks of a shard's rows: the number of the first row, and the codes, from an index if there is one."""
+    if index is None:
+        first, codes = numbered_codes(data, split)
+        for at in range(0, split.stop, _ROWS):
+            yield first + at, PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
+        return
+    first = first_row(data, split)
+    for entry in index.manifest.shards:
+        if entry.source == split.file.name:
+            for position, codes in index.map_index(entry):
+                yield first + entry.range[0] + position, codes

@@ -19,9 +19,8 @@ from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.codes import first_row
-from dkfeat.neighbors.queries import own_rows
 from dkfeat.neighbors.result import ERROR, ROW, SIMILARITY
+from dkfeat.neighbors.scan import first_row, own_rows
 from dkfeat.store.commit.target import check_target
 from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.neighbors.scan import Scan
+    from dkfeat.neighbors.scan import ShardScan
     from dkfeat.sources.base import Piece
     from dkfeat.store.manifest.manifest import Manifest
 
@@ -43,7 +42,7 @@ _OF_NEIGHBOR = "neighbor_"
 
 
 def write_neighbors(
-    scan: Scan,
+    scan: ShardScan,
     queries: ShardDataset,
     target: object,
     settings: Mapping[str, Any],
@@ -58,7 +57,7 @@ def write_neighbors(
 
     Parameters
     ----------
-    scan : Scan
+    scan : ShardScan
     queries : ShardDataset
         The queries.
     target : str or path
@@ -155,7 +154,7 @@ def check_target_among(data: ShardDataset, target: object, options: Mapping[str,
 class _NeighborsJob(TableJob):
     """Job whose tasks run in the driver, each by tasks on workers; a `DriverTask`."""
 
-    scan: Scan
+    scan: ShardScan
     schema: pa.Schema
     kept_names: Sequence[str]
     """Columns that the data set keeps."""
@@ -209,7 +208,7 @@ class _NeighborsJob(TableJob):
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-def _kept(scan: Scan, names: Sequence[str], rows: NDArray[np.int64], workers: Runner) -> dict[str, pa.Array]:
+def _kept(scan: ShardScan, names: Sequence[str], rows: NDArray[np.int64], workers: Runner) -> dict[str, pa.Array]:
     """Read kept columns of rows, each shard with any of the rows by a task."""
     numbers, positions = np.unique(rows, return_inverse=True)
     with_rows = np.unique(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()

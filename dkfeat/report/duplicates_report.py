@@ -16,7 +16,7 @@ from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.html import card, render
 from dkfeat.messages import counted
 from dkfeat.neighbors import Duplicates
-from dkfeat.neighbors.copies.result import RECORD
+from dkfeat.neighbors.deduplication.result import RECORD
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import charts
 from dkfeat.report.row_samples import PairSample, RowSample, read_features, read_origins

@@ -13,7 +13,7 @@ from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, DkfeatError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url, printable
-from dkfeat.neighbors.rerank import RowsOfSource
+from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
 

@@ -10,8 +10,8 @@ import dkfeat
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.copies import buckets, groups
-from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.deduplication import bands, groups
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 
 N_ROWS, N_COLUMNS = 600, 60
@@ -72,7 +72,7 @@ def expected_pairs(data, found, threshold):
 
 @pytest.mark.parametrize("threshold", [0.6, 0.8, 1.0])
 def test_duplicates__pairs_that_share_a_band(data, threshold, monkeypatch):
-    monkeypatch.setattr(buckets, "MOST_COMPARISONS", N_ROWS)
+    monkeypatch.setattr(bands, "MOST_COMPARISONS", N_ROWS)
     assert data.n_shards > 5
     found = duplicates(data, threshold, progress=False)
     assert np.array_equal(found.pairs, expected_pairs(data, found, threshold))
@@ -147,7 +147,7 @@ def test_duplicates__many_near_copies_are_compared_with_their_neighbours(tmp_pat
     features = dkfeat.DartFeatures(128, random_state=0)
     data = featurized(write(X, tmp_path / "rows.svm"), tmp_path / "shards", features, 30)
     found = duplicates(data, progress=False)
-    assert found.n_compared <= n * found.bands.n_bands * buckets.MOST_COMPARISONS < found.n_candidates
+    assert found.n_compared <= n * found.bands.n_bands * bands.MOST_COMPARISONS < found.n_candidates
     assert not found.groups.any()  # all are one group
 
 
@@ -156,9 +156,9 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     features = FEATURES["dart"]
     expected = duplicates(featurized(text, tmp_path / "one", features), progress=False)
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
-    monkeypatch.setattr(buckets, "PARTITION_ROWS", 100)
-    monkeypatch.setattr(buckets, "_BLOCK_ROWS", 17)
-    monkeypatch.setattr(buckets, "_PAIRS", 5)
+    monkeypatch.setattr(bands, "PARTITION_ROWS", 100)
+    monkeypatch.setattr(bands, "_BLOCK_ROWS", 17)
+    monkeypatch.setattr(bands, "_PAIRS", 5)
     if where == "distributed":
         from distributed import Client
 
@@ -178,9 +178,9 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
     expected = duplicates(data, progress=False)
-    band_keys, rows_and_two_bits = buckets.band_keys, np.uint64(3 << 62 | 1023)
-    monkeypatch.setattr(buckets, "MOST_COMPARISONS", N_ROWS)
-    monkeypatch.setattr(buckets, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
+    band_keys, rows_and_two_bits = bands.band_keys, np.uint64(3 << 62 | 1023)
+    monkeypatch.setattr(bands, "MOST_COMPARISONS", N_ROWS)
+    monkeypatch.setattr(bands, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
     found = duplicates(data, progress=False)
     assert found.n_compared > 10 * expected.n_compared
     copies, equal = (pairs.pairs[pairs.similarities == 1] for pairs in (found, expected))
@@ -225,8 +225,8 @@ def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "_BLOCK_ROWS", 5)
-    files = buckets.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    monkeypatch.setattr(bands, "_BLOCK_ROWS", 5)
+    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
     codes = data.codes()
     files.add(0, codes.codes[:5], codes.empty[:5])
     assert files.has(0, 5)
@@ -235,8 +235,8 @@ def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
-    files = buckets.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
-    task = buckets.WriteKeys(data, files)
+    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    task = bands.WriteKeys(data, files)
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a target, or without one set temporary-directory"):
         task(ShardSource.of(data.shards).splits()[0], lambda: False)

@@ -14,12 +14,12 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
-from dkfeat.neighbors.copies import exact as exact_module
-from dkfeat.neighbors.copies import groups as groups_module
-from dkfeat.neighbors.copies import search as search_module
-from dkfeat.neighbors.copies.buckets import BandFiles, FindPairs
-from dkfeat.neighbors.copies.result import Facts
-from dkfeat.neighbors.copies.target import Target
+from dkfeat.neighbors.deduplication import exact as exact_module
+from dkfeat.neighbors.deduplication import groups as groups_module
+from dkfeat.neighbors.deduplication import stages as search_module
+from dkfeat.neighbors.deduplication.bands import BandFiles, FindPairs
+from dkfeat.neighbors.deduplication.result import Facts
+from dkfeat.neighbors.deduplication.target import Target
 from dkfeat.store.commit.target import locked
 from dkfeat.store.storage.local import LocalStorage
 

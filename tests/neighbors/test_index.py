@@ -65,7 +65,7 @@ def test_search__same_with_and_without_index(features, blocksize, rows, tmp_path
     expected = [search(data, progress=False, **arguments) for arguments in searches]
     manifest = index(data, progress=False)
     assert (len(manifest.shards) > data.n_shards) == (blocksize == "64MiB")
-    monkeypatch.setattr("dkfeat.neighbors.codes.numbered_codes", None)  # shards are not read
+    monkeypatch.setattr("dkfeat.neighbors.scan.numbered_codes", None)  # shards are not read
     for arguments, without in zip(searches, expected, strict=True):
         assert_same(search(data, progress=False, **arguments), without)
 

@@ -65,7 +65,7 @@ def assert_equal(one, other):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("dkfeat.neighbors.nearest.QUERIES", 7)
+    monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 7)
 
 
 @pytest.mark.usefixtures("small_batches")

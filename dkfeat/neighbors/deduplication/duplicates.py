@@ -15,14 +15,14 @@ from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError
-from dkfeat.neighbors.codes import sampled_map
-from dkfeat.neighbors.copies.pairs import MOST_ROWS
-from dkfeat.neighbors.copies.result import Duplicates, Facts
-from dkfeat.neighbors.copies.search import Found, Search
-from dkfeat.neighbors.copies.tables import groups_spec, write_tables
-from dkfeat.neighbors.copies.target import Target
-from dkfeat.neighbors.copies.work import WorkFolder
-from dkfeat.neighbors.rerank import RowsInMemory, RowsOfSource, rows_of
+from dkfeat.neighbors.deduplication.pairs import MOST_ROWS
+from dkfeat.neighbors.deduplication.result import Duplicates, Facts
+from dkfeat.neighbors.deduplication.stages import Found, Search
+from dkfeat.neighbors.deduplication.tables import groups_spec, write_tables
+from dkfeat.neighbors.deduplication.target import Target
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
+from dkfeat.neighbors.exact import RowsInMemory, RowsOfSource, rows_of
+from dkfeat.neighbors.scan import sampled_map
 from dkfeat.theory.bands import Bands, choose_bands
 from dkfeat.validation import check_choice, check_real
 

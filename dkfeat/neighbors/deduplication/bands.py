@@ -15,9 +15,9 @@ import numpy as np
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.neighbors.codes import first_row, numbered_codes
-from dkfeat.neighbors.copies.pairs import Counts, FoundPairs, PairFiles, pair_keys
-from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.deduplication.pairs import Counts, FoundPairs, PairFiles, pair_keys
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
+from dkfeat.neighbors.scan import first_row, numbered_codes
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:

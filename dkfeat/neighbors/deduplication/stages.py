@@ -11,12 +11,12 @@ import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.neighbors.copies.buckets import MOST_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
-from dkfeat.neighbors.copies.exact import STANDARD_ERRORS, CompareExactly, StoredRows, StoreRows, ranges
-from dkfeat.neighbors.copies.groups import BLOCK_ROWS, Groups, count_in_blocks
-from dkfeat.neighbors.copies.pairs import Counts, PairFiles
-from dkfeat.neighbors.copies.result import Facts
-from dkfeat.neighbors.rerank import RowsInMemory, RowsOfSource
+from dkfeat.neighbors.deduplication.bands import MOST_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
+from dkfeat.neighbors.deduplication.exact import STANDARD_ERRORS, CompareExactly, StoredRows, StoreRows, ranges
+from dkfeat.neighbors.deduplication.groups import BLOCK_ROWS, Groups, count_in_blocks
+from dkfeat.neighbors.deduplication.pairs import Counts, PairFiles
+from dkfeat.neighbors.deduplication.result import Facts
+from dkfeat.neighbors.exact import RowsInMemory, RowsOfSource
 from dkfeat.theory.bands import sharing_probability
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
     from dkfeat.maps._sampled import SampledMap
-    from dkfeat.neighbors.copies.buckets import FindTask
-    from dkfeat.neighbors.copies.work import WorkFolder
+    from dkfeat.neighbors.deduplication.bands import FindTask
+    from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.theory.bands import Bands
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

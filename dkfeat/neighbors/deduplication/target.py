@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import local_path, printable
-from dkfeat.neighbors.copies.result import RECORD, read_record, record_of
-from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.deduplication.result import RECORD, read_record, record_of
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.store.commit.target import locked
 from dkfeat.store.outputs import check_outside, write_output
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, TMP
 from dkfeat.store.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from dkfeat.neighbors.copies.result import Facts
+    from dkfeat.neighbors.deduplication.result import Facts
 
 _WORK = "work"
 _SETTINGS = {

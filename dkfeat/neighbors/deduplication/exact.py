@@ -10,15 +10,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.neighbors.copies.pairs import Counts, FoundPairs, PairFiles
-from dkfeat.neighbors.copies.work import WorkFolder
+from dkfeat.neighbors.deduplication.pairs import Counts, FoundPairs, PairFiles
+from dkfeat.neighbors.deduplication.work_files import WorkFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
     from dkfeat.maps._sampled import SampledMap
-    from dkfeat.neighbors.rerank import RowsOfSource
+    from dkfeat.neighbors.exact import RowsOfSource
 
 STANDARD_ERRORS = 3.0
 """Number of standard errors by which the estimate of a pair that is compared exactly may lie below the threshold."""

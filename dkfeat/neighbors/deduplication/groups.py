@@ -12,8 +12,8 @@ from dkfeat.compiled.sampling.groups import find_lowest, join_pairs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.neighbors.copies.pairs import PairFiles
-    from dkfeat.neighbors.copies.work import WorkFolder
+    from dkfeat.neighbors.deduplication.pairs import PairFiles
+    from dkfeat.neighbors.deduplication.work_files import WorkFolder
 
 PIECE_ROWS = 1 << 20
 """Maximum number of rows from which a file of a table is made."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from os import PathLike
 from tempfile import TemporaryDirectory
@@ -15,20 +15,25 @@ from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_sha
 from dkfeat.engine.featurize import featurize
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.engine.resolve.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.neighbors.codes import sampled_map
+from dkfeat.neighbors.exact import Rows, RowsInMemory, rows_of
 from dkfeat.neighbors.index import open_index
-from dkfeat.neighbors.queries import batches, checked_queries, is_location, source_like
-from dkfeat.neighbors.rerank import Rows, RowsInMemory, rows_of
 from dkfeat.neighbors.result import Neighbors
-from dkfeat.neighbors.scan import Scan
+from dkfeat.neighbors.scan import ShardScan, own_rows, sampled_map
 from dkfeat.neighbors.table import check_target_among, write_neighbors
-from dkfeat.validation import check_integer
+from dkfeat.sources.base import Source
+from dkfeat.sources.formats import as_source
+from dkfeat.validation import check_columns, check_integer, rows_as_csr
 
 if TYPE_CHECKING:
     from dask.distributed import Client
+    from numpy.typing import NDArray
+
+    from dkfeat.blocks import PackedCodes
+    from dkfeat.maps._sampled import SampledMap
 
 QUERIES = 4096
 """Maximum number of queries whose codes and best rows a task holds."""
@@ -198,7 +203,7 @@ def search(
             )
             queries = open_shards(folder, storage_options=target_options)
         queries = data if queries is None else checked_queries(data, fitted, queries)
-        scan = Scan(
+        scan = ShardScan(
             data=data,
             fitted=fitted,
             index=mapped,
@@ -246,12 +251,14 @@ def _raw_queries(
     return rows_of(queries, query_source, storage_options)
 
 
-def _batch_rows(scan: Scan) -> int:
+def _batch_rows(scan: ShardScan) -> int:
     """Return the number of queries of a batch, whose best rows fit in memory."""
     return max(1, min(QUERIES, _KEPT // scan.n_candidates))
 
 
-def _in_memory(scan: Scan, queries: Any, without_self: bool, client: Client | None, reporter: Progress) -> Neighbors:
+def _in_memory(
+    scan: ShardScan, queries: Any, without_self: bool, client: Client | None, reporter: Progress
+) -> Neighbors:
     """Search for all queries, and hold the results."""
     n_neighbors, size = scan.n_neighbors, _batch_rows(scan)
     n_batches = -(-queries.shape[0] // size)
@@ -266,3 +273,69 @@ def _in_memory(scan: Scan, queries: Any, without_self: bool, client: Client | No
             found.append(scan.best(first, codes, own, runner, stage.advance))
     similarities, rows, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Neighbors(scan.data.n_rows, (similarities, rows, errors), without_self=without_self)
+
+
+def is_location(queries: Any) -> bool:
+    """Return True for a source, or for paths of files or of a folder of shards."""
+    if isinstance(queries, str | PathLike | Source):
+        return True
+    return isinstance(queries, Sequence) and bool(queries) and all(isinstance(q, str | PathLike) for q in queries)
+
+
+def source_like(data: ShardDataset, queries: Any, storage_options: Mapping[str, Any] | None) -> Source:
+    """Make the source of queries; options left out are those of the data set's rows, except the options of labels.
+
+    Queries need no labels: a column of labels that the files do not have is left out.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If no file matches.
+    SpecConflictError
+        If another option differs from that of the data set.
+    """
+    found: Source = as_source(queries, None if isinstance(queries, Source) else storage_options)
+    files = found.files()  # a missing file is the first thing to report
+    # float64: whatever numbers stand for unknown labels
+    return inherit_row_options(found, data.shards.storage.url, data.spec["input"], "float64", files)
+
+
+def checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:
+    """Return shards of the data set's map, or an array as a csr_matrix of its columns.
+
+    Raises
+    ------
+    SpecConflictError
+        If shards were made by another map.
+    InputError
+        If an array has another number of columns.
+    """
+    if not isinstance(queries, ShardDataset):
+        queries = rows_as_csr(queries, name="queries")
+        check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
+    elif sampled_map(queries).fingerprint() != fitted.fingerprint():
+        raise SpecConflictError(
+            f"{queries.shards.storage.url} was made by another map than {data.shards.storage.url}; "
+            "featurize the queries with --like"
+        )
+    return queries
+
+
+def batches(
+    fitted: SampledMap, queries: Any, size: int, *, without_self: bool
+) -> Iterator[tuple[int, PackedCodes, NDArray[np.int64]]]:
+    """Yield the number of the first query of each batch, their codes, and the rows that they are not compared with."""
+    first = 0
+    for codes in _codes(fitted, queries, size):
+        n = len(codes.empty)
+        yield first, codes, own_rows(first, n, without_self=without_self)
+        first += n
+
+
+def _codes(fitted: SampledMap, queries: Any, size: int) -> Iterator[PackedCodes]:
+    if isinstance(queries, ShardDataset):
+        for codes, _ in queries.batches(size, shuffle=False, decode=False):
+            yield codes
+        return
+    for first in range(0, queries.shape[0], size):
+        yield fitted.encode(queries[first : first + size])

@@ -19,7 +19,7 @@ from dkfeat.engine.resolve.resolve import DROPPED
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ShardsJob, write_from_shards
 from dkfeat.errors import InputError, SpecConflictError
-from dkfeat.neighbors.copies.result import GROUPS, Duplicates
+from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 
 if TYPE_CHECKING:
     from dask.distributed import Client

@@ -14,9 +14,9 @@ from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
-from dkfeat.neighbors.copies.groups import PIECE_ROWS, Groups
-from dkfeat.neighbors.copies.pairs import PairFiles
-from dkfeat.neighbors.copies.result import GROUPS, PAIRS
+from dkfeat.neighbors.deduplication.groups import PIECE_ROWS, Groups
+from dkfeat.neighbors.deduplication.pairs import PairFiles
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS
 from dkfeat.store.shards.columns import ARROW_TYPES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.neighbors.copies.search import Found
+    from dkfeat.neighbors.deduplication.stages import Found
     from dkfeat.sources.base import Piece
     from dkfeat.store.manifest.manifest import Manifest
 
