@@ -1,4 +1,4 @@
-"""Epochs of gradient descent on GCWS features in memory, compared with scikit-learn's, as in decision 0016.
+"""Epochs of gradient descent on GCWS features in memory, compared with scikit-learn's.
 
     DKFEAT_DATA=DIR python benchmarks/descent.py [--quick]
 

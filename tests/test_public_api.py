@@ -40,7 +40,7 @@ def public_functions():
 
 
 def test_functions__have_at_most_14_parameters():
-    """Constructors of estimators and sources are exempt; see docs/decisions/0028."""
+    """Constructors of estimators and sources are exempt; see docs/decisions/layers-and-settings.md."""
     counts = {name: len(inspect.signature(function).parameters) for name, function in public_functions()}
     assert {"train", "plot.code_histogram", "LibsvmSource.read", "kernels.gmm"} <= counts.keys()
     assert {name: count for name, count in counts.items() if count > 14} == {}

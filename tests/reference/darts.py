@@ -1,4 +1,4 @@
-"""Darts in plain NumPy: an oracle written from docs/decisions/0034-darts.md, which shares no code with the package.
+"""Darts in plain NumPy: an oracle written from docs/decisions/gcws-and-darts.md, which shares no code with the package.
 
 It lists *all* arrivals up to a rank, of every octave that can have one, and quadruples that rank until each component
 owns one: it knows neither a scan by bytes nor a stopping rule. `gap` follows the specification in float32, operation by

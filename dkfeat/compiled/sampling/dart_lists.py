@@ -5,7 +5,7 @@ nonzeros at a time. The *draw* takes the next arrivals of sixteen listed octaves
 their components, and keeps in the list the octaves whose next arrival may still count.
 
 Octaves are counted down from the largest one of the row, and so are blocks of sixteen octaves. Ranks are in the unit
-that decision 0034 names.
+that docs/decisions/gcws-and-darts.md names.
 """
 
 from __future__ import annotations
